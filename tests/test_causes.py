@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rows import every_row
 
 from rocmprobe import cli
 from rocmprobe.checks import CHECKS
@@ -56,8 +57,8 @@ def test_it_is_the_vocabulary_of_the_corpus():
     assert {name for name in NAMES if name not in section} == MET_SINCE
 
 
-@pytest.mark.parametrize("each", EVERY, ids=NAMES)
 class TestEachCause:
+    @every_row("each", EVERY)
     def test_says_everything_in_whole_sentences(self, each):
         for text in (*texts(each), each.sentence):
             assert len(text) > 20, text
@@ -66,12 +67,14 @@ class TestEachCause:
             assert text.count("`") % 2 == 0, text
         assert len(each.explanation.split()) >= 25
 
+    @every_row("each", EVERY)
     def test_has_links(self, each):
         assert each.links
         for link in each.links:
             assert re.fullmatch(r"https://[a-z0-9.-]+\.[a-z]+/[^\s\"']*", link), link
         assert len(set(each.links)) == len(each.links)
 
+    @every_row("each", EVERY)
     def test_has_advice_that_can_be_reached(self, each):
         *special, last = each.advice
         assert last.when == ()
@@ -107,7 +110,7 @@ class TestNothingIsInvented:
         hosts = {host for text in ALL_TEXTS for host in re.findall(r"https://([^/\s]+)/(?:whl|rocm/)", text)}
         assert hosts == {"download.pytorch.org"}, "the table of stacks alone names AMD's index"
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("gfx", "index"),
         [
             ("gfx1010", "https://stable.repo.amd.com/rocm/whl-next/"),
@@ -122,7 +125,8 @@ class TestNothingIsInvented:
 
 
 class TestAdvice:
-    def test_it_depends_on_chip_and_torch(self):
+    def test_it_depends_on_the_machine(self):
+        # It depends on chip and torch.
         old = causes.advice_for("override-isa-mismatch", frozenset({"rdna1", "override-lacks", "torch-1"}))
         new = causes.advice_for("override-isa-mismatch", frozenset({"rdna1", "override-lacks", "torch-2"}))
         assert (
@@ -133,19 +137,19 @@ class TestAdvice:
         assert "10.3.0" in causes.advice_for("arch-not-in-wheel", frozenset({"rdna2", "no-override"}))
         assert "unset" in causes.advice_for("override-isa-mismatch", frozenset({"cdna", "override"}))
 
-    def test_missing_headers_on_windows_need_what_no_newer_build_brings(self):
+        # Missing headers on Windows need what no newer build brings.
         told = causes.advice_for("jit-missing-host-headers", frozenset({"windows"}))
         assert "Visual Studio Build Tools" in told
         assert "torch.backends.cudnn.enabled = False" in told
         assert "newer build" not in told
 
-    def test_a_denied_word_holds_where_the_word_does_not(self):
+        # A denied word holds where the word does not.
         without = causes.advice_for("rocblas-missing-arch", frozenset({"rdna2"}))
         lent = causes.advice_for("rocblas-missing-arch", frozenset({"rdna2", "override"}))
         assert "export HSA_OVERRIDE_GFX_VERSION=10.3.0" in without
         assert without != lent
 
-    def test_without_a_situation_there_is_always_one(self):
+        # Without a situation there is always one.
         assert all(causes.advice_for(name, frozenset()) for name in NAMES)
 
 
@@ -176,8 +180,8 @@ def advice_on(gfx):
     return sorted(found)
 
 
-@pytest.mark.parametrize("gfx", CHIPS)
 class TestAdviceForAChip:
+    @every_row("gfx", CHIPS)
     def test_names_no_other_chip_to_build_or_install_for(self, gfx):
         row = gpus.target(gfx)
         for name, text in advice_on(gfx):
@@ -188,6 +192,7 @@ class TestAdviceForAChip:
             assert "python-pytorch-rocm" not in text or gfx == "gfx1010", name
             assert not re.search(r"[{]|gfxNNNN", text), (name, text)
 
+    @every_row("gfx", CHIPS)
     def test_sets_no_override_that_is_idle_or_of_another_family(self, gfx):
         lent = LENT.get(gpus.family(gfx), [])
         for name, text in advice_on(gfx):
@@ -195,6 +200,7 @@ class TestAdviceForAChip:
                 assert gpus.isa_of_override(value) in lent, (name, text)
                 assert gpus.isa_of_override(value) != gfx, (name, text)
 
+    @every_row("gfx", CHIPS)
     def test_offers_wheels_that_hold_its_code_and_do_not_break_it(self, gfx):
         """By gpus.toml and stacks.toml; with an override those of the chip that is lent its code."""
         for name, text in advice_on(gfx):
@@ -209,7 +215,7 @@ class TestAdviceForAChip:
                 assert not known_to_break(Installed(gfx, runs, rocm)), (name, text)
 
 
-@pytest.mark.parametrize("name", ["stacks.toml", "causes.toml"])
+@every_row("name", ["stacks.toml", "causes.toml"])
 def test_commands_are_marked_as_code_as_a_whole(name):
     text = resources.files("rocmprobe").joinpath("data", name).read_text("utf-8")
     lines = (line for line in text.splitlines() if not line.startswith(("#", "title", "source", "commands")))
@@ -218,13 +224,13 @@ def test_commands_are_marked_as_code_as_a_whole(name):
     assert re.findall(r"pip install|--index-url|sudo \w+ -", outside) == []
 
 
-def test_a_chip_that_is_not_known_gets_a_name_to_replace():
+def test_advice_names_the_chip_of_the_reader():
+    # A chip that is not known gets a name to replace.
     text = causes.advice_for("arch-not-in-wheel", frozenset({"rdna1"}), "gfx101x")
     assert "torch[device-gfxNNNN]" in text
     assert text.endswith("`env -u HSA_OVERRIDE_GFX_VERSION rocminfo | grep gfx` shows.")
 
-
-def test_explain_tells_the_owner_of_an_rx_5500_of_his_own_chip():
+    # Explain tells the owner of an rx 5500 of his own chip.
     log = of_text("RuntimeError: HIP error: invalid device function")
     first = explain(log, Facts(true_gfx="gfx1012", torch="2.3.0+rocm6.0")).causes[0]
     assert first.cause == "arch-not-in-wheel"
@@ -246,12 +252,13 @@ def test_no_command_has_the_user_s_shell_expand_what_only_root_may_read():
 
 
 class TestQuestions:
-    def test_pairs_are_of_the_vocabulary_and_stand_once(self):
+    def test_pairs_are_of_the_vocabulary_in_any_order(self):
+        # Pairs are of the vocabulary and stand once.
         pairs = list(causes.decisions())
         assert all(len(pair) == 2 and pair <= set(NAMES) for pair in pairs)
         assert len(pairs) == len(table("causes")["decide"])
 
-    def test_the_order_does_not_matter_and_a_stranger_is_confirmed(self):
+        # The order does not matter and a stranger is confirmed.
         ask = causes.question("kfd-permission", "kernel-driver-mismatch")
         assert ask == causes.question("kernel-driver-mismatch", "kfd-permission")
         assert "/dev/kfd" in ask
@@ -259,7 +266,7 @@ class TestQuestions:
             causes.question("thermal-throttling", "kfd-missing") == causes.cause("thermal-throttling").confirm
         )
 
-    @pytest.mark.parametrize(
+    @every_row(
         "pair",
         [
             ("override-isa-mismatch", "hw-power-or-fault"),

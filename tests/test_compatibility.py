@@ -7,9 +7,9 @@ import importlib.util
 import re
 from types import ModuleType
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from runs import CHECKOUT
 
 from rocmprobe.knowledge import gpus
@@ -51,10 +51,21 @@ PAIRS = documents_module("pairs")
 
 
 class TestTable:
-    def test_relations_and_functions_match_one_to_one(self) -> None:
+    def test_relations_match_functions_and_versions_are_in_order(self) -> None:
+        # Relations and functions match one to one.
         assert [row.name for row in relations()] == list(_ASKED)
 
-    @pytest.mark.parametrize("row", relations(), ids=lambda row: row.name)
+        # Symptoms of signatures are of the vocabulary.
+        shown = {row["shows"] for row in table("signatures")["signature"] if "shows" in row}
+        assert shown <= set(symptoms())
+
+        # Versions are in their order.
+        for row in table("compatibility")["kernel"]:
+            assert version_numbers(row["before"]) < version_numbers(row["since"])
+        for row in table("compatibility")["library"]:
+            assert not row["until"] or version_numbers(row["since"]) <= version_numbers(row["until"])
+
+    @every_row("row", relations())
     def test_every_relation_has_a_source_and_words_of_the_vocabularies(self, row) -> None:
         assert row.source
         assert row.asks.endswith("?")
@@ -63,27 +74,17 @@ class TestTable:
             assert {cause for points in consequences.values() for cause in points} <= CAUSES | {THIS}
         assert set(row.settles) <= CAUSES
 
-    def test_symptoms_of_signatures_are_of_the_vocabulary(self) -> None:
-        shown = {row["shows"] for row in table("signatures")["signature"] if "shows" in row}
-        assert shown <= set(symptoms())
-
-    @pytest.mark.parametrize("name", ["primitive", "kernel", "runtime", "library"])
+    @every_row("name", ["primitive", "kernel", "runtime", "library"])
     def test_every_row_has_a_source_and_chips_that_exist(self, name: str) -> None:
         for row in table("compatibility")[name]:
             assert row["source"]
             assert row["gfx"]
             assert [gfx for gfx in row["gfx"] if not _known(gfx)] == []
 
-    @pytest.mark.parametrize("name", ["kernel", "runtime"])
+    @every_row("name", ["kernel", "runtime"])
     def test_a_chip_is_in_one_row(self, name: str) -> None:
         chips = [gfx for row in table("compatibility")[name] for gfx in row["gfx"]]
         assert len(chips) == len(set(chips))
-
-    def test_versions_are_in_their_order(self) -> None:
-        for row in table("compatibility")["kernel"]:
-            assert version_numbers(row["before"]) < version_numbers(row["since"])
-        for row in table("compatibility")["library"]:
-            assert not row["until"] or version_numbers(row["since"]) <= version_numbers(row["until"])
 
     def test_every_row_of_a_library_can_be_met(self) -> None:
         """The first that covers a release counts: a row that is hidden behind another says nothing."""
@@ -129,7 +130,7 @@ WHOLE = st.fixed_dictionaries(FIELDS)
 BETTER = {"effective", "torch_kind"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("relation", "gfx", "rocm", "holds"),
     [
         ("miopen-has-databases", "gfx1100", "7.13", False),
@@ -150,10 +151,11 @@ def test_what_a_library_holds_depends_on_its_release(relation, gfx, rocm, holds)
 
 
 class TestProperties:
-    def test_every_field_is_asked(self) -> None:
+    def test_every_field_counts_and_unknown_facts_answer_nothing(self) -> None:
+        # Every field is asked.
         assert set(FIELDS) == {field.name for field in dataclasses.fields(Combination)}
 
-    def test_unknown_facts_answer_nothing(self) -> None:
+        # Unknown facts answer nothing.
         assert answers(Combination()) == ()
         assert answers(Combination(amd=True)) == ()
         assert answers(Combination(gfx="gfx9999", effective="gfx9999", rocm="6.3", torch="2.7.1")) == ()
@@ -213,10 +215,10 @@ class TestMachine:
             atomics=True, torch_kind="rocm", first="processor",
         )  # fmt: skip
 
-    def test_nothing_is_known_of_an_empty_machine(self) -> None:
+        # Nothing is known of an empty machine.
         assert answers(of_machine(Machine((), {}, {}), Gpu())) == ()
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("card", "integrated", "first"),
         [(1, 0, "processor"), (0, 1, "card"), (0, None, "card"), (None, 0, "processor"), (None, None, None)],
     )
@@ -230,7 +232,8 @@ class TestMachine:
 
 
 class TestPairs:
-    def test_the_table_is_whole(self) -> None:
+    def test_the_table_is_whole_and_knows_most_failures(self) -> None:
+        # The table is whole.
         assert len(PAIRS.pairs()) >= 40
         for row in PAIRS.pairs():
             assert gpus.target(row["gfx"])
@@ -242,15 +245,13 @@ class TestPairs:
             assert row.get("torch") or row.get("rocm")
             assert row.get("built", "self") in ("official", "amd", "distribution", "community", "self")
 
-    @pytest.mark.parametrize(
-        "row", PAIRS.pairs(), ids=lambda row: f"{row['gfx']}-{row.get('torch') or row['rocm']}"
-    )
+        # Most failures are known.
+        failed = [PAIRS.said(row)[0] for row in PAIRS.pairs() if row["outcome"] == "fails"]
+        assert failed.count("agrees") >= len(failed) // 2
+
+    @every_row("row", PAIRS.pairs())
     def test_what_works_is_not_called_impossible(self, row) -> None:
         verdict, found = PAIRS.said(row)
         assert (verdict == "contradicts") == ("differs" in row), [each.says for each in found]
         if verdict == "agrees" and row["outcome"] == "fails":
             assert all(not each.holds and each.stops for each in found)
-
-    def test_most_failures_are_known(self) -> None:
-        failed = [PAIRS.said(row)[0] for row in PAIRS.pairs() if row["outcome"] == "fails"]
-        assert failed.count("agrees") >= len(failed) // 2

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
-import pytest
+from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.cli.base import COMMANDS
@@ -33,7 +33,7 @@ DOCUMENTS = (
 #: Names of settings and checks that stand for many; * stands for any.
 _WORDS = {"default", "all", "NAME", "NAMES", "ID", "CHECK", "SETTING"}
 
-documents = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+documents = every_row("path", DOCUMENTS)
 
 
 def prose(path: Path) -> str:
@@ -159,7 +159,8 @@ def generate() -> ModuleType:
     return module
 
 
-def test_generated_parts_are_current() -> None:
+def test_generated_parts_and_schema_are_current() -> None:
+    # Generated parts are current.
     # To mend it: python docs/generate.py
     made, texts = generate(), []
     for page in made.PAGES:
@@ -167,8 +168,7 @@ def test_generated_parts_are_current() -> None:
         assert texts[-1] == made.document(page)
     assert sorted(re.findall(r"<!-- generated: (\w+) -->", "".join(texts))) == sorted(made.PARTS)
 
-
-def test_the_schema_of_the_results_is_current() -> None:
+    # The schema of the results is current.
     # To write it again: python docs/generate.py
     made = generate()
     assert made.SCHEMA.read_text("utf-8") == made.results_schema()
@@ -182,7 +182,7 @@ def symptoms() -> list[tuple[str, str]]:
     return [(block[1], likely.findall(text, block.end())[0]) for block in blocks]
 
 
-@pytest.mark.parametrize(("log", "cause"), symptoms())
+@every_row(("log", "cause"), symptoms())
 def test_a_symptom_leads_to_the_cause_that_explain_names(log: str, cause: str) -> None:
     read = of_text(log)
     explanation = explain(read, together(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from rows import every_row
 
 from rocmprobe.judge.judgement import Expectations
 from rocmprobe.knowledge.expectations import expectations, observed, read_expectations
@@ -59,7 +60,8 @@ def with_facts(**facts: str) -> Machine:
     )
 
 
-def test_a_known_failure_is_xfail_and_keeps_what_it_came_to() -> None:
+def test_a_known_failure_is_xfail_and_a_pass_is_news() -> None:
+    # A known failure is xfail and keeps what it came to.
     outcome = told(FAILED)
     assert outcome.state == "xfail"
     assert outcome.expected is not None
@@ -69,14 +71,18 @@ def test_a_known_failure_is_xfail_and_keeps_what_it_came_to() -> None:
     assert observed(outcome) == FAILED
     assert told(outcome) == outcome
 
-
-def test_a_pass_is_news_unless_it_was_known_to_come_and_go() -> None:
+    # A pass is news unless it was known to come and go.
     passed = told(changed(state="slow"))
     assert (passed.state, passed.expected and passed.expected.state) == ("xpass", "slow")
     assert told(changed(state="slow"), ROW + "sometimes = true\n").state == "slow"
 
+    # A star over settings leaves the CPU alone.
+    row = ROW.replace('["default", "find-*"]', '["*"]')
+    assert told(changed(setting="vendor-off"), row).state == "xfail"
+    assert told(changed(setting="cpu"), row).state == "error"
 
-@pytest.mark.parametrize(
+
+@every_row(
     "other",
     [
         {"state": "wrong"}, {"state": "blocked"}, {"state": "aborted", "cause": "run-died"},
@@ -85,13 +91,12 @@ def test_a_pass_is_news_unless_it_was_known_to_come_and_go() -> None:
         {"problem": "conv2d-fp16-n1-c4-i8x8-k4-f1x1"}, {"problem": "conv1d-fp16-n1-c4-i8-k4-f3x3"},
         {"problem": None}, {"driver": "capi"},
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_a_row_does_not_name_stays_as_it_came(other: dict[str, object]) -> None:
     assert told(changed(**other)) == changed(**other)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("facts", "state"),
     [
         ({"torch_version": "2.0.1", "torch_hip": "5.6.1"}, "xfail"),
@@ -107,13 +112,7 @@ def test_versions_decide_and_an_unknown_one_meets_nothing(facts: dict[str, str],
     assert told(FAILED, machine=with_facts(**facts)).state == state
 
 
-def test_a_star_over_settings_leaves_the_cpu_alone() -> None:
-    row = ROW.replace('["default", "find-*"]', '["*"]')
-    assert told(changed(setting="vendor-off"), row).state == "xfail"
-    assert told(changed(setting="cpu"), row).state == "error"
-
-
-@pytest.mark.parametrize(
+@every_row(
     ("before", "now", "state", "source"),
     [
         ("crash", "wrong", "xfail", BASELINE),
@@ -142,7 +141,7 @@ class TestTheTable:
         assert len(expectations()) > 10
         assert len({row.id for row in expectations()}) == len(expectations())
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("old", "new", "said"),
         [
             ('"card-as-another"', '"Card As"', "row 1: id is missing"),
@@ -197,7 +196,7 @@ class TestResultsThatAreNoBaseline:
     def test_states_are_those_that_outcomes_came_to(self) -> None:
         assert baseline_of(self.FORMER, "r.json", CARD, None).states == {FAILED.id: "error", "b": "error"}
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("changes", "said"),
         [
             ({"outcomes": ()}, "it holds no outcome"),
@@ -216,7 +215,7 @@ class TestResultsThatAreNoBaseline:
         assert said in str(refusal.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rocm", "state"), [("5.2.0", "xfail"), ("6.4.3", "xfail"), ("7.2.4", "xfail"), ("7.3.0", "error")]
 )
 def test_batch_norm_on_rdna1_is_known_to_fail_up_to_the_last_release_that_was_tried(rocm, state) -> None:
@@ -237,7 +236,7 @@ class TestCause:
     )  # fmt: skip
     NO_OBJECT = "MIOpen Error: src/hipoc/hipoc_program.cpp:257: Cant find file: /tmp/m/MIOpenBatchNorm.cl.o"
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("line", "state"),
         [
             ("MIOpenBatchNormFwdTrainSpatial.cl:732:23: error: not a valid operand.", "xfail"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rows import every_row
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
@@ -41,8 +42,7 @@ def test_what_fails_in_the_library_is_sent_to_pytorch():
     assert failing([outcome("batch-norm", dtype="float16")], "training") == ("batch_norm",)
     assert failing([outcome("convolution-add-relu", "wrong")], "inference") == ("fused_convolution",)
 
-
-def test_what_tells_nothing_of_the_library_is_no_reason():
+    # What tells nothing of the library is no reason.
     assert failing([outcome("batch-norm", dtype="float64")], "training") == ()
     assert failing([replace(outcome("rnn", "aborted"), cause="run-died")], "training") == ()
     assert failing([outcome("rnn", "blocked")], "training") == ()
@@ -50,24 +50,19 @@ def test_what_tells_nothing_of_the_library_is_no_reason():
     assert failing([outcome("batch-norm-eval")], "inference") == ("batch_norm",)
 
 
-def test_convolution_holds_where_all_that_was_asked_in_float32_does():
+def test_convolution_stays_native_where_all_of_it_holds():
+    # Convolution holds where all that was asked in float32 does.
     assert holds([outcome("convolution", "pass"), outcome("convolution", "error", "float16")])
     assert holds([outcome("convolution", "slow"), outcome("convolution", "n/a")])
     for states in (("pass", "error"), ("pass", "blocked"), ("n/a",), ()):
         assert not holds([outcome("convolution", state) for state in states])
 
-
-def applied(options: tuple[str, ...], *cures: str) -> Setting:
-    return by_layer(options, [SETTINGS[name] for name in cures]).applied(SETTINGS["by-layer"])
-
-
-def test_convolution_as_it_comes_is_native():
+    # Convolution as it comes is native.
     setting = applied(("batch_norm",), "default")
     assert (setting.verdict, dict(setting.env), setting.pytorch_layers) == ("native", {}, ("batch_norm",))
     assert not setting.unchanged
 
-
-def test_of_the_cures_the_one_with_the_fewest_switches_is_taken():
+    # Of the cures the one with the fewest switches is taken.
     setting = applied(("batch_norm", "rnn"), "gemm-only", "naive-only", "no-winograd", "find-fast")
     assert setting.verdict == "native-with-settings"
     assert setting.env == {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}
@@ -76,7 +71,11 @@ def test_of_the_cures_the_one_with_the_fewest_switches_is_taken():
     assert (found.torch, found.search) == (SETTINGS["find-fast"].torch, "find")
 
 
-@pytest.mark.parametrize(
+def applied(options: tuple[str, ...], *cures: str) -> Setting:
+    return by_layer(options, [SETTINGS[name] for name in cures]).applied(SETTINGS["by-layer"])
+
+
+@every_row(
     ("options", "cures", "why"),
     [((), ["default"], "no layer was found to fail"), (("rnn",), [], "holds in the vendor library under no")],
 )
@@ -87,16 +86,16 @@ def test_where_there_is_nothing_to_combine_it_is_skipped(options, cures, why):
     assert made.applied(SETTINGS["by-layer"]).undecided
 
 
-def test_a_journal_of_before_tells_no_layers():
+def test_the_line_that_sends_layers():
+    # A journal of before tells no layers.
     assert Cure({"A": "0"}, "", "why").applied(SETTINGS["no-faulty-solvers"]).env == {"A": "0"}
 
-
-def test_the_line_that_sends_layers():
+    # The line that sends layers.
     assert install_line(("rnn",)) == 'rocmprobe.bypass.install(convolution="native", rnn="pytorch")'
     assert install_line((), bypass=True) == "rocmprobe.bypass.install()"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "strange",
     [{"env": {"LD_PRELOAD": "x.so"}}, {"torch": {"cuda.enabled": True}}, {"pytorch_layers": ("softmax",)}],
 )

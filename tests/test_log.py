@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from sample_logs import LINES
 from tiers import examples
 
@@ -56,8 +57,8 @@ AROUND: dict[str, Callable[[str, int], str]] = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@every_row("around", AROUND)
+@every_row("newline", ["\n", "\r\n"])
 def test_what_stands_around_a_line_is_taken_off(around: str, newline: str) -> None:
     pasted = newline.join(AROUND[around](line, number) for number, line in enumerate(LINES))
     log = of_text(f"```text{newline}{pasted}{newline}```{newline}")
@@ -114,7 +115,8 @@ def test_a_line_that_begins_with_control_characters_is_a_new_one() -> None:
     assert texts(of_text("\n".join(rows))) == base
 
 
-def test_the_longest_line_of_a_log_does_not_go_on_in_the_next() -> None:
+def test_lines_that_are_whole_are_not_joined() -> None:
+    # The longest line of a log does not go on in the next.
     log = (
         "start\n"
         "amdgpu: group render is asked to own the node /dev/kfd of this host now\n"
@@ -123,8 +125,7 @@ def test_the_longest_line_of_a_log_does_not_go_on_in_the_next() -> None:
     )
     assert texts(of_text(log)) == log.splitlines()
 
-
-def test_lines_that_happen_to_be_long_are_not_joined() -> None:
+    # Lines that happen to be long are not joined.
     log = (
         "MIOpen(HIP): Warning [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: 256573\nAborted\n"
     )
@@ -138,20 +139,18 @@ def test_repeated_lines_are_one_with_their_count() -> None:
     ]  # fmt: skip
     assert log.total == 5
 
-
-def test_targets_are_told_apart() -> None:
+    # Targets are told apart.
     names = ["library_gfx1010.dat", "library_gfx1030.dat", "library_gfx90a.dat"]
     assert texts(of_text("\n".join(names))) == names
 
-
-def test_a_progress_bar_leaves_its_last_state() -> None:
+    # A progress bar leaves its last state.
     bars = "\r".join(f" {done}%|##  | {done}/100 [00:00<00:01, 9.5it/s]" for done in range(10, 100, 10))
     log = of_text(f"before\n{bars}\rMIOpen Error: x\nafter\n")
     assert texts(log) == ["before", "90%|##  | 90/100 [00:00<00:01, 9.5it/s]", "MIOpen Error: x", "after"]
     assert log.lines[-1].number == 3
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@every_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings(encoding: str) -> None:
     content = "\r\n".join(LINES).encode(encoding)
     if encoding == "utf-16-be":

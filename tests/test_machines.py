@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from rows import every_row
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.gpus import gfx_of, isa_of_override, marketing_name
@@ -27,8 +28,8 @@ PROBLEM = "conv2d-fp16-n2-c16-i28x28-k32-f3x3-p1"
 SETTINGS = {setting.name for setting, _, _ in all_settings()}
 
 
-@pytest.mark.parametrize("name", machine_names())
 class TestShipped:
+    @every_row("name", machine_names())
     def test_facts_agree_with_each_other(self, name):
         machine = load_machine(name).machine
         for gpu in machine.gpus:
@@ -40,6 +41,7 @@ class TestShipped:
         assert machine.value("torch.kind") == "rocm"
         assert torch_version(machine)
 
+    @every_row("name", machine_names())
     def test_everything_has_a_source(self, name):
         found = load_machine(name)
         assert found.name == name
@@ -48,10 +50,12 @@ class TestShipped:
         assert all(fault.source for fault in found.faults)
         assert all(fact.source == f"simulated machine {name}" for fact in found.machine.facts.values())
 
+    @every_row("name", machine_names())
     def test_its_faults_name_settings_that_exist(self, name):
         for fault in load_machine(name).faults:
             assert set(fault.settings) <= SETTINGS
 
+    @every_row("name", machine_names())
     def test_its_faulty_solvers_are_tried_somewhere(self, name):
         machine = load_machine(name)
         tried = {
@@ -64,6 +68,7 @@ class TestShipped:
             one_by_one = {"GemmFwd1x1_0_2", "GemmBwd1x1_stride2"}  # strided 1x1 is no native problem
             assert set(fault.solver) - one_by_one <= tried
 
+    @every_row("name", machine_names())
     def test_it_reaches_a_child_process_whole(self, name):
         found = load_machine(name)
         assert from_json(SimulatedMachine, json.loads(json.dumps(to_json(found)))) == found
@@ -74,7 +79,7 @@ def test_the_first_machines_are_there():
 
 
 class TestMatching:
-    @pytest.mark.parametrize(
+    @every_row(
         ("rule", "strikes"),
         [
             ({}, True),
@@ -95,12 +100,13 @@ class TestMatching:
         fault = Fault("miopen", "raise", **rule)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {}) == strikes
 
-    def test_a_variable_keeps_it_away_only_with_its_value(self):
+    def test_settings_of_the_user_and_of_the_machine_decide(self):
+        # A variable keeps it away only with its value.
         fault = Fault("miopen", "raise", unless=WINOGRAD_OFF)
         assert not fault.matches("default", PROBLEM, "float16", "fwd", WINOGRAD_OFF)
         assert fault.matches("default", PROBLEM, "float16", "fwd", {"MIOPEN_DEBUG_CONV_WINOGRAD": "1"})
 
-    def test_the_machine_with_broken_fp16(self):
+        # The machine with broken fp16.
         machine = load_machine("rdna1-fp16-broken")
         (fault,) = machine.faults
         assert fault.matches("default", PROBLEM, "float16", "fwd", {})
@@ -137,7 +143,7 @@ class TestBadFiles:
         path.write_bytes(b"\xff\xfe\x00")
         assert "UTF-8" in self.refused(path)
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("text", "named"),
         [
             ("summary = ", "Invalid value"),
@@ -224,7 +230,7 @@ def test_a_file_of_one_s_own(tmp_path):
     assert found.machine.variables["A"].value == "b"
 
 
-@pytest.mark.parametrize("effect", EFFECTS)
+@every_row("effect", EFFECTS)
 def test_every_effect_is_allowed(tmp_path, effect):
     path = tmp_path / "machine.toml"
     seconds = "seconds = 60\n" if effect == "search" else ""
@@ -232,7 +238,7 @@ def test_every_effect_is_allowed(tmp_path, effect):
     assert load_machine(str(path)).faults[0].effect == effect
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("fault", "why"),
     [
         ('library = "miopen"\neffect = "search"', "'search' takes 'seconds' above 0"),
@@ -267,7 +273,7 @@ def test_only_a_phase_without_library_calls_brings_its_faults_and_only_once():
         gpu.report("yardstick", case)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("version", "expected"),
     [("1.13.1+rocm5.2", (1, 13)), ("2.7.0", (2, 7)), ("nightly", None), (None, None), ("", None)],
 )

@@ -14,6 +14,7 @@ import pytest
 import sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.model.facts import GPU_FACTS
@@ -201,17 +202,16 @@ class TestFilesThatAreNoResults:
     def test_a_folder(self, tmp_path):
         assert "directory" in refused(tmp_path)
 
-    @pytest.mark.parametrize(
+    @every_row(
         "content",
         [b"", b"not json", b"\xff\xfe\x00", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"1" * 10_000, b"nul"],
-        ids=["empty", "words", "binary", "cut off", "deep list", "deep object", "huge number", "bad word"],
     )
     def test_not_json(self, tmp_path, content):
         path = tmp_path / "results.json"
         path.write_bytes(content)
         assert "not JSON" in refused(path)
 
-    @pytest.mark.parametrize(
+    @every_row(
         "content",
         [
             "[]",
@@ -228,17 +228,17 @@ class TestFilesThatAreNoResults:
         path.write_text(content)
         assert refused(path) == f"{path}: not a results file of rocmprobe; name a results.json of a run"
 
-    @pytest.mark.parametrize("version", [99, "1", [1], "x\n" * 999])
+    @every_row("version", [99, "1", [1], "x\n" * 999])
     def test_another_version(self, tmp_path, version):
         path = tmp_path / "results.json"
         path.write_text(json.dumps({"schema_version": version, "rocmprobe": "9.9"}))
         assert "schema_version is" in refused(path)
 
-    @pytest.mark.parametrize("version", [True, 1.0])
+    @every_row("version", [True, 1.0])
     def test_a_version_that_only_looks_right(self, tmp_path, version):
         assert refused(written(tmp_path, lambda data: data.update(schema_version=version)))
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("change", "place"),
         [
             (lambda data: data.pop("machine"), "machine"),
@@ -268,7 +268,7 @@ class TestFilesThatAreNoResults:
         path = written(tmp_path, change, dataclasses.replace(EMPTY, outcomes=(OUTCOME,)))
         assert place in refused(path)
 
-    @pytest.mark.parametrize("layers", ["text", 5, {}, [1]])
+    @every_row("layers", ["text", 5, {}, [1]])
     def test_a_recommendation_that_is_none(self, tmp_path, layers):
         results = dataclasses.replace(EMPTY, recommendation=Recommendation("native", "fine"))
         path = written(
@@ -289,9 +289,7 @@ class TestFilesThatAreNoResults:
         assert len(read_results(path).outcomes) == 300
 
 
-@pytest.mark.parametrize(
-    "data", [{}, {"id": 1}, {"id": "a", "state": None}, {"attempts": 5}, {"evidence": 5}]
-)
+@every_row("data", [{}, {"id": 1}, {"id": "a", "state": None}, {"attempts": 5}, {"evidence": 5}])
 def test_a_broken_object_of_a_journal_is_bad_input(data):
     with pytest.raises(BadInput):
         from_json(Outcome, {**to_json(OUTCOME), **data} if data else {})
@@ -337,7 +335,7 @@ class TestWriting:
 PLAIN = json.loads(json.dumps(to_json(OUTCOME)))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "changed",
     [
         {}, {"timings": {"fwd": 1, "list": [1, {"a": None}]}}, {"attempts": []}, {"calls": ["a", "b"]},
@@ -351,7 +349,7 @@ def test_what_has_the_right_types_is_taken(changed):
         assert json.loads(json.dumps(found[name])) == changed[name]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "changed",
     [
         {"state": 1}, {"attempts": [1]}, {"timings": []}, {"id": None}, {"evidence": "a"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-import pytest
+from rows import every_row
 
 from rocmprobe.checks import CHECKS, MODELS
 from rocmprobe.engine.options import RunOptions
@@ -92,16 +92,14 @@ def test_every_setting_problem_and_direction_once():
     assert len({case.id for case in found}) == len(found)
 
 
-@pytest.mark.parametrize("level", ["quick", "standard", "long"])
-def test_ids_differ_over_all_suites(level):
-    ids = [case.id for case in everything(RunOptions(level=level))]
+def test_ids_differ_over_all_suites():
+    ids = [case.id for case in everything(RunOptions(level="long"))]
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("first", "settings"),
     [("copy", (*ALL, *FORCED)), ("changing-sizes", SETTINGS), ("memory", SETTINGS)],
-    ids=["copy", "changing-sizes", "memory"],
 )
 def test_each_case_follows_all_that_it_depends_on(first, settings):
     options = RunOptions(settings="default" if settings is SETTINGS else "all")
@@ -123,17 +121,16 @@ def test_each_case_follows_all_that_it_depends_on(first, settings):
     assert {case.check for case in found[-3:]} == {"kernel"}
 
 
-def test_levels_nest():
+def test_what_is_asked_by_level_setting_and_purpose():
+    # Levels nest.
     quick = {case.id for case in everything()}
     assert quick < {case.id for case in everything(RunOptions(level="standard"))}
 
-
-def test_only_the_named_settings():
+    # Only the named settings.
     assert {case.setting for case in planned(EVERYTHING[7])} == {"default", "vendor-off", "bypass"}
     assert planned(Request("copy", ("nothing",))) == []
 
-
-def test_inference_asks_forward_alone():
+    # Inference asks forward alone.
     found = planned(NATIVE, RunOptions(purpose="inference"))
     assert {case.direction for case in found} == {"fwd"}
     needs = one(LADDER[-1], "default", RunOptions(purpose="inference")).needs
@@ -150,10 +147,7 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
         ("kinds", "convolution-kinds"),
     ):
         assert OWN not in {case.problem for case in planned(Request(check, problems=purpose), options)}
-
-
-def test_own_problems_are_not_asked_twice():
-    """The native suite asks about them under every setting: they leave nothing to the matrix."""
+    # The native suite asks about them under every setting: they leave nothing to the matrix.
     assert planned(EVERYTHING[7], RunOptions(problems=(OWN,))) == []
 
 
@@ -165,22 +159,23 @@ class TestASettingOfFewChecks:
         assert one(self.MATMUL, "no-hipblaslt").if_failed == (self.DEFAULT,)
         assert one(self.MATMUL, "default").if_failed == ()
 
-    @pytest.mark.parametrize("settings", ["all", "vendor-off, no-hipblaslt"])
-    def test_is_asked_in_any_case_where_the_user_names_it(self, settings):
-        assert one(self.MATMUL, "no-hipblaslt", RunOptions(settings=settings)).if_failed == ()
-
-    def test_is_no_part_of_every_setting(self):
+        # Is no part of every setting.
         asked = {case.check for case in everything() if case.setting == "no-hipblaslt"}
         assert asked == {"matmul", "int-matmul"}
 
+    @every_row("settings", ["all", "vendor-off, no-hipblaslt"])
+    def test_is_asked_in_any_case_where_the_user_names_it(self, settings):
+        assert one(self.MATMUL, "no-hipblaslt", RunOptions(settings=settings)).if_failed == ()
+
 
 class TestNeeds:
-    def test_a_need_is_always_a_case_of_the_plan(self):
+    def test_needs_are_cases_of_the_plan_in_no_circle(self):
+        # A need is always a case of the plan.
         ids = {case.id for case in everything()}
         for case in everything():
             assert set(case.needs) <= ids, case.id
 
-    def test_no_case_stands_on_itself_or_in_a_circle(self):
+        # No case stands on itself or in a circle.
         needs = {case.id: case.needs for case in everything()}
         done: set[str] = set()
         while len(done) < len(needs):
@@ -188,10 +183,12 @@ class TestNeeds:
             assert ready
             done |= ready
 
-    def test_by_layer_trains_with_the_batch_norm_that_it_has(self):
-        needs = one(LADDER[-1], "by-layer").needs
-        assert "cuda:0/torch/by-layer/batch-norm/float32" in needs
-        assert not any("/default/batch-norm/" in need for need in needs)
+        # Every check has its needs.
+        asked = everything(RunOptions(level="standard"))
+        assert {case.check for case in asked} | {"solver"} == set(CHECKS)
+
+        # The CPU stands on nothing of the GPU.
+        assert {case.needs for case in everything() if case.setting == "cpu"} == {()}
 
     def test_the_ladder_stands_on_lower_rungs(self):
         needs = {request.check: one(request, "default").needs for request in LADDER}
@@ -200,11 +197,23 @@ class TestNeeds:
         for check in ("gemm", "im2col", "batch-norm"):
             assert needs[check] == ("cuda:0/torch/default/elementwise/float32",)
 
-    def test_every_check_has_its_needs(self):
-        asked = everything(RunOptions(level="standard"))
-        assert {case.check for case in asked} | {"solver"} == set(CHECKS)
+        # By layer trains with the batch norm that it has.
+        needs = one(LADDER[-1], "by-layer").needs
+        assert "cuda:0/torch/by-layer/batch-norm/float32" in needs
+        assert not any("/default/batch-norm/" in need for need in needs)
 
-    @pytest.mark.parametrize("dtype", DTYPES)
+        # A fused operator stands on its forward convolution.
+        needs = one(Request("convolution-relu", BOTH, ("float16",)), "default").needs
+        assert [need for need in needs if "/convolution/conv2d-fp16" in need and need.endswith("/fwd")]
+        assert not [need for need in needs if "bwd" in need]
+
+        # Autocast stands on the step in float32.
+        needs = one(Request("autocast-step", ("every",), ("float16",)), "bypass").needs
+        assert "cuda:0/torch/bypass/training-step/float32" in needs
+        assert "cuda:0/torch/default/batch-norm/float16" in needs
+        assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
+
+    @every_row("dtype", DTYPES)
     def test_a_dtype_stands_on_itself(self, dtype):
         for check in ("gemm", "batch-norm", "rnn"):
             needs = one(Request(check, dtypes=(dtype,)), "default").needs
@@ -221,27 +230,13 @@ class TestNeeds:
             assert (plain in case.needs) == (case.dtype != "float64")
             assert (f"cuda:0/torch/default/gemm/{case.dtype}" in case.needs) == (case.setting != "default")
 
-    def test_a_fused_operator_stands_on_its_forward_convolution(self):
-        needs = one(Request("convolution-relu", BOTH, ("float16",)), "default").needs
-        assert [need for need in needs if "/convolution/conv2d-fp16" in need and need.endswith("/fwd")]
-        assert not [need for need in needs if "bwd" in need]
-
-    def test_autocast_stands_on_the_step_in_float32(self):
-        needs = one(Request("autocast-step", ("every",), ("float16",)), "bypass").needs
-        assert "cuda:0/torch/bypass/training-step/float32" in needs
-        assert "cuda:0/torch/default/batch-norm/float16" in needs
-        assert [need for need in needs if "/bypass/convolution/conv2d-fp16" in need]
-
-    @pytest.mark.parametrize("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
+    @every_row("setting", [each.name for each in SETTINGS if not (each.device or each.by_name)])
     def test_only_what_leaves_the_library_stands_on_gemm(self, setting):
         row = next(each for each in SETTINGS if each.name == setting)
         gemm = "cuda:0/torch/default/gemm/float32" in one(NATIVE, setting).needs
         assert gemm == (row.bypass or not row.vendor_library)
 
-    def test_the_cpu_stands_on_nothing_of_the_gpu(self):
-        assert {case.needs for case in everything() if case.setting == "cpu"} == {()}
-
-    @pytest.mark.parametrize(
+    @every_row(
         ("setting", "batch_norm"),
         [
             ("default", "default"),
@@ -260,7 +255,8 @@ class TestSweep:
     def swept(self, options=RunOptions()):  # noqa: B008 - frozen
         return planned(SWEEP, options, (*SETTINGS, *FORCED))
 
-    def test_each_solver_that_may_run_is_a_setting_of_its_own(self):
+    def test_each_solver_is_asked_where_default_fails_at_the_same(self):
+        # Each solver that may run is a setting of its own.
         found = self.swept()
         assert {case.check for case in found} == {"solver"}
         for case in found:
@@ -268,13 +264,31 @@ class TestSweep:
             assert solver.may_run(case.problem, case.direction, None)
         assert len({case.trial_key for case in found}) > 20
 
-    def test_at_level_quick_the_first_problem_of_each_dtype(self):
+        # At level quick the first problem of each dtype.
         first = {problem.dtype: problem.text for problem in reversed(problems("quick", "native"))}
         assert {case.problem for case in self.swept()} == set(first.values())
         more = {case.problem for case in self.swept(RunOptions(level="standard"))}
         assert more == {problem.text for problem in problems("standard", "native")}
 
-    @pytest.mark.parametrize(
+        # Inference asks forward alone.
+        assert {case.direction for case in self.swept(RunOptions(purpose="inference"))} == {"fwd"}
+
+        # It is asked where default fails at the same.
+        asked = {case.id for case in planned(NATIVE)}
+        for case in self.swept():
+            (reason,) = case.if_failed
+            assert reason == f"cuda:0/torch/default/convolution/{case.problem}/{case.direction}"
+            assert reason in asked
+            assert set(case.needs) == {f"cuda:0/torch/default/elementwise/{case.dtype}"}
+
+        # All settings ask for it anyway.
+        assert {case.if_failed for case in self.swept(RunOptions(settings="all"))} == {()}
+
+        # No other suite asks under a forced solver.
+        for request in EVERYTHING:
+            assert planned(request, settings=(*SETTINGS, *FORCED)) == planned(request)
+
+    @every_row(
         ("problem", "small"),
         [
             ("conv2d-fp32-n8-c3-i640x480-k64-f7x7-s2-p3", "conv2d-fp32-n2-c3-i28x28-k64-f7x7-s2-p3"),
@@ -288,26 +302,9 @@ class TestSweep:
             for case in found:
                 assert case.if_failed == (f"cuda:0/torch/default/convolution/{problem}/{case.direction}",)
 
-    def test_inference_asks_forward_alone(self):
-        assert {case.direction for case in self.swept(RunOptions(purpose="inference"))} == {"fwd"}
 
-    def test_it_is_asked_where_default_fails_at_the_same(self):
-        asked = {case.id for case in planned(NATIVE)}
-        for case in self.swept():
-            (reason,) = case.if_failed
-            assert reason == f"cuda:0/torch/default/convolution/{case.problem}/{case.direction}"
-            assert reason in asked
-            assert set(case.needs) == {f"cuda:0/torch/default/elementwise/{case.dtype}"}
-
-    def test_all_settings_ask_for_it_anyway(self):
-        assert {case.if_failed for case in self.swept(RunOptions(settings="all"))} == {()}
-
-    def test_no_other_suite_asks_under_a_forced_solver(self):
-        for request in EVERYTHING:
-            assert planned(request, settings=(*SETTINGS, *FORCED)) == planned(request)
-
-
-def test_only_and_skip():
+def test_ids_and_what_they_select():
+    # Only and skip.
     case = one(NATIVE, "bypass")
     assert RunOptions().selects(case)
     assert RunOptions(only=("convolution",)).selects(case)
@@ -316,8 +313,7 @@ def test_only_and_skip():
     assert not RunOptions(skip=("*/bypass/*",)).selects(case)
     assert not RunOptions(only=("convolution",), skip=("*fwd",)).selects(case)
 
-
-def test_ids_carry_all_that_tells_cases_apart():
+    # Ids carry all that tells cases apart.
     case = one(NATIVE, "bypass")
     assert case.id == f"cuda:0/torch/bypass/convolution/{case.problem}/fwd"
     assert case.trial_key == "cuda:0/torch/bypass"
@@ -340,10 +336,15 @@ class TestSettingsThatChangeTheProblems:
         assert {case.problem for case in found} == expected
         assert {case.check for case in self.of("channels-last")} == {"convolution", "throughput", "start-up"}
 
-    def test_channels_last_is_for_packed_operands_of_2_d(self):
+        # Channels last is for packed operands of 2 d.
         others = ("conv1d-fp32-n1-c4-i9-k4-f3", "conv3d-fp32-n1-c2-i4x4x4-k2-f2", f"{OWN}-noncontiguous")
         options = RunOptions(problems=(*others, OWN))
         assert {case.problem for case in self.of("channels-last", options)} == {f"{OWN}-nhwc"}
+
+        # Channels last asks all of a program those that are so already too.
+        options = RunOptions(problems=(f"{OWN}-nhwc", OWN.replace("fp16", "fp64"), OWN))
+        asked = [case.problem for case in self.of("channels-last", options) if case.check == "throughput"]
+        assert asked == [f"{OWN}-nhwc", f"{OWN.replace('fp16', 'fp64')}-nhwc"]
 
     def test_the_control_asks_about_right_numbers_alone(self):
         found = self.of("float64")
@@ -351,18 +352,13 @@ class TestSettingsThatChangeTheProblems:
         assert all(case.problem.startswith("conv2d-fp64-") for case in found)
         assert len({case.id for case in found}) == len(found)
 
-    def test_the_control_does_not_ask_again_what_default_asks(self):
+        # The control does not ask again what default asks.
         options = RunOptions(problems=(f"{OWN}-nhwc", OWN.replace("fp16", "fp64")))
         assert {case.problem for case in self.of("float64", options)} == {
             f"{OWN.replace('fp16', 'fp64')}-nhwc"
         }
 
-    def test_channels_last_asks_all_of_a_program_those_that_are_so_already_too(self):
-        options = RunOptions(problems=(f"{OWN}-nhwc", OWN.replace("fp16", "fp64"), OWN))
-        asked = [case.problem for case in self.of("channels-last", options) if case.check == "throughput"]
-        assert asked == [f"{OWN}-nhwc", f"{OWN.replace('fp16', 'fp64')}-nhwc"]
-
-    def test_two_problems_that_become_one_are_one(self):
+        # Two problems that become one are one.
         options = RunOptions(problems=(OWN, OWN.replace("fp16", "fp32")))
         assert len(self.of("float64", options)) == len(DIRECTIONS)
 
@@ -376,28 +372,29 @@ class TestSettingsThatChangeTheProblems:
 
 
 class TestStartUp:
-    def test_stands_on_the_convolution_of_its_setting(self):
+    def test_has_a_trial_of_its_own_on_its_convolution(self):
+        # Stands on the convolution of its setting.
         case = one(EVERYTHING[-1], "find-fast")
         assert case.exclusive
         assert case.needs
         assert all("/find-fast/convolution/" in need for need in case.needs)
 
-    def test_has_a_trial_of_its_own(self):
+        # Has a trial of its own.
         keys = [case.trial_key for case in planned(EVERYTHING[-1], RunOptions(level="standard"))]
         assert len(set(keys)) == len(keys)
         assert not set(keys) & {case.trial_key for case in planned(EVERYTHING[-2])}
 
-    @pytest.mark.parametrize("timing", EVERYTHING[-2:], ids=lambda timing: timing.check)
+        # The user's own databases are never cold.
+        assert "as-found" not in {case.setting for case in planned(EVERYTHING[-1], settings=ALL)}
+
+        # Few problems.
+        assert len(problems("quick", "start-up")) <= 2
+
+    @every_row("timing", EVERYTHING[-2:])
     def test_for_inference_times_forward_alone(self, timing):
         assert {case.direction for case in planned(timing)} == {None}
         found = planned(timing, RunOptions(purpose="inference"))
         assert {case.direction for case in found} == {"fwd"}
-
-    def test_the_user_s_own_databases_are_never_cold(self):
-        assert "as-found" not in {case.setting for case in planned(EVERYTHING[-1], settings=ALL)}
-
-    def test_few_problems(self):
-        assert len(problems("quick", "start-up")) <= 2
 
 
 class TestWithoutTorch:
@@ -429,12 +426,12 @@ class TestWithoutTorch:
             assert set(case.needs) <= ids
             assert {need.split("/")[1] for need in case.needs} <= {case.driver}
 
-    def test_the_other_driver_changes_nothing_for_torch(self):
+        # The other driver changes nothing for torch.
         assert [each for each in self.planned("torch", "capi") if each.driver == "torch"] == self.planned(
             "torch"
         )
 
-    def test_every_setting_is_asked_whether_it_trains(self):
+        # Every setting is asked whether it trains.
         found = self.planned("capi")
         trained = {case.setting for case in found if case.check == "batch-norm"}
         assert trained == {case.setting for case in found if case.check == "convolution"}
@@ -445,7 +442,7 @@ class TestLevels:
 
     REQUEST = Request("train-unet", settings=("default",), level="standard")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("options", "asked"),
         [
             (RunOptions(), False),
@@ -460,14 +457,15 @@ class TestLevels:
     def test_a_question_has_a_first_level(self, options, asked):
         assert bool(planned(self.REQUEST, options)) is asked
 
-    def test_a_model_stands_on_the_training_step_of_its_setting(self):
+    def test_models_stand_on_their_layers(self):
+        # A model stands on the training step of its setting.
         case = one(Request("train-unet", settings=("bypass",), dtypes=("float16",)), "bypass")
         assert [need.split("/", 2)[2] for need in case.needs] == [
             "bypass/training-step/float32",
             "bypass/autocast-step/float16",
         ]
 
-    def test_the_lstm_stands_on_its_layer(self):
+        # The LSTM stands on its layer.
         case = one(Request("train-lstm", settings=("default",), dtypes=("float32",)), "default",
                    RunOptions(level="standard"))  # fmt: skip
         assert [need.split("/", 2)[2] for need in case.needs] == [

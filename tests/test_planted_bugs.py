@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from rows import every_row
 from runs import run as run_rocmprobe
 
 from rocmprobe.model.problems import Problem, parse_problem
@@ -73,7 +74,7 @@ def case(each: Combination) -> str:
     return f"{each.bug.name}-{each.problem.dtype}-{each.direction}-{each.terms}"
 
 
-@pytest.mark.parametrize("text", [*SHAPES, *(text.replace("fp32", "fp16") for text in SHAPES[:6])])
+@every_row("text", [*SHAPES, *(text.replace("fp32", "fp16") for text in SHAPES[:6])])
 def test_a_bug_exists_where_and_only_where_the_result_differs(text: str) -> None:
     problem = parse_problem(text)
     for direction in DIRECTIONS:
@@ -108,8 +109,8 @@ def difference(name: str, direction: str, problem: Problem | None = None) -> Dif
     return Difference(Combination(BUGS[name], direction, 144, problem), right, wrong)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
 class TestWhatABugDoes:
+    @every_row("direction", DIRECTIONS)
     def test_lost_term_takes_one_product_from_every_sum(self, direction: str) -> None:
         problem = parse_problem("conv2d-fp64-n2-c4-i6x6-k6-f3x3-g2")
         ones = Tensors(*(torch.ones(shape, dtype=torch.float64) for shape in (
@@ -125,24 +126,31 @@ class TestWhatABugDoes:
         else:
             assert torch.equal(right - wrong, torch.ones_like(right))
 
-    def test_zeroed_row(self, direction: str) -> None:
+    @every_row("direction", DIRECTIONS)
+    def test_rows_channels_and_lanes(self, direction: str) -> None:
+        # Zeroed row.
         found = difference("zeroed-row", direction)
         row = found.where.select(0 if direction == "bwd-weights" else 1, -1)
         assert row.all()
         assert int(found.where.sum()) == row.numel()
         assert not found.wrong[found.where].any()
 
-    def test_doubled_channel(self, direction: str) -> None:
+        # Doubled channel.
         found = difference("doubled-channel", direction)
         assert int(found.where.sum()) == found.where.select(1, 0).sum() == found.where.select(1, 0).numel()
         assert torch.equal(found.wrong[found.where], 2 * found.right[found.where])
 
-    def test_doubled_tile(self, direction: str) -> None:
+        # Doubled tile.
         found = difference("doubled-tile", direction)
         places = found.where.flatten().nonzero().flatten()
         assert len(places) == int(places[-1] - places[0]) + 1 == 16
         assert torch.equal(found.wrong[found.where], 2 * found.right[found.where])
 
+        # NaN lane.
+        found = difference("nan-lane", direction)
+        assert int(found.where.sum()) == int(found.wrong.isnan().sum()) == 1
+
+    @every_row("direction", DIRECTIONS)
     def test_a_random_element_is_another_one_in_each_call(self, direction: str) -> None:
         layer = FaultyKernel("random-element")
         problem = problem_with(BUGS["random-element"], "float64", direction, 144)
@@ -155,20 +163,19 @@ class TestWhatABugDoes:
         assert [len(place) for place in places] == [1, 1, 1]
         assert len({place[0] for place in places}) > 1
 
-    def test_nan_lane(self, direction: str) -> None:
-        found = difference("nan-lane", direction)
-        assert int(found.where.sum()) == int(found.wrong.isnan().sum()) == 1
-
-    def test_a_stale_buffer_holds_the_former_result(self, direction: str) -> None:
+    @every_row("direction", DIRECTIONS)
+    def test_what_a_buffer_holds(self, direction: str) -> None:
+        # A stale buffer holds the former result.
         found = difference("stale-buffer", direction)
         former = result(CorrectKernel(), found.combination.problem, direction, 1)
         assert torch.equal(found.wrong, next(iter(former.values())))
 
-    def test_an_uncleared_result_is_the_sum_of_both(self, direction: str) -> None:
+        # An uncleared result is the sum of both.
         found = difference("uncleared-result", direction)
         former = result(CorrectKernel(), found.combination.problem, direction, 1)
         assert torch.equal(found.wrong, found.right + next(iter(former.values())))
 
+    @every_row("direction", DIRECTIONS)
     def test_nothing_is_written(self, direction: str) -> None:
         """What memory holds is chance; that no kernel runs is not."""
         problem = problem_with(BUGS["untouched-output"], "float64", direction, 144)
@@ -184,6 +191,7 @@ class TestWhatABugDoes:
         shapes = {"fwd": problem.output_shape, "bwd-data": problem.input_shape}
         assert found.shape == shapes.get(direction, problem.weight_shape)
 
+    @every_row("direction", DIRECTIONS)
     def test_the_weights_of_the_last_group_alone_are_transposed(self, direction: str) -> None:
         found = difference("transposed-weights", direction)
         # The first half of the rows and columns is that of the other group.
@@ -194,14 +202,15 @@ class TestWhatABugDoes:
         if direction == "bwd-weights":
             assert torch.equal(found.wrong[half:], found.right[half:].transpose(-2, -1))
 
-    @pytest.mark.parametrize(
+    @every_row(
         "text",
         [
             "conv2d-fp64-n2-c4-i6x6-k6-f3x3-s2-p1x2-d1x2",
             "conv_transpose2d-fp64-n2-c4-i4x5-k6-f2x3-s2-p1-o1-d2x1",
         ],
     )
-    @pytest.mark.parametrize("name", ["wrong-padding-edge", "swapped-dilation"])
+    @every_row("direction", DIRECTIONS)
+    @every_row("name", ["wrong-padding-edge", "swapped-dilation"])
     def test_what_is_read_wrongly_forward_is_in_the_gradients(
         self, direction: str, name: str, text: str
     ) -> None:
@@ -217,7 +226,8 @@ class TestWhatABugDoes:
         assert not torch.allclose(found, right)
 
 
-def test_the_first_column_is_read_again_before_it() -> None:
+def test_what_is_read_at_the_edges() -> None:
+    # The first column is read again before it.
     problem = parse_problem("conv2d-fp64-n2-c4-i6x6-k6-f3x3-p1")
     placed = operands(problem, 1)
     padded = torch.nn.functional.pad(placed.input, (1, 1, 1, 1))
@@ -226,8 +236,7 @@ def test_the_first_column_is_read_again_before_it() -> None:
         output = run(problem, "fwd", placed)["output"]
     assert torch.allclose(output, torch.nn.functional.conv2d(padded, placed.weight))
 
-
-def test_swapped_dilations_read_as_the_swapped_problem_does() -> None:
+    # Swapped dilations read as the swapped problem does.
     problem = parse_problem("conv2d-fp64-n2-c4-i8x8-k6-f3x3-p2-d1x2")
     placed = operands(problem, 1)
     with planted(FaultyKernel("swapped-dilation")):
@@ -237,16 +246,14 @@ def test_swapped_dilations_read_as_the_swapped_problem_does() -> None:
     assert (output.shape[2:], swapped.shape[2:]) == ((10, 8), (8, 10))
     assert torch.allclose(output[..., :8, :], swapped[..., :8])
 
-
-def test_pixels_that_no_tap_reaches_hold_one() -> None:
+    # Pixels that no tap reaches hold one.
     found = difference("unwritten-gaps", "bwd-data")
     reached = torch.zeros_like(found.where)
     reached[..., ::2, ::2] = True
     assert torch.equal(found.where, ~reached)
     assert (found.wrong[~reached] == 1).all()
 
-
-def test_the_bias_gradient_lacks_one_term() -> None:
+    # The bias gradient lacks one term.
     problem = problem_with(BUGS["bias-gradient"], "float64", "bwd-weights", 144)
     with planted(FaultyKernel("bias-gradient")):
         found = run(problem, "bwd-weights", operands(problem, 1))
@@ -255,8 +262,8 @@ def test_the_bias_gradient_lacks_one_term() -> None:
     assert torch.equal(found["weight"], result(CorrectKernel(), problem, "bwd-weights", 1)["weight"])
 
 
-@pytest.mark.parametrize(("dtype", "exact"), [("float16", 2048), ("bfloat16", 256)])
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@every_row(("dtype", "exact"), [("float16", 2048), ("bfloat16", 256)])
+@every_row("direction", DIRECTIONS)
 def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact: int) -> None:
     """Ones added to a number whose neighbour is 2 away are lost one by one; in fp32 they count."""
     problem = problem_with(BUGS["half-accumulation"], dtype, direction, 144)
@@ -279,7 +286,7 @@ def test_a_sum_in_half_precision_stands_still(direction: str, dtype: str, exact:
     assert (wrong[met] == exact).all()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("dtype", "kept", "lost"),
     [("float64", 2**-23, 2**-25), ("float32", 2**-10, 2**-12), ("float16", 2**-7, 2**-9)],
 )
@@ -290,7 +297,7 @@ def test_operands_keep_the_bits_of_the_narrower_dtype(dtype: str, kept: float, l
         assert torch.nn.functional.conv2d(image, weight).flatten().tolist() == [1 + kept, 1]
 
 
-@pytest.mark.parametrize("bug", BUGS.values(), ids=lambda bug: bug.name)
+@every_row("bug", BUGS.values())
 def test_a_problem_for_every_length_of_sums(bug: Any) -> None:
     made = list(combinations(bug))
     assert {each.problem.dtype for each in made} == set(bug.dtypes)
@@ -319,19 +326,19 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("each", SMALL, ids=case)
+@every_row("each", SMALL)
 def test_the_check_finds_it(each: Combination) -> None:
     assert verdict(each, FaultyKernel(each.bug.name)) == "wrong"
 
 
-@pytest.mark.parametrize("each", [each for each in SMALL if each.bug.name == "lost-term"], ids=case)
-@pytest.mark.parametrize("exact", [True, False])
+@every_row("each", [each for each in SMALL if each.bug.name == "lost-term"])
+@every_row("exact", [True, False])
 def test_the_check_finds_nothing_in_right_kernels(each: Combination, exact: bool) -> None:
     assert verdict(each, CorrectKernel(), exact) == "pass"
 
 
 class TestMachines:
-    @pytest.mark.parametrize("name", BUGS)
+    @every_row("name", BUGS)
     def test_a_machine_for_every_bug(self, name: str) -> None:
         found = load_machine(planted_machine(name))
         assert [(fault.effect, fault.bug, fault.settings) for fault in found.faults] == [

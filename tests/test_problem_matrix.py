@@ -7,6 +7,7 @@ from math import prod
 
 import pytest
 from hypothesis import given, settings
+from rows import every_row
 from test_problems import any_problem
 from tiers import examples
 
@@ -87,8 +88,8 @@ class TestGeometry:
     def test_standard_has_every_pair(self, possible: set) -> None:
         assert pairs(geometry("standard")) == possible
 
-    def test_long_has_every_pair_in_each_kind(self) -> None:
-        """A pair and a kind, that is each triple with a kind, which the sizes allow."""
+    def test_long_has_every_pair_and_a_long_run_more(self) -> None:
+        # A pair and a kind, that is each triple with a kind, which the sizes allow.
         found = {(row[0][1], *pair) for row in geometry("long") for pair in combinations(row[1:], 2)}
         missing = [
             (kind, one, other)
@@ -104,7 +105,7 @@ class TestGeometry:
                 for row in product(*((fixed[name],) if name in fixed else VALUES[name] for name in SIZED))
             ), (kind, pair)
 
-    def test_a_long_run_holds_more(self) -> None:
+        # A long run holds more.
         assert len(geometry("quick")) < len(geometry("standard")) < len(geometry("long"))
 
 
@@ -112,27 +113,28 @@ class TestNetworks:
     def found(self, level: str) -> set[tuple[str, str, str]]:
         return {(each.network, each.layer, each.variant) for each in entries(level) if each.layer}
 
-    def test_quick_asks_one_layer_of_each_and_every_variant(self) -> None:
+    def test_each_level_asks_about_its_layers(self) -> None:
+        # Quick asks one layer of each and every variant.
         telling = {(each.name, next(iter(each.layers))) for each in networks()}
         found = self.found("quick")
         assert {(network, layer) for network, layer, _ in found} == telling
         assert {(network, layer) for network, layer, variant in found if variant == "plain"} == telling
         assert {variant for _, _, variant in found} == set(VARIANTS)
 
-    def test_standard_asks_every_layer_and_one_of_each_network_in_every_variant(self) -> None:
+        # Standard asks every layer and one of each network in every variant.
         found = self.found("standard")
         for network in networks():
             for number, (layer, problem) in enumerate(network.layers.items()):
                 wanted = {"plain"} if number else {name for name, vary in VARIANTS.items() if vary(problem)}
                 assert {name for of, what, name in found if (of, what) == (network.name, layer)} == wanted
 
-    def test_long_asks_every_layer_in_every_variant_as_it_is(self) -> None:
+        # Long asks every layer in every variant as it is.
         found = set(problem_matrix("long"))
         for network in networks():
             for problem in network.layers.values():
                 assert {vary(problem) for vary in VARIANTS.values()} - {None} <= found
 
-    def test_the_networks_of_the_field(self) -> None:
+        # The networks of the field.
         names = " ".join(network.name for network in networks())
         for name in (
             "YOLOv8n", "ResNet-50", "MobileNetV2", "MobileNetV3", "EfficientNet", "U-Net", "ConvNeXt",
@@ -143,28 +145,29 @@ class TestNetworks:
 
 
 class TestLevels:
-    @pytest.mark.parametrize("level", LEVELS)
+    @every_row("level", LEVELS)
     def test_texts_are_unique_and_can_be_pasted_back(self, level: str) -> None:
         texts = [problem.text for problem in problem_matrix(level)]
         assert len(set(texts)) == len(texts)
         assert tuple(map(parse_problem, texts)) == problem_matrix(level)
 
-    def test_they_nest(self) -> None:
+    def test_they_nest_and_fit_into_a_small_gpu(self) -> None:
+        # They nest.
         found = [set(problem_matrix(level)) for level in LEVELS]
         assert found[0] < found[1] < found[2]
 
-    @pytest.mark.parametrize(("level", "most", "flops"), [("quick", 25, 20e6), ("standard", 130, 0.3e9)])
-    def test_they_stay_cheap(self, level: str, most: int, flops: float) -> None:
-        found = problem_matrix(level)
-        assert len(found) <= most
-        assert max(problem.flops for problem in found) <= flops
-
-    def test_long_fits_into_a_small_gpu(self) -> None:
+        # Long fits into a small GPU.
         for problem in problem_matrix("long"):
             shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
             assert 8 * sum(map(prod, shapes)) < 512 << 20
             assert problem.flops < 15e9
             assert max(map(problem.terms, DIRECTIONS)) < 1 << 19
+
+    @every_row(("level", "most", "flops"), [("quick", 25, 20e6), ("standard", 130, 0.3e9)])
+    def test_they_stay_cheap(self, level: str, most: int, flops: float) -> None:
+        found = problem_matrix(level)
+        assert len(found) <= most
+        assert max(problem.flops for problem in found) <= flops
 
 
 def plain(largest: int):

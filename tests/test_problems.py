@@ -7,6 +7,7 @@ from math import prod
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.model.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
@@ -44,7 +45,7 @@ def any_problem(draw, largest=9):
 
 
 class TestText:
-    @settings(max_examples=examples(300))
+    @settings(max_examples=examples(200))
     @given(any_problem())
     def test_it_names_the_problem(self, problem):
         assert parse_problem(problem.text) == problem
@@ -53,7 +54,8 @@ class TestText:
     def test_spaces_around_it_do_not_matter(self, problem):
         assert parse_problem(f" {problem.text}\n") == problem
 
-    def test_example_of_the_documentation(self):
+    def test_one_text_and_its_sizes(self):
+        # Example of the documentation.
         text = "conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc"
         problem = parse_problem(text)
         assert problem.text == text
@@ -61,12 +63,12 @@ class TestText:
         assert problem.weight_shape == (128, 32, 3, 3)
         assert problem.output_shape == (4, 128, 28, 28)
 
-    def test_one_number_stands_for_all_directions(self):
+        # One number stands for all directions.
         assert parse_problem("conv3d-fp32-n1-c1-i5-k1-f3") == parse_problem(
             "conv3d-fp32-n1-c1-i5x5x5-k1-f3x3x3"
         )
 
-    def test_json_has_the_sizes(self):
+        # JSON has the sizes.
         data = parse_problem("conv_transpose2d-fp32-n1-c4-i3x4-k2-f3x3-s2-p1-o1-noncontiguous").as_json()
         assert data["weight"] == [4, 2, 3, 3]
         assert data["output"] == [1, 2, 6, 8]
@@ -75,7 +77,7 @@ class TestText:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
+    @every_row(
         ("text", "named"),
         [
             ("", "''"),
@@ -118,7 +120,7 @@ class TestErrors:
         assert message.endswith("write it like conv2d-fp32-n1-c16-i28x28-k32-f3x3-s1-p1")
         assert "\n" not in message
 
-    @settings(max_examples=examples(300))
+    @settings(max_examples=examples(200))
     @given(
         st.text(max_size=30)
         | st.builds(
@@ -187,14 +189,14 @@ def test_flops_and_terms_count_the_products(problem):
 
 
 class TestShipped:
-    @pytest.mark.parametrize("purpose", PURPOSES)
+    @every_row("purpose", PURPOSES)
     def test_levels_nest(self, purpose):
         found = [problems(level, purpose) for level in LEVELS]
         assert found[0]
         for lower, higher in zip(found, found[1:]):
             assert set(lower) <= set(higher)
 
-    @pytest.mark.parametrize("problem", ALL, ids=lambda problem: problem.text)
+    @every_row("problem", ALL)
     def test_small_enough(self, problem):
         """A slow GPU manages 100 GFLOP/s even with naive kernels; and 2 GB hold the operands and their
         columns many times over."""
@@ -203,7 +205,8 @@ class TestShipped:
         assert 8 * elements < 256 << 20
         assert max(problem.terms(direction) for direction in DIRECTIONS) < 1 << 18
 
-    def test_each_dtype_is_there(self):
+    def test_every_level_asks_about_the_dtypes(self):
+        # Each dtype is there.
         assert {problem.dtype for problem in problems("standard", "native")} == {
             "float32",
             "float16",
@@ -212,5 +215,5 @@ class TestShipped:
         assert {problem.dtype for problem in problems("long", "gradients")} == {"float64"}
         assert any(problem.groups > 1 for problem in problems("standard", "native"))
 
-    def test_quick_asks_about_both_common_dtypes(self):
+        # Quick asks about both common dtypes.
         assert {problem.dtype for problem in problems("quick", "native")} == {"float32", "float16"}

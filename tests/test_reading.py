@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 import rocmprobe
 from rocmprobe.model.results import NothingToTest
@@ -27,7 +28,7 @@ UNREADABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", UNREADABLE)
+@every_row("what", UNREADABLE)
 def test_what_nobody_could_work_with_is_one_line(what: str) -> None:
     with pytest.raises(BadInput) as refused:
         json_of(UNREADABLE[what], "some.json", "make another")
@@ -43,7 +44,7 @@ def test_the_place_of_a_number_is_named() -> None:
         json_of(b'{"a": [0, {"b": 1e999}]}', "f", "mend")
 
 
-@pytest.mark.parametrize("text", ["a = nan", "a = inf", "a = " + "9" * 40, f"a = {DEEP}", "a = [1", "=", "a"])
+@every_row("text", ["a = nan", "a = inf", "a = " + "9" * 40, f"a = {DEEP}", "a = [1", "=", "a"])
 def test_toml_is_held_to_the_same(text: str) -> None:
     with pytest.raises(BadInput, match=r"^f: [^\n]*; mend$"):
         toml_of(text.encode(), "f", "mend")
@@ -54,13 +55,13 @@ def test_a_file_without_end_is_not_read_to_its_end() -> None:
         read_json(Path("/dev/zero"), "name another", 1000)
 
 
-@pytest.mark.parametrize("name", ["none.json", ".", "\0", "x" * 5000])
+@every_row("name", ["none.json", ".", "\0", "x" * 5000])
 def test_a_file_that_cannot_be_read(name: str) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         read_json(Path(name), "name another")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@every_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 def test_json_comes_in_the_encodings_of_json(encoding: str) -> None:
     assert json_of('{"ü": 1.5}'.encode(encoding), "f", "mend") == {"ü": 1.5}
 
@@ -74,7 +75,7 @@ def test_a_line_is_data_or_nothing(line: bytes) -> None:
     assert json_line(line) == expected or expected != expected
 
 
-@pytest.mark.parametrize("line", [b"[" * 100_000, DEEP.encode(), b"1" * 10_000, b'{"torn": "li'])
+@every_row("line", [b"[" * 100_000, DEEP.encode(), b"1" * 10_000, b'{"torn": "li'])
 def test_a_line_that_would_harm_is_nothing(line: bytes) -> None:
     assert json_line(line) is None
 
@@ -123,10 +124,9 @@ def test_what_is_made_inert_is_inert_and_no_longer_than_wanted(text: str, limit:
         assert len(made) <= limit
 
 
-@pytest.mark.parametrize(
+@every_row(
     "value",
     ["x" * 10**6, 10**5000, ["y" * 10**6] * 2, {"\x1b": "\x1b"}, "\ud800"],
-    ids=["long", "huge", "list", "mapping", "half"],
 )
 def test_a_quote_is_short(value: Any) -> None:
     assert len(quoted(value)) <= 80

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.text import redact
 
@@ -77,7 +78,7 @@ def generic(line):
     return re.sub(r"<([a-z]+)-[0-9a-f]{5}>", r"<\1-n>", text(line))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "expected"),
     [
         ("/home/melinda/.config/miopen/gfx1010_20.udb", "<home>/.config/miopen/gfx1010_20.udb"),
@@ -98,7 +99,7 @@ def test_own_names_are_replaced(line, expected):
     assert text(line) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "expected"),
     [
         ("-I/home/alice/include, /home/alice", "-I<home-n>/include, <home-n>"),
@@ -132,12 +133,12 @@ def test_forms_of_identifiers_are_replaced(line, expected):
     assert generic(line) == expected
 
 
-@pytest.mark.parametrize("line", HARMLESS)
+@every_row("line", HARMLESS)
 def test_everything_else_stays(line):
     assert text(line) == line
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("one", "other", "same"),
     [
         (f"GPU-{GPU}", f"unique_id {int(GPU, 16)}", True),
@@ -160,15 +161,15 @@ def test_every_process_uses_the_same_placeholder():
     assert other.stdout.strip() == text(line)
 
 
-def test_what_everybody_is_called_is_left_alone(monkeypatch):
+def test_names_that_are_no_secrets_stay(monkeypatch):
+    # What everybody is called is left alone.
     monkeypatch.setenv("USER", "ubuntu")
     monkeypatch.setattr("socket.gethostname", lambda: "localhost.localdomain")
     forget()
     assert text("ubuntu 22.04 on localhost") == "ubuntu 22.04 on localhost"
     assert text("localhost.localdomain") == "<host>"
 
-
-def test_root_has_a_home_and_no_name(monkeypatch):
+    # Root has a home and no name.
     monkeypatch.setenv("USER", "root")
     monkeypatch.setenv("HOME", "/root")
     forget()
@@ -205,8 +206,7 @@ def test_every_place_of_free_text_is_reached():
     for name in (USER, HOST, "alice"):
         assert name not in found
 
-
-def test_a_path_as_a_key_is_free_text():
+    # A path as a key is free text.
     assert redact.redacted({"rocm.installs": {"value": {f"/data/{USER}/rocm": "6.2"}}}) == {
         "rocm.installs": {"value": {"/data/<user>/rocm": "6.2"}}
     }
@@ -283,7 +283,7 @@ def test_json_without_names_is_left_alone(data):
         assert redact.redacted(data) == data
 
 
-@pytest.mark.parametrize(
+@every_row(
     "piece",
     [
         "a", "0", " ", "-", "1.", "a.", "ab:", "::", "/a", " /a", "/home/", "a@", "a.a@a.", "TOKEN", "A_",

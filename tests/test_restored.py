@@ -6,9 +6,9 @@ import json
 import re
 import time
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from sample_logs import LINES
 from tiers import examples
 
@@ -50,7 +50,7 @@ def test_the_table() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("english", "language", "printed"), PRINTED)
+@every_row(("english", "language", "printed"), PRINTED)
 def test_a_message_in_any_language_is_read_in_english(english: str, language: str, printed: str) -> None:
     line = of_text(f"program: {printed}").lines[0]
     assert line.text == f"program: {english}", language
@@ -58,7 +58,7 @@ def test_a_message_in_any_language_is_read_in_english(english: str, language: st
     assert line.quoted == f"program: {printed} (read as: {english})"
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_row("language", LANGUAGES)
 def test_the_loader_in_any_language_gives_the_same_answer(language: str) -> None:
     text = LOADER
     for row in MESSAGES:
@@ -74,7 +74,7 @@ def test_the_loader_in_any_language_gives_the_same_answer(language: str) -> None
     assert any(f"line 1: {text} (read as: " in said for said in found.causes[0].evidence)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_row("language", LANGUAGES)
 def test_how_a_program_ended_is_known_in_any_language(language: str) -> None:
     by_english = {row["english"]: row["text"].get(language, [row["english"]])[0] for row in MESSAGES}
     segmentation, dumped = by_english["Segmentation fault"], by_english["core dumped"]
@@ -91,7 +91,7 @@ def test_a_number_of_windows_is_enough_in_a_language_that_is_not_known() -> None
     assert texts(log) == [f"OSError: [WinError 126] The specified module could not be found. {end}"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "line",
     [
         "Der Versuch wurde Abgebrochen und neu begonnen",
@@ -134,7 +134,7 @@ def test_a_misread_phrase_is_read_as_it_was_printed(data: st.DataObject) -> None
     assert line.quoted == f"x: {seen} y (read as: {phrase})"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("seen", "meant"),
     [
         ("gfx1O30", "gfx1030"), ("gfxl03O", "gfx1030"), ("gfx9Oa", "gfx90a"),
@@ -149,7 +149,7 @@ def test_letters_that_can_be_nothing_else(seen: str, meant: str) -> None:
     assert texts(of_text(seen)) == [meant]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "line",
     ["gfx1030", "gfxIO", "gfx99ZZ", "gfxSSSS", "Invalid device function", "the model lnside", "gfx11OOx"],
 )
@@ -176,7 +176,7 @@ def test_lines_that_are_not_neighbours_are_not_joined() -> None:
     assert not any("invalid device function" in text for text in found)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "meant"),
     [
         ("RuntimeError: HIP error: invalid device functio…", FATAL),
@@ -224,14 +224,12 @@ def test_of_a_long_log_in_one_line_failures_are_kept() -> None:
     assert sum(len(text) for text in texts(log)) <= LONGEST
 
 
-@pytest.mark.parametrize(
-    "line", [r"C:\new\node\lib fails", r"cannot read D:\nvidia\name\x.dll", r"printf('a\n')"]
-)
+@every_row("line", [r"C:\new\node\lib fails", r"cannot read D:\nvidia\name\x.dll", r"printf('a\n')"])
 def test_a_path_of_windows_is_no_end_of_a_line(line: str) -> None:
     assert texts(of_text(line)) == [line]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "page",
     [
         f'<td class="blob-code"><span class="pl-s">{FATAL}</span></td>',
@@ -247,7 +245,7 @@ def test_what_pages_put_around_a_line(page: str) -> None:
     assert FATAL in texts(of_text(page))
 
 
-@pytest.mark.parametrize("line", ["std::vector<a> x", "#include <limits> // x", "<stdin>:1:2: error: x"])
+@every_row("line", ["std::vector<a> x", "#include <limits> // x", "<stdin>:1:2: error: x"])
 def test_what_looks_like_a_tag_and_is_none(line: str) -> None:
     assert texts(of_text(line)) == [line]
 
@@ -255,7 +253,7 @@ def test_what_looks_like_a_tag_and_is_none(line: str) -> None:
 # ---- a fatal line far above ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("between", [5_000, 40_000])
+@every_row("between", [5_000, 25_000])
 def test_a_fatal_line_far_above_harmless_warnings_is_the_answer(between: int) -> None:
     names = [re.sub("[0-9]", lambda digit: "ghijklmnop"[int(digit[0])], f"{at:06}") for at in range(between)]
     noise = [f"step {name}: all is well" for name in names]

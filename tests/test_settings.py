@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rows import every_row
 
 from rocmprobe.backends import BACKENDS
 from rocmprobe.knowledge.settings import (
@@ -19,7 +20,7 @@ from rocmprobe.knowledge.settings import (
     search_flags,
     settings_for,
 )
-from rocmprobe.model.results import VERDICTS, BadInput
+from rocmprobe.model.results import BadInput
 from rocmprobe.report.terminal import settings_table
 from rocmprobe.report.terminal.tables import TABLES
 
@@ -30,8 +31,8 @@ NEW = Versions("MIOpen", "3.5.1", "2.10.0+rocm7.1", "7.1.25424")
 KNOWN = (OLD, MIDDLE, NEW)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].name)
 class TestEveryRow:
+    @every_row("row", ROWS)
     def test_has_a_reason_and_a_source(self, row):
         setting, backends, group = row
         assert setting.reason
@@ -42,39 +43,34 @@ class TestEveryRow:
         assert backends
         assert group in ("default", "all")
 
-    def test_variables_are_text(self, row):
+    @every_row("row", ROWS)
+    def test_its_fields_hold_what_they_may(self, row):
+        # Variables are text.
         for name, value in row[0].env.items():
             assert isinstance(value, str)
             assert name == name.upper()
 
-    def test_verdict_follows_from_what_it_does(self, row):
-        setting = row[0]
-        expected = "native"
-        if setting.device == "cpu":
-            expected = "cpu"
-        elif setting.bypass:
-            expected = "bypass"
-        elif not setting.vendor_library:
-            expected = "vendor-off"
-        elif setting.env or setting.torch or setting.search or setting.changes_problems or setting.derived:
-            expected = "native-with-settings"
-        assert setting.verdict == expected
-        assert setting.verdict in VERDICTS
-
-    def test_flags_are_those_that_a_worker_knows(self, row):
-        flags = pytest.importorskip("rocmprobe.worker.torch_driver").FLAGS
-        assert set(row[0].torch) <= set(flags)
-
-    def test_ranges_are_of_versions(self, row):
+        # Ranges are of versions.
         setting = row[0]
         for text in (setting.since, setting.until, setting.torch_since, setting.torch_until):
             assert re.fullmatch(r"(\d+\.\d+(\.\d+)?)?", text)
         assert setting.search in ("", "find", "immediate", "exhaustive", "find-2.0")
 
-    def test_find_mode_goes_with_find(self, row):
+        # Find mode goes with find.
         # In immediate mode it does nothing, and under benchmark newer torches override it.
         assert row[0].search == "find" or "MIOPEN_FIND_MODE" not in row[0].env
 
+        # Find modes are numbers.
+        # A word that a version does not know raises in MIOpen; a number never does.
+        for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
+            assert row[0].env.get(name, "1").isdigit()
+
+    @every_row("row", ROWS)
+    def test_flags_are_those_that_a_worker_knows(self, row):
+        flags = pytest.importorskip("rocmprobe.worker.torch_driver").FLAGS
+        assert set(row[0].torch) <= set(flags)
+
+    @every_row("row", ROWS)
     def test_means_nothing_or_has_its_flags(self, row):
         setting, backends, _ = row
         for torch in ("1.13.1+rocm5.2", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.13.0+cpu"):
@@ -82,6 +78,7 @@ class TestEveryRow:
             if here.search and not meaningless(here, Versions("MIOpen", torch=torch)):
                 assert here.torch == search_flags(here.search, torch) != {}, torch
 
+    @every_row("row", ROWS)
     def test_a_version_within_its_ranges_accepts_every_value(self, row):
         asks_torch = "torch" in drivers_of(row[0])
         for versions in KNOWN:
@@ -89,11 +86,7 @@ class TestEveryRow:
             why = meaningless(row[0], here)
             assert why is None or "does not know this" in why, versions
 
-    def test_find_modes_are_numbers(self, row):
-        # A word that a version does not know raises in MIOpen; a number never does.
-        for name in ("MIOPEN_FIND_MODE", "MIOPEN_FIND_ENFORCE"):
-            assert row[0].env.get(name, "1").isdigit()
-
+    @every_row("row", ROWS)
     def test_is_found_by_its_name(self, row):
         setting, backends, _ = row
         for backend in backends:
@@ -103,32 +96,30 @@ class TestEveryRow:
             assert {each.name for each in found} == {"default", setting.name}
 
 
-def test_names_are_unique():
+def test_names_are_unique_and_the_default_set_small():
+    # Names are unique.
     for backend in BACKENDS:
         names = [setting.name for setting in settings_for(backend, "all")]
         assert len(set(names)) == len(names)
 
+    # The default set stays small.
+    assert len([setting for setting in settings_for("miopen") if not setting.by_name]) <= 15
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("wanted", ["default", "all"])
+
+@every_row("backend", BACKENDS)
+@every_row("wanted", ["default", "all"])
 def test_sets_hold_what_every_answer_needs(backend, wanted):
     names = [setting.name for setting in settings_for(backend, wanted)]
     assert names[0] == "default"
     assert {"default", "vendor-off", "bypass"} <= set(names)
 
 
-def test_the_default_set_stays_small():
-    assert len([setting for setting in settings_for("miopen") if not setting.by_name]) <= 15
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_row("backend", BACKENDS)
 def test_the_default_set_is_part_of_all(backend):
     assert set(map(repr, settings_for(backend))) < set(map(repr, settings_for(backend, "all")))
 
 
-@pytest.mark.parametrize(
-    "wanted", ["bypass", " bypass , vendor-off", "bypass,", "bypass,bypass", "default,bypass"]
-)
+@every_row("wanted", ["bypass", " bypass , vendor-off", "bypass,", "bypass,bypass", "default,bypass"])
 def test_default_is_always_among_them(wanted):
     names = [setting.name for setting in settings_for("miopen", wanted)]
     assert names[0] == "default"
@@ -136,7 +127,7 @@ def test_default_is_always_among_them(wanted):
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("backend", "wanted"), [("miopen", "bogus"), ("onednn", "bypass,no-winograd"), ("cudnn", "default,cpu2")]
 )
 def test_an_unknown_name_is_bad_input(backend, wanted):
@@ -153,7 +144,7 @@ def of(name, versions):
 class TestSearch:
     """How PyTorch asks MIOpen for a solver, by its own version."""
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("torch", "flags"),
         [
             ("1.13.1+rocm5.2", {"cudnn.benchmark": True}),
@@ -169,7 +160,7 @@ class TestSearch:
             setting = next(each for each in settings_for("miopen", "all", torch) if each.name == name)
             assert (setting.search, setting.torch) == ("find", flags)
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("torch", "flags"),
         [
             ("1.13.1", {"cudnn.benchmark": False}),
@@ -181,13 +172,14 @@ class TestSearch:
     def test_immediate(self, torch, flags):
         assert next(each for each in settings_for("miopen", "immediate", torch)[1:]).torch == flags
 
-    def test_exhaustive_is_plain_find_before_2_7(self):
+    def test_older_versions_lack_some_ways(self):
+        # Exhaustive is plain find before 2 7.
         assert meaningless(of("exhaustive-find", OLD), OLD) == (
             "torch 1.13.1+rocm5.2 does not know this; 2.7 is the first that does"
         )
         assert of("exhaustive-find", MIDDLE).torch == {"cudnn.benchmark": True}
 
-    def test_a_torch_before_1_13_has_only_one_way(self):
+        # A torch before 1 13 has only one way.
         ancient = Versions("MIOpen", "2.16.0", "1.12.1+rocm5.1.1", "5.1.20531")
         assert "no flags" in (meaningless(of("immediate", ancient), ancient) or "")
 
@@ -218,42 +210,43 @@ def test_the_list_shows_what_the_document_shows():
 
 
 class TestMeaningless:
-    @pytest.mark.parametrize(
+    @every_row(
         ("versions", "names"),
         [
             (OLD, {"trust-verify", "exhaustive-find", "tuned", "no-hipblaslt", "triton-no-buffer-ops"}),
             (MIDDLE, {"trust-verify"}),
             (NEW, {"ocl-direct-only"}),
         ],
-        ids=["torch 1.13.1", "torch 2.7", "torch 2.10"],
     )
     def test_settings_of_miopen_by_version(self, versions, names):
         settings = settings_for("miopen", "all", versions.torch, ["torch"])
         assert {each.name for each in settings if meaningless(each, versions)} == names
 
-    def test_what_is_not_known_forbids_nothing(self):
+    def test_versions_decide_in_whole_minor_releases(self):
+        # What is not known forbids nothing.
         nothing = Versions("MIOpen")
         assert [each.name for each in settings_for("miopen", "all") if meaningless(each, nothing)] == []
 
-    def test_a_patch_release_is_within_its_minor_release(self):
+        # A patch release is within its minor release.
         setting = of("ocl-direct-only", MIDDLE)
         assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.4.9")) is None
         assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.5.0")) == (
             "MIOpen 3.5.0 does not know this any more; 3.4 was the last that did"
         )
 
-    def test_a_value_that_the_version_refuses(self):
+    def test_variables_that_the_version_refuses_or_does_not_read(self):
+        # A value that the version refuses.
         words = dataclasses.replace(of("default", NEW), env={"MIOPEN_FIND_MODE": "SIDEWAYS"})
         assert "stoul" in (meaningless(words, NEW) or "")
 
-    def test_variables_that_the_version_does_not_read(self):
+        # Variables that the version does not read.
         setting = dataclasses.replace(of("default", OLD), env={"MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD": "0"})
         assert meaningless(setting, OLD) == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.0"
         with_another = {**setting.env, "MIOPEN_DEBUG_CONV_GEMM": "0"}
         assert meaningless(dataclasses.replace(setting, env=with_another), OLD) is None
 
 
-@pytest.mark.parametrize("backend", ["miopen", "onednn"])
+@every_row("backend", ["miopen", "onednn"])
 def test_the_control_is_in_a_dtype_that_never_enters_the_library(backend):
     control = next(each for each in settings_for(backend, "all") if each.name == "float64")
     assert (control.dtype, control.env, control.torch) == ("float64", {}, {})
@@ -267,7 +260,8 @@ def test_channels_last_reaches_miopen_by_its_variable():
 
 
 class TestDrivers:
-    def test_without_torch_only_variables_and_interfaces_mean_something(self):
+    def test_each_driver_has_settings_of_its_own(self):
+        # Without torch only variables and interfaces mean something.
         for setting in settings_for("miopen", "all", drivers=["capi"]):
             assert not setting.bypass
             assert setting.vendor_library
@@ -275,14 +269,14 @@ class TestDrivers:
             assert setting.search in ("find", "immediate", "find-2.0") or not setting.torch
             assert "capi" in drivers_of(setting)
 
-    def test_find_2_is_asked_without_torch_alone(self):
+        # Find 2 is asked without torch alone.
         names = {driver: {each.name for each in settings_for("miopen", "all", drivers=[driver])}
                  for driver in ("torch", "capi")}  # fmt: skip
         assert "find-2.0" in names["capi"] - names["torch"]
         assert {"bypass", "vendor-off", "cpu", "channels-last"} <= names["torch"] - names["capi"]
         assert {"default", "immediate", "gemm-only", "as-found"} <= names["capi"] & names["torch"]
 
-    def test_a_name_of_the_other_driver_is_bad_input(self):
+        # A name of the other driver is bad input.
         with pytest.raises(BadInput, match="by the driver capi has no setting 'bypass'"):
             settings_for("miopen", "bypass", drivers=["capi"])
         with pytest.raises(BadInput, match=r"miopen has no setting 'find-2\.0'"):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import every_row
 
 from rocmprobe.engine.trial import kernel_threads
 from rocmprobe.model.problems import parse_problem
@@ -26,7 +27,7 @@ def record(text: str = TEXTS[0], **changes: object) -> dict[str, Any]:
     return {**parse_problem(text).as_json(), "device": "cpu", "counts": counts, **changes}
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@every_row("text", TEXTS)
 def test_a_record_is_the_problem_again(text: str) -> None:
     assert problem_of(record(text)) == parse_problem(text)
 
@@ -117,7 +118,7 @@ NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", NO_SHAPES)
+@every_row("what", NO_SHAPES)
 def test_what_are_no_shapes_is_one_line(tmp_path: Path, what: str) -> None:
     content, words = NO_SHAPES[what]
     path = tmp_path / "shapes.json"
@@ -142,7 +143,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
+@every_row("what", WRONG)
 def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> None:
     path = tmp_path / "shapes.json"
     write(path, {"problems": [record(), record(**WRONG[what])]})
@@ -151,7 +152,7 @@ def test_what_is_no_problem_is_named_by_its_place(tmp_path: Path, what: str) -> 
     assert str(refused.value).startswith((f"{path}: problems/1: ", f"{path}: problems/1/"))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "words"),
     [
         ("{", "not JSON"),

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe import cli
@@ -42,14 +43,25 @@ def names(problem, direction="fwd", isa="gfx1010", version="", environ=None):
     return [solver.name for solver in in_play(problem, direction, isa, version, environ or {})]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 class TestEveryRow:
-    def test_says_where_it_is_known_from(self, row):
+    @every_row("row", ROWS)
+    def test_its_fields_hold_what_they_may(self, row):
+        # Says where it is known from.
         assert row.source
         assert all(re.fullmatch(r"(\d+\.\d+\.\d+)?", version) for version in (row.since, row.until))
         assert set(row.directions) <= set(DIRECTIONS)
         assert row.directions
 
+        # Its family is what its name says.
+        assert row.family == family(row.name)
+
+        # Its patterns are regular expressions.
+        re.compile(row.problem)
+        assert set(row.not_on) <= {"any", *row.dtypes}
+        for pattern in row.not_on.values():
+            re.compile(pattern)
+
+    @every_row("row", ROWS)
     def test_its_switches_are_variables_that_mean_something(self, row):
         known = {variable.name: variable for variable in variables()}
         assert row.off
@@ -58,15 +70,7 @@ class TestEveryRow:
             assert known[name].of == "miopen"
             assert known[name].values == "miopen-bool"
 
-    def test_its_family_is_what_its_name_says(self, row):
-        assert row.family == family(row.name)
-
-    def test_its_patterns_are_regular_expressions(self, row):
-        re.compile(row.problem)
-        assert set(row.not_on) <= {"any", *row.dtypes}
-        for pattern in row.not_on.values():
-            re.compile(pattern)
-
+    @every_row("row", ROWS)
     def test_is_forced_by_a_setting_of_its_own(self, row):
         setting = forced_setting(row)
         assert setting.name == f"only-{row.name}"
@@ -92,26 +96,27 @@ def test_every_solver_that_a_recorded_run_chose_is_in_the_table():
 
 
 class TestWhatMayRun:
-    def test_the_dot_instructions_of_fp16_winograd_are_not_for_gfx1010(self):
+    def test_chips_and_directions_limit_it(self):
+        # The dot instructions of fp16 Winograd are not for gfx1010.
         assert set(names(FP32)) >= WINOGRAD
         assert set(names(FP16, isa="gfx1030")) >= WINOGRAD
         assert not WINOGRAD & set(names(FP16))
 
-    def test_implicit_gemm_comes_with_gfx1030(self):
+        # Implicit GEMM comes with gfx1030.
         assert "ConvCkIgemmFwdV6r1DlopsNchw" in names(FP32, isa="gfx1030")
         assert not [name for name in names(FP32) if "mplicitGemm" in name or "Igemm" in name]
 
-    def test_what_is_unknown_is_asked(self):
+        # What is unknown is asked.
         assert set(names(FP32, isa=None)) > set(names(FP32))
         assert names(FP32, isa="gfx1010:xnack-") == names(FP32)
 
-    def test_a_transposed_convolution_runs_forward_as_backward_data(self):
+        # A transposed convolution runs forward as backward data.
         transposed = "conv_transpose2d-fp32-n2-c64-i14x14-k32-f2x2-s2-bias"
         assert "GemmBwdRest" in names(transposed, "fwd")
         assert "GemmFwdRest" in names(transposed, "bwd-data")
         assert "GemmWrwUniversal" in names(transposed, "bwd-weights")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("problem", "solver", "runs"),
         [
             (ONE, "GemmFwd1x1_0_1", True),
@@ -136,7 +141,7 @@ class TestWhatMayRun:
         parse_problem(problem)
         assert by_name()[solver].may_run(problem, "fwd", "gfx1010") == runs
 
-    @pytest.mark.parametrize("isa", ["gfx1010", "gfx1030", "gfx1100", None])
+    @every_row("isa", ["gfx1010", "gfx1030", "gfx1100", None])
     def test_gemm_and_naive_are_there_for_every_problem(self, isa):
         for problem in problems(LEVELS[-1], "native"):
             for direction in DIRECTIONS:
@@ -145,34 +150,36 @@ class TestWhatMayRun:
 
 
 class TestInPlay:
-    def test_a_removed_solver_is_in_older_releases_alone(self):
+    def test_versions_and_directions_limit_it(self):
+        # A removed solver is in older releases alone.
         removed = "ConvCkIgemmFwdV6r1DlopsNchw"
         assert removed in names(FP32, isa="gfx1030", version="3.6.0")
         assert removed not in names(FP32, isa="gfx1030", version="3.6.1")
         assert forced_setting(by_name()[removed]).until == "3.6.0"
 
-    def test_the_general_opencl_solver_runs_forwards_alone(self):
+        # The general OpenCL solver runs forwards alone.
         strided = FP32.replace("-p1", "-s2-p1")
         solver = "ConvOclDirectFwdGen"
         assert solver in names(strided)
         assert solver not in names(strided, "bwd-data")
 
-    def test_winograd_is_asked_first_and_naive_last(self):
+        # An older version lacks the newer ones.
+        assert "ConvHipDirectFwd" not in names(FP32, version="3.4.0")
+        assert "ConvHipDirectFwd" in names(FP32, version="3.5.1")
+
+    def test_their_order_and_their_switches(self):
+        # Winograd is asked first and naive last.
         found = [by_name()[name].family for name in names(FP32)]
         assert (found[0], found[-1]) == ("Winograd", "naive")
 
-    def test_a_switch_takes_away_what_it_says(self):
+        # A switch takes away what it says.
         off = names(FP32, environ={"MIOPEN_DEBUG_CONV_WINOGRAD": "0"})
         assert set(names(FP32)) - set(off) == WINOGRAD
         assert names(FP32, environ={"MIOPEN_DEBUG_CONV_WINOGRAD": "1"}) == names(FP32)
 
-    @pytest.mark.parametrize("value", ["fft", "34", "fft;ConvAsm3x3U"])
+    @every_row("value", ["fft", "34", "fft;ConvAsm3x3U"])
     def test_one_that_is_forced_is_alone(self, value):
         assert names(FP32, environ={FORCE: value}) == ["fft"]
-
-    def test_an_older_version_lacks_the_newer_ones(self):
-        assert "ConvHipDirectFwd" not in names(FP32, version="3.4.0")
-        assert "ConvHipDirectFwd" in names(FP32, version="3.5.1")
 
 
 NAMES = [row.name for row in ROWS]
@@ -180,24 +187,28 @@ SETS = st.sets(st.sampled_from(NAMES), max_size=4)
 
 
 class TestSmallestSwitches:
-    def test_one_solver_has_its_own_switch(self):
+    def test_examples(self):
+        # One solver has its own switch.
         assert smallest_switches(["fft"], {("p", "fwd"): {"GemmFwdRest"}}) == ("MIOPEN_DEBUG_CONV_FFT",)
 
-    def test_a_family_takes_one_switch_where_single_ones_take_three(self):
+        # A family takes one switch where single ones take three.
         assert smallest_switches(WINOGRAD, {("p", "fwd"): {"GemmFwdRest"}}) == ("MIOPEN_DEBUG_CONV_WINOGRAD",)
 
-    def test_of_equals_the_one_that_costs_fewest_sound_solvers(self):
+        # Of equals the one that costs fewest sound solvers.
         naive = ["ConvDirectNaiveConvFwd", "ConvDirectNaiveConvBwd"]
         sound = {("p", "fwd"): {"GemmFwdRest", "ConvOclDirectFwd"}}
         assert smallest_switches(naive, sound) == ("MIOPEN_DEBUG_HIP_KERNELS",)
 
-    def test_none_where_no_sound_one_is_left(self):
+        # None where no sound one is left.
         assert smallest_switches(["GemmFwdRest"], {("p", "fwd"): {"GemmFwd1x1_0_1"}}) is None
         assert smallest_switches(["fft"], {("p", "fwd"): set()}) is None
         assert smallest_switches(["fft"], {("p", "fwd"): {"fft"}}) is None
 
-    def test_nothing_faulty_needs_no_switch(self):
+        # Nothing faulty needs no switch.
         assert smallest_switches([], {("p", "fwd"): {"fft"}}) == ()
+
+        # All of the table is quick.
+        assert smallest_switches(NAMES, {}) is not None
 
     @settings(max_examples=examples(60))
     @given(SETS, st.lists(SETS, max_size=3))
@@ -225,9 +236,6 @@ class TestSmallestSwitches:
         assert len(found) == fewest
         assert len(good & off(found)) == min(len(good & off(each)) for each in fits if len(each) == fewest)
 
-    def test_all_of_the_table_is_quick(self):
-        assert smallest_switches(NAMES, {}) is not None
-
 
 def outcome(solver, state, direction="fwd", **fields):
     name = f"only-{solver}"
@@ -238,40 +246,42 @@ def outcome(solver, state, direction="fwd", **fields):
 
 
 class TestCure:
-    def test_nothing_was_asked(self):
+    def test_nothing_to_cure(self):
+        # Nothing was asked.
         assert cure([]).state == "skipped"
 
-    def test_default_was_right(self):
+        # Default was right.
         found = cure([outcome("fft", "skipped"), outcome("GemmFwdRest", "skipped")])
         assert (found.env, found.state) == (None, "skipped")
         assert "default is right" in found.reason
 
-    def test_none_fails_alone(self):
+        # None fails alone.
         assert "no solver fails alone" in cure([outcome("fft", "pass")]).reason
         assert "could be judged" in cure([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
 
-    @pytest.mark.parametrize("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
+        # No switches leave one.
+        found = cure([outcome("fft", "wrong"), outcome("GemmFwdRest", "n/a")])
+        assert (found.env, found.state) == (None, "n/a")
+
+    @every_row("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
     def test_one_that_fails_is_switched_off(self, state):
         found = cure([outcome("fft", state), outcome("GemmFwdRest", "pass")])
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
         assert "fft" in found.reason
         assert are_switches(found.env)
 
-    def test_no_switches_leave_one(self):
-        found = cure([outcome("fft", "wrong"), outcome("GemmFwdRest", "n/a")])
-        assert (found.env, found.state) == (None, "n/a")
-
-    def test_one_in_flight_when_somebody_ended_the_run_is_not_faulty(self):
+    def test_what_counts_as_faulty(self):
+        # One in flight when somebody ended the run is not faulty.
         died = outcome("fft", "aborted", cause="run-died")
         assert swept([died, outcome("GemmFwdRest", "pass")]).faulty == frozenset()
 
-    def test_sound_for_one_question_and_faulty_for_another_is_faulty(self):
+        # Sound for one question and faulty for another is faulty.
         gemm = (outcome("GemmFwdRest", "pass"), outcome("GemmBwdRest", "pass", "bwd-data"))
         found = cure([outcome("fft", "pass"), outcome("fft", "wrong", "bwd-data"), *gemm])
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "env",
     [{"LD_PRELOAD": "x.so"}, {"MIOPEN_DEBUG_CONV_FFT": "1"}, {"MIOPEN_DEBUG_CONV_FFT": "0", "PATH": "0"}],
 )

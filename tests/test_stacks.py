@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from rows import every_row
 
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.options import STATUSES, options
@@ -32,7 +32,7 @@ def chips_tested(stack) -> list[str]:
     return [gfx for chips in stack.tested.values() for gfx in chips]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{type(row).__name__}-{row.text[:30]}")
+@every_row("row", ROWS)
 def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
     assert "https://" in row.source
     assert re.fullmatch(r"20\d\d(-\d\d){0,2}", row.date)
@@ -41,12 +41,22 @@ def test_every_row_has_a_source_a_date_and_chips_that_exist(row) -> None:
     assert all(gpus.target(name) for name in named)
 
 
-def test_names_and_titles_are_of_one_row() -> None:
+def test_names_versions_and_overrides_are_consistent() -> None:
+    # Names and titles are of one row.
     for names in ([row.name for row in stacks()], [row.title for row in (*stacks(), *broken())]):
         assert len(names) == len(set(names))
+    # A stack of a new ROCm needs a row in rocm_releases.toml, too.
+    known = {row["rocm"] for row in table("rocm_releases")["release"]}
+    assert {each.rocm for each in stacks() if each.rocm} <= known
+    assert {"7.11", "7.14", "10.1"} <= known
+
+    # Overrides name the targets that are lent.
+    for row in lendings():
+        assert gpus.isa_of_override(row.override) == row.posing
+        assert not set(row.gfx) & {row.posing}
 
 
-@pytest.mark.parametrize("stack", stacks(), ids=lambda row: row.name)
+@every_row("stack", stacks())
 def test_every_stack_can_be_had(stack) -> None:
     assert stack.kind in KINDS
     assert stack.systems
@@ -60,14 +70,7 @@ def test_every_stack_can_be_had(stack) -> None:
         )
 
 
-def test_the_miopen_of_every_stack_is_known() -> None:
-    """A stack of a new ROCm needs a row in rocm_releases.toml, too."""
-    known = {row["rocm"] for row in table("rocm_releases")["release"]}
-    assert {each.rocm for each in stacks() if each.rocm} <= known
-    assert {"7.11", "7.14", "10.1"} <= known
-
-
-@pytest.mark.parametrize("report", reports(), ids=lambda row: f"{row.stack}-{row.gfx[0]}-{row.system}")
+@every_row("report", reports())
 def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
     assert report.status in STATUSES
     for gfx in report.gfx:
@@ -76,13 +79,7 @@ def test_every_report_is_of_a_stack_that_the_chip_has(report) -> None:
         assert found.runs_as == (report.posing or gfx)
 
 
-def test_overrides_name_the_targets_that_are_lent() -> None:
-    for row in lendings():
-        assert gpus.isa_of_override(row.override) == row.posing
-        assert not set(row.gfx) & {row.posing}
-
-
-@pytest.mark.parametrize("row", broken(), ids=lambda row: row.title)
+@every_row("row", broken())
 def test_every_break_can_be_met(row) -> None:
     """By a machine that is in the middle of it: a row that no machine meets says nothing."""
     rocm = row.rocm_since or row.rocm_until or None
@@ -97,7 +94,7 @@ def test_every_break_can_be_met(row) -> None:
     assert not known_to_break(Installed(None))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("machine", "found"),
     [
         (Installed("gfx1010", "gfx1030", "5.2", "1.13.1+rocm5.2"), []),
@@ -131,7 +128,7 @@ def names(gfx: str, system: str = "linux", status: str = "") -> list[str]:
     return [each.stack.name for each in options(gfx, system, "ubuntu") if status in ("", each.status)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("gfx", "system", "first"),
     [
         ("gfx1010:xnack-", "linux", "amd-stable-10.1"),
@@ -148,34 +145,30 @@ def test_what_owners_report_comes_first(gfx: str, system: str, first: str) -> No
     assert names(gfx, system)[0] == first
 
 
-def test_what_is_published_and_tested_by_nobody_is_called_so() -> None:
+def test_the_status_of_a_stack_decides_its_place() -> None:
+    # What is published and tested by nobody is called so.
     assert set(names("gfx1011", status="untested")) >= {"amd-stable-10.1", "amd-stable-7.14", "amd-nightly"}
     assert "tested by nobody" in options("gfx1011")[0].evidence
     assert "untested" not in {each.status for each in options("gfx1100")[:3]}
-
-
-def test_chips_that_are_in_no_wheel_run_as_their_neighbours() -> None:
-    """The BC-250 is in no package; it has what gfx1010 has."""
+    # The BC-250 is in no package; it has what gfx1010 has.
     assert {each.runs_as for each in options("gfx1013")} == {"gfx1010"}
     assert {each.status for each in options("gfx1013")} == {"untested"}
     assert gpus.missing_features("gfx1013", "gfx1010") == ()
     assert options("gfx1013", "windows") == ()
 
-
-def test_stacks_that_are_known_to_break_a_chip_come_last() -> None:
+    # Stacks that are known to break a chip come last.
     assert names("gfx1010", status="fails") == names("gfx1010")[-4:]
     assert set(names("gfx1010", "wsl")) == set(names("gfx1010", "wsl", "fails"))
     assert names("gfx906")[-1] == "official-rocm7.2"
     assert options("gfx9999") == options(None) == ()
 
-
-def test_a_distribution_is_for_those_who_have_it() -> None:
+    # A distribution is for those who have it.
     assert "arch" not in names("gfx1010")
     assert options("gfx1010", "linux", "arch")[0].stack.name == "arch"
     assert {"arch", "fedora", "debian"} <= {each.stack.name for each in options("gfx1010")}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "kernel", "system", "distribution"),
     [
         ("Ubuntu 22.04.5 LTS", "6.8.0-40-generic", "linux", "ubuntu"),
@@ -190,7 +183,7 @@ def test_the_system(name: object, kernel: object, system: str, distribution: obj
     assert (system_of(name, kernel), distribution_of(name)) == (system, distribution)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("torch", "rocm"),
     [("2.0.1+rocm5.4.2", "5.4.2"), ("1.13.1+rocm5.2", "5.2"), ("2.11.0a0+rocm7.11.0a20260106", "7.11.0"),
      ("2.4.0", None), ("2.4.0+cu121", None), (None, None),

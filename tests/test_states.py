@@ -8,6 +8,7 @@ from typing import Optional
 
 import pytest
 import sample
+from rows import every_row
 
 from rocmprobe.collection.reading import run_of
 from rocmprobe.collection.submissions import works
@@ -26,7 +27,7 @@ def outcome(state: str, cause: Optional[str] = None) -> Outcome:
     return dataclasses.replace(found, direction=direction, cause=cause)
 
 
-@pytest.mark.parametrize("state", STATES.values(), ids=list(STATES))
+@every_row("state", STATES.values())
 def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
     assert not (state.works and (state.fails or state.blocks))
     assert state.blocks or not state.fails
@@ -34,7 +35,7 @@ def test_a_state_works_or_fails_or_proves_nothing(state) -> None:
     assert (state.pytest in words) == state.learned
 
 
-@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
+@every_row("cause", ["run-died", "machine-died"])
 def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
     aborted, fails = outcome("aborted", cause), cause == "machine-died"
     assert bool(failed([aborted])) == aborted.fails == aborted.learned == aborted.blocks == fails
@@ -45,31 +46,31 @@ def test_every_reader_agrees_on_an_aborted_case(cause: str) -> None:
         assert_outcome(aborted)
 
 
-@pytest.mark.parametrize("cause", ["run-died", "machine-died"])
+@every_row("cause", ["run-died", "machine-died"])
 def test_a_setting_with_an_aborted_convolution(cause: str) -> None:
     assert holds([outcome("pass"), outcome("aborted", cause)]) == (cause == "run-died")
 
 
-def test_a_site_takes_an_aborted_case_without_a_cause_for_unlearned() -> None:
+def test_an_aborted_case_without_a_cause_and_an_unknown_state() -> None:
+    # A site takes an aborted case without a cause for unlearned.
     assert {state: works(state) for state in ("pass", "hang", "blocked", "aborted", "probe-error")} == {
         "pass": True, "hang": False, "blocked": None, "aborted": None, "probe-error": None,
     }  # fmt: skip
 
+    # An unknown state is refused.
+    with pytest.raises(BadInput, match="state"):
+        from_json(Outcome, {**to_json(outcome("pass")), "state": "fine"})
 
-def test_an_ended_run_does_not_hide_a_failure() -> None:
+
+def test_an_ended_case_hides_no_failure() -> None:
+    # An ended run does not hide a failure.
     ended, flaky = outcome("aborted", "run-died"), outcome("flaky")
     assert worst([ended, flaky]) is flaky
     assert worst([outcome("aborted", "machine-died"), flaky]).state == "aborted"
 
-
-def test_the_table_shows_a_failure_beside_an_ended_case() -> None:
+    # The table shows a failure beside an ended case.
     results = dataclasses.replace(
         sample.healthy_cpu(), outcomes=(outcome("aborted", "run-died"), outcome("flaky"))
     )
     run = run_of(json.dumps(to_json(results)).encode(), simulated=True)
     assert [row.state for row in run.subjects[0].rows] == ["flaky"]
-
-
-def test_an_unknown_state_is_refused() -> None:
-    with pytest.raises(BadInput, match="state"):
-        from_json(Outcome, {**to_json(outcome("pass")), "state": "fine"})

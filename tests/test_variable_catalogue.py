@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.knowledge import settings, variables
 from rocmprobe.model.results import Fact, Machine
@@ -36,30 +36,30 @@ class TestCatalogue:
             ), row.name  # fmt: skip
             assert all(re.fullmatch(r"\d+\.\d+|", text) for text in (row.since, row.until)), row.name
 
-    def test_a_name_stands_once(self):
+        # A name stands once.
         assert len({row.name for row in ROWS}) == len(ROWS)
 
-    def test_a_default_is_a_value_that_is_taken(self):
+        # A default is a value that is taken.
         for row in ROWS:
             assert not row.default or verdict(row.name, row.default) == variables.DEFAULT, row.name
 
-    @pytest.mark.parametrize("row", [row for row in ROWS if row.of == "nobody"], ids=lambda row: row.name)
+        # No known name looks like a secret.
+        assert [name for name in REAL if not variables.matters(name)] == []
+
+        # Every variable of a setting is known and taken.
+        for setting, _, _ in settings.all_settings():
+            for name, value in setting.env.items():
+                assert verdict(name, value) in (variables.EFFECTIVE, variables.DEFAULT), (name, value)
+
+    @every_row("row", [row for row in ROWS if row.of == "nobody"])
     def test_what_folklore_points_to_exists(self, row):
         assert verdict(row.name, "1") == variables.FOLKLORE
         advised = re.findall(r"Use ([A-Z0-9_]+)", row.effect)
         assert all(name in REAL for name in advised)
 
-    def test_every_variable_of_a_setting_is_known_and_taken(self):
-        for setting, _, _ in settings.all_settings():
-            for name, value in setting.env.items():
-                assert verdict(name, value) in (variables.EFFECTIVE, variables.DEFAULT), (name, value)
-
-    def test_no_known_name_looks_like_a_secret(self):
-        assert [name for name in REAL if not variables.matters(name)] == []
-
 
 class TestLabels:
-    @pytest.mark.parametrize(
+    @every_row(
         ("name", "value", "rocm", "expected"),
         [
             ("MIOPEN_FIND_MODE", "2", (5, 2), variables.EFFECTIVE),
@@ -111,28 +111,29 @@ class TestLabels:
     def test_verdict(self, name, value, rocm, expected):
         assert verdict(name, value, rocm) == expected
 
-    def test_torch_variables_go_by_the_release_of_torch(self):
+    def test_what_is_told_beside_the_verdict(self):
+        # Torch variables go by the release of torch.
         assert verdict("TORCH_BLAS_PREFER_HIPBLASLT", "1", (6, 0), (2, 3)) == variables.NOT_HERE
         assert verdict("TORCH_BLAS_PREFER_HIPBLASLT", "1", (1, 0), (2, 4)) == variables.EFFECTIVE
 
-    def test_the_stoul_failure_is_told_with_the_releases_that_have_it(self):
+        # The stoul failure is told with the releases that have it.
         assert "stoul" in variables.label("MIOPEN_FIND_MODE", "foo", (6, 1), None).why
         assert "stoul" not in variables.label("MIOPEN_FIND_MODE", "foo", (6, 0), None).why
         unsure = variables.label("MIOPEN_FIND_MODE", "foo", None, None).why
         assert "stoul" in unsure
         assert "default" in unsure
 
-    def test_what_is_read_once_says_so(self):
+        # What is read once says so.
         assert variables.label("MIOPEN_FIND_MODE", "1", None, None).words == (
             variables.EFFECTIVE,
             variables.ONCE,
         )
 
-    def test_a_misspelling_is_answered_with_the_name_that_was_meant(self):
+        # A misspelling is answered with the name that was meant.
         label = variables.label("MIOPEN_DEBUG_CONV_WINOGRD", "0", None, None)
         assert (label.verdict, label.nearest) == (variables.UNKNOWN, "MIOPEN_DEBUG_CONV_WINOGRAD")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("name", "rocm", "expected"),
         [
             ("MIOPEN_OF_NO_SOURCE", (6, 4), variables.UNKNOWN),
@@ -147,7 +148,7 @@ class TestLabels:
     def test_a_name_that_the_table_may_lack_is_called_so(self, name, rocm, expected):
         assert verdict(name, "1", rocm) == expected
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("name", "value", "rocm", "expected"),
         [
             ("MIOPEN_NAIVE_DISABLE_IF_ALT", "0", (7, 14), variables.EFFECTIVE),
@@ -194,7 +195,7 @@ class TestProperties:
     def test_nor_does_a_value_that_looks_like_a_number_break_it(self, name, value, rocm):
         assert variables.label(name, value, rocm, rocm).words
 
-    @pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
+    @every_row("value", ["9" * 5000, "0x" + "f" * 5000, "0" * 5000, "-" * 5000, "1" + "\0" * 9])
     def test_nor_a_huge_one(self, value):
         for name in REAL:
             assert variables.label(name, value, None, None).words

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.knowledge.visible_devices import mask_for, numbered, visible, with_numbers
 from rocmprobe.model.results import Fact, Gpu, Machine
@@ -16,7 +16,7 @@ TWO = (A, None)
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("uuids", "variables", "expected"),
     [
         (TWO, {}, (0, 1)),
@@ -71,7 +71,8 @@ def gpu(name, apu=False, uuid=None):
     return Gpu(vendor=Fact("amd"), name=Fact(name), apu=Fact(apu), uuid=Fact(uuid))
 
 
-def test_the_runtime_s_order_counts_and_not_that_of_the_addresses():
+def test_masks_and_lists():
+    # The runtime's order counts and not that of the addresses.
     numbered_ = with_numbers([gpu("integrated", apu=True), gpu("card")], {HIP: "1"})
     assert [each.index.value for each in numbered_] == [None, 0]
     assert numbered_[0].index.source == "hidden under HIP_VISIBLE_DEVICES=1"
@@ -80,8 +81,7 @@ def test_the_runtime_s_order_counts_and_not_that_of_the_addresses():
     masked = dataclasses.replace(by_address, variables={HIP: Fact("1")})
     assert [each.name.value for each in visible(masked, "amd")] == ["card"]
 
-
-def test_the_mask_that_keeps_a_card():
+    # The mask that keeps a card.
     integrated, card = with_numbers([gpu("integrated", apu=True), gpu("card", uuid=A)], {})
     machine = Machine((card, integrated))
     assert mask_for(machine, [card]) == "HIP_VISIBLE_DEVICES=1"
@@ -93,8 +93,7 @@ def test_the_mask_that_keeps_a_card():
     assert mask_for(machine, [gpu("card")]) is None
     assert mask_for(machine, []) is None
 
-
-def test_cuda_has_a_list_of_its_own():
+    # Cuda has a list of its own.
     two = tuple(Gpu(vendor=Fact("nvidia"), name=Fact(name)) for name in ("first", "second"))
     machine = Machine(two, variables={CUDA: Fact("1"), HIP: Fact("0"), ROCR: Fact("")})
     assert [each.name.value for each in visible(machine, "nvidia")] == ["second"]

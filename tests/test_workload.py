@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.workload import Workload, parse_workload
@@ -19,7 +20,7 @@ def test_keys_come_in_any_order(images: int, epochs: int, batch: int | None, ord
     assert parse_workload("  ".join(words)) == Workload(images, epochs, batch)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "told"),
     [
         ("", "images and epochs missing"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.knowledge import gpus, wsl
 from rocmprobe.text.tables import table
@@ -24,7 +24,7 @@ def test_rows_have_sources_and_known_chips():
     }
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "found"),
     [
         ("0x73FF,10,3,2", {"0x73ff": "gfx1032"}),
@@ -48,7 +48,7 @@ def test_any_text_is_read(text):
     assert all(pci.startswith("0x") and gfx.startswith("gfx") for pci, gfx in wsl.entries(text).items())
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rocm", "old", "variable"),
     [("5.2.21151", True, True), ("7.2.1", False, True), ("7.13.0", False, False), (None, False, True)],
 )

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from rows import every_row
 
 from rocmprobe.detect.host import access
 from rocmprobe.detect.tree import Tree
@@ -73,7 +74,7 @@ def test_group_without_a_name_as_in_a_container(facts):
     assert facts([], 993)["access.groups_needed"].value == ["gid 993"]
 
 
-@pytest.mark.parametrize(("owner", "mode"), [(0, 0o660), (109, 0o600)])
+@every_row(("owner", "mode"), [(0, 0o660), (109, 0o600)])
 def test_no_group_helps(facts, owner, mode):
     assert facts([], owner, mode=mode)["access.groups_needed"].value == []
 

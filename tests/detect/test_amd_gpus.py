@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine_trees import CPU_NODE, NODES, RX_5600_XT, RX_5600_XT_VRAM
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.detect.gpus import amd, amdgpu
@@ -62,7 +63,7 @@ def test_override_by_node_wins(build):
     assert gpu.effective_isa.value == "gfx1030"
 
 
-@pytest.mark.parametrize("value", ["gfx1030", "10.3", ""])
+@every_row("value", ["gfx1030", "10.3", ""])
 def test_malformed_override(build, value):
     build.rx_5600_xt()
     gpu = only(build.detect(HSA_OVERRIDE_GFX_VERSION=value))
@@ -75,7 +76,7 @@ def link(build, node, number, **properties):
     build.file(f"{NODES}/{node}/io_links/{number}/properties", text)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "flags", "carried"),
     [
         (2, 1, True),
@@ -166,9 +167,7 @@ def test_partitions_are_devices_of_one_card(build):
     assert {gpu.name.value for gpu in machine.gpus} == {"AMD Instinct MI300X"}
 
 
-@pytest.mark.parametrize(
-    ("parts", "dies", "mode"), [(8, 1, "CPX"), (4, 2, "QPX"), (2, 4, "DPX"), (2, 0, None)]
-)
+@every_row(("parts", "dies", "mode"), [(8, 1, "CPX"), (4, 2, "QPX"), (2, 4, "DPX"), (2, 0, None)])
 def test_partition_by_the_nodes_of_a_card(build, parts, dies, mode):
     part = {**RX_5600_XT, "gfx_target_version": 90402, "device_id": 0x74A1, "num_xcc": dies}
     for function in range(parts):
@@ -349,9 +348,7 @@ def test_no_topology_breaks_the_reader(tmp_path_factory, contents):
     assert all(fact.source for gpu in found for fact in vars(gpu).values())
 
 
-@pytest.mark.parametrize(
-    ("hip", "isa"), [("6.2.41134", "gfx1010"), ("6.3.42131", "gfx1030"), (None, "gfx1030")]
-)
+@every_row(("hip", "isa"), [("6.2.41134", "gfx1010"), ("6.3.42131", "gfx1030"), (None, "gfx1030")])
 def test_old_runtimes_do_not_read_the_form_with_a_node_number(hip, isa):
     native = Fact("gfx1010", "KFD")
     assert effective_isa(native, 1, {"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0"}, hip).value == isa

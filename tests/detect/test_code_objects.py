@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import Build
+from rows import every_row
 from stack_trees import bundle, elf, torch_hip
 from tiers import examples
 
@@ -53,7 +54,7 @@ def test_a_library_of_gigabytes_is_read_in_part(build, monkeypatch):
     assert sum(read) < 1 << 20
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("content", "why"),
     [
         (b"", "truncated ELF file"),
@@ -89,7 +90,7 @@ WHOLE = torch_hip(bundle(["gfx1030"]), needed=["libMIOpen.so.1"], runpath="$ORIG
     noise=st.binary(min_size=1, max_size=8),
     end=st.integers(0, len(WHOLE)),
 )
-@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
 def test_damaged_libraries_raise_nothing_else(tmp_path_factory, place, noise, end):
     build = Build(tmp_path_factory.mktemp("any"))
     build.file("lib.so", (WHOLE[:place] + noise + WHOLE[place + len(noise) :])[: max(end, place)])
@@ -100,7 +101,7 @@ def test_damaged_libraries_raise_nothing_else(tmp_path_factory, place, noise, en
         elf_reader.read_links(handle)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("names", "expected"),
     [
         # ROCm before 5.2: one index for all, so every kernel file counts.
@@ -129,7 +130,7 @@ def recorded(*parts):
     return path.read_text()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("package", "expected"),
     [
         (
@@ -156,19 +157,18 @@ def test_rocblas_packages_of_debian(build, package, expected):
     assert list(found.value("rocm.loader")) == ["librocblas"]
 
 
-def test_listing_of_a_real_wheel():
+def test_listings_of_wheels():
+    # Listing of a real wheel.
     names = [line.rpartition("/")[2] for line in recorded("torch-wheel-listing-2022", "fd-gfx.txt").split()]
     assert tensile_targets(names) == ["gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"]
 
-
-def test_files_that_rocblas_names_when_it_fails():
+    # Files that rocblas names when it fails.
     text = recorded("rocblas-error-gfx1010", "rocm5.x-missing-gfx1010.txt")
     found = tensile_targets(re.findall(r'/([^/"]+)"', text))
     assert "gfx1030" in found
     assert "gfx1010" not in found
 
-
-def test_recipe_of_the_1_13_wheels():
+    # Recipe of the 1 13 wheels.
     text = recorded("torch-wheel-layout", "files-named-in-build_rocm-release-1.13.lst")
     new = [line.rpartition("/")[2] for line in text.splitlines() if line.startswith("lib/rocblas/library/")]
     assert tensile_targets(new) == ["gfx803", "gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"]

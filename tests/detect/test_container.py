@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "content", "kind"),
     [
         (".dockerenv", "", "docker"),
@@ -39,7 +39,7 @@ def test_variable_of_systemd(build):
     assert build.detect(container="what a box").value("container.kind") == "none"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("release", "wsl"),
     [
         ("5.15.167.4-microsoft-standard-WSL2", "WSL2"),

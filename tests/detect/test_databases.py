@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from machine_trees import RX_5600_XT
+from rows import every_row
 from stack_trees import TORCH, wheel
 
 from rocmprobe.detect.stack.databases import database_name
@@ -16,7 +17,7 @@ FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 DB = "opt/rocm/share/miopen/db"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("isa", "cus", "name"),
     [
         ("gfx1010", 36, "gfx1010_18"),

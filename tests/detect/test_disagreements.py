@@ -22,9 +22,30 @@ def about(machine):
     return [what for what, _, _ in disagreements(machine)]
 
 
-def test_nothing_known_nothing_to_disagree():
+def test_what_each_source_sees():
+    # Nothing known nothing to disagree.
     assert disagreements(Machine()) == []
     assert about(machine(None, None)) == []
+
+    # What torch sees against the facts.
+    device = {"gcnArchName": "gfx1010:xnack-", "pci_bus_id": 11, "pci_device_id": 0}
+    seen = {"deep__hip": "6.1", "deep__device_count": 1, "deep__devices": [device]}
+    assert about(machine(effective="gfx1010", **seen)) == []
+    assert about(machine(**seen)) == ["the effective ISA"]
+    assert about(machine(deep__hip="6.1", deep__device_count=0, deep__devices=[])) == ["the number of GPUs"]
+    # torch before 2.4 does not name the ISA.
+    assert about(machine(**{**seen, "deep__devices": [{"name": "AMD"}]})) == []
+
+    # Arch list against the code objects.
+    lists = {"torch__targets": ["gfx900", "gfx1030"], "deep__arch_list": ["gfx900"]}
+    assert about(machine("gfx1030", **lists)) == ["the targets that torch is built for"]
+
+    # What rocminfo sees against the facts.
+    assert about(machine(rocminfo__agents=[{"gfx": "gfx1030", "bdf": "0b:00.0"}])) == []
+    other = {"gfx": "gfx1010", "bdf": "0b:00.0"}
+    assert about(machine(rocminfo__agents=[other])) == ["the effective ISA"]
+    # Each GPU for itself: one that only rocminfo shows is no disagreement.
+    assert about(machine(rocminfo__agents=[{**other, "bdf": "0c:00.0"}])) == []
 
 
 def test_versions_of_miopen():
@@ -39,30 +60,8 @@ def test_versions_of_miopen():
     assert about(machine(**same, deep__library=90100)) == []
 
 
-def test_what_torch_sees_against_the_facts():
-    device = {"gcnArchName": "gfx1010:xnack-", "pci_bus_id": 11, "pci_device_id": 0}
-    seen = {"deep__hip": "6.1", "deep__device_count": 1, "deep__devices": [device]}
-    assert about(machine(effective="gfx1010", **seen)) == []
-    assert about(machine(**seen)) == ["the effective ISA"]
-    assert about(machine(deep__hip="6.1", deep__device_count=0, deep__devices=[])) == ["the number of GPUs"]
-    # torch before 2.4 does not name the ISA.
-    assert about(machine(**{**seen, "deep__devices": [{"name": "AMD"}]})) == []
-
-
-def test_arch_list_against_the_code_objects():
-    lists = {"torch__targets": ["gfx900", "gfx1030"], "deep__arch_list": ["gfx900"]}
-    assert about(machine("gfx1030", **lists)) == ["the targets that torch is built for"]
-
-
-def test_what_rocminfo_sees_against_the_facts():
-    assert about(machine(rocminfo__agents=[{"gfx": "gfx1030", "bdf": "0b:00.0"}])) == []
-    other = {"gfx": "gfx1010", "bdf": "0b:00.0"}
-    assert about(machine(rocminfo__agents=[other])) == ["the effective ISA"]
-    # Each GPU for itself: one that only rocminfo shows is no disagreement.
-    assert about(machine(rocminfo__agents=[{**other, "bdf": "0c:00.0"}])) == []
-
-
-def test_gpus_that_torch_is_not_shown_are_not_missed():
+def test_numbers_of_gpus():
+    # GPUs that torch is not shown are not missed.
     seen = {"deep__hip": "6.1", "deep__device_count": 0, "deep__devices": []}
     assert about(machine(**seen)) == ["the number of GPUs"]
     hidden = machine(**seen)
@@ -70,8 +69,7 @@ def test_gpus_that_torch_is_not_shown_are_not_missed():
     assert about(hidden) == []
     assert about(machine(**seen, kfd__unlisted=["0000:0b:00.0"])) == []
 
-
-def test_torch_numbers_the_gpus_otherwise():
+    # Torch numbers the GPUs otherwise.
     card = Gpu(
         address=Fact("0000:03:00.0"), vendor=Fact("amd"), order=Fact(0), index=Fact(0, "the order of ROCr")
     )

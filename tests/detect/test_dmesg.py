@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.detect.host import dmesg
 from rocmprobe.detect.tree import Tree
@@ -21,7 +22,7 @@ def kinds(text):
     return {(event["kind"], event["count"]) for event in dmesg.parse(text).events}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "prefix",
     [
         "",
@@ -37,7 +38,7 @@ def test_times_and_host_names_are_cut(prefix):
     assert event == {"kind": "ring-timeout", "address": "0000:28:00.0", "count": 2, "line": TIMEOUT}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "kind"),
     [
         ("[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=1", "ring-timeout"),
@@ -62,19 +63,18 @@ def test_kinds(line, kind):
     assert kinds(f"[    1.000000] {line}\n") == {(kind, 1)}
 
 
-def test_lines_of_other_drivers_are_left_out():
+def test_lines_that_count():
+    # Lines of other drivers are left out.
     assert kinds("i915 0000:00:02.0: Direct firmware load for i915/x.bin failed\nring a timeout\n") == set()
 
-
-def test_only_the_last_start_counts():
+    # Only the last start counts.
     first = f"Linux version 6.1.0\n{TIMEOUT}\n"
     text = f"{first}Nov 20 kernel: Linux version 6.2.0\nkfd kfd: added device 1002:731f\n"
     log = dmesg.parse(text)
     assert log.events == []
     assert log.kfd_added == ["1002:731f"]
 
-
-def test_a_log_full_of_events_is_bounded():
+    # A log full of events is bounded.
     lines = (f"amdgpu 0000:{n >> 8:02x}:{n & 255:02x}.0: ring gfx timeout {'x' * 2000}" for n in range(5000))
     log = dmesg.parse("\n".join(lines))
     assert len(log.events) <= 40
@@ -133,7 +133,7 @@ def test_arbitrary_text_never_raises(text):
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("name", "events"),
     [
         ("gfx1201-ring-reset-recovered", {("ring-timeout", 1), ("ring-reset-succeeded", 1)}),
@@ -156,7 +156,8 @@ def test_recorded_resets(name, events):
 
 
 @recorded
-def test_recorded_atomics():
+def test_recorded_atomics_and_the_start_of_a_v520():
+    # Recorded atomics.
     log = dmesg.parse((FIXTURES / "dmesg-pcie-atomics" / "lines.txt").read_text())
     assert {event["kind"] for event in log.events} == {
         "kfd-rejects-atomics",
@@ -165,9 +166,7 @@ def test_recorded_atomics():
     }
     assert log.kfd_skipped == ["1002:67df", "1002:699f", "1002:687f", "1002:73bf"]
 
-
-@recorded
-def test_recorded_start_of_a_v520():
+    # Recorded start of a v520.
     log = dmesg.parse((FIXTURES / "dmesg-rdna1-v520-boot-dkms5.6.19" / "dmesg.txt").read_text())
     assert log.gpus == {"0000:00:1d.0": {"vram_bytes": 8048 << 20, "cus": 36}}
     assert (log.driver, log.kfd_added, log.events) == ("5.6.19", ["1002:7362"], [])

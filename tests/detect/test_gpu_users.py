@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rows import every_row
 
 from rocmprobe.detect.gpus.users import users
 from rocmprobe.detect.tree import Tree
@@ -23,12 +24,16 @@ def written(root: Path, name: str, text: str = "") -> None:
     path.write_text(text)
 
 
+def with_gpu(root: Path) -> Path:
+    node = "/sys/class/kfd/kfd/topology/nodes/1"
+    written(root, f"{node}/gpu_id", f"{GPU_ID}\n")
+    written(root, f"{node}/properties", "simd_count 80\nvendor_id 4098\nlocation_id 768\ndomain 0\n")
+    return root
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    node = "/sys/class/kfd/kfd/topology/nodes/1"
-    written(tmp_path, f"{node}/gpu_id", f"{GPU_ID}\n")
-    written(tmp_path, f"{node}/properties", "simd_count 80\nvendor_id 4098\nlocation_id 768\ndomain 0\n")
-    return tmp_path
+    return with_gpu(tmp_path)
 
 
 def has_kfd_open(root: Path, pid: int, **files: str) -> None:
@@ -45,7 +50,7 @@ def test_nobody_uses_it(root: Path) -> None:
     assert found(root) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("files", "uses"),
     [
         ({f"vram_{GPU_ID}": "4096\n"}, True),
@@ -59,8 +64,9 @@ def test_nobody_uses_it(root: Path) -> None:
     ],
 )
 def test_one_that_has_the_driver_open_uses_the_gpu_that_its_memory_is_on(
-    root: Path, files: dict[str, str], uses: bool
+    tmp_path: Path, files: dict[str, str], uses: bool
 ) -> None:
+    root = with_gpu(tmp_path)
     has_kfd_open(root, 4711, **files)
     assert found(root) == ([4711] if uses else [])
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import every_row
 
 from rocmprobe.knowledge import gpus
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "name"),
     [
         ("10.3.0", "gfx1030"),
@@ -22,7 +22,7 @@ def test_override_names_a_target(text, name):
     assert gpus.isa_of_override(text) == name
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",
@@ -45,7 +45,7 @@ def test_override_that_rocm_rejects_names_none(text):
     assert gpus.isa_of_override(text) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pci_id", "revision", "gfx", "name"),
     [
         ("0x731f", "0xca", "gfx1010", "AMD Radeon RX 5600 XT"),
@@ -68,7 +68,8 @@ def test_pci_ids(pci_id, revision, gfx, name):
     assert gpus.marketing_name(pci_id, revision) == name
 
 
-def test_families():
+def test_families_and_what_they_lack():
+    # Families.
     families = {
         gfx: gpus.family(gfx) for gfx in ("gfx1010", "gfx1030", "gfx1100", "gfx1200", "gfx900", "gfx90a")
     }
@@ -82,8 +83,7 @@ def test_families():
     }
     assert gpus.family("gfx1010:xnack-") == "RDNA1"
 
-
-def test_gfx1010_as_gfx1030_lacks_dot_instructions_and_workarounds():
+    # Gfx1010 as gfx1030 lacks dot instructions and workarounds.
     sentences = gpus.missing_features("gfx1010", "gfx1030")
     assert len(sentences) == 3
     assert "dot-product" in sentences[0]
@@ -91,24 +91,22 @@ def test_gfx1010_as_gfx1030_lacks_dot_instructions_and_workarounds():
     assert "workarounds" in sentences[2]
     assert "dot-product" not in " ".join(gpus.missing_features("gfx1012", "gfx1030"))
 
-
-def test_the_targets_of_rdna2_stand_for_each_other():
+    # The targets of RDNA2 stand for each other.
     for gfx in ("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"):
         assert gpus.missing_features(gfx, "gfx1030") == ()
 
-
-def test_another_major_version_is_another_encoding():
+    # Another major version is another encoding.
     assert len(gpus.missing_features("gfx90a", "gfx1030")) == 1
     assert "encoding" in gpus.missing_features("gfx1010", "gfx1100")[0]
 
 
-def test_official_wheels_never_held_rdna1():
+def test_wheels_and_support_of_targets():
+    # Official wheels never held RDNA1.
     assert not any(gpus.target(f"gfx101{step}").wheels for step in range(4))
     assert gpus.target("gfx1030").wheels
     assert not gpus.target("gfx1031").wheels
 
-
-def test_wheels_and_support_of_targets():
+    # Wheels and support of targets.
     by_name = {target.gfx: target for target in gpus.all_targets()}
     assert {name for name, target in by_name.items() if target.family == "RDNA1" and target.rocm} == set()
     assert by_name["gfx1030"].rocm.startswith("5.0")
@@ -117,7 +115,7 @@ def test_wheels_and_support_of_targets():
     assert not by_name["gfx803"].amd_wheels
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("gfx", "wave", "features"),
     [
         ("gfx1010", 32, ("xnack",)),
@@ -133,7 +131,7 @@ def test_wave_and_target_features(gfx, wave, features):
     assert (target.wave, target.target_features) == (wave, features)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pci_id", "apu"),
     [(0x15BF, True), (0x731F, False), (0x74A0, True), (0x74A1, False), (0xFFFF, None), (None, None)],
 )
@@ -141,12 +139,7 @@ def test_apus(pci_id, apu):
     assert gpus.is_apu(pci_id) is apu
 
 
-def test_product_is_of_exactly_one_revision():
-    assert gpus.product("7341", "00") is None
-    assert gpus.marketing_name("7341", "00") == "AMD Radeon Pro W5500"
-
-
-@pytest.mark.parametrize("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
+@every_row("unknown", [None, "", "gfx1310", "sm_90", 1010, 3.5, ["gfx1010"], {}])
 def test_unknown_targets_are_no_error(unknown):
     assert gpus.family(unknown) is None
     assert gpus.chip(unknown) is None
@@ -172,21 +165,24 @@ def test_table_is_consistent():
         assert isinstance(target.apu, bool) or set(target.apu) <= set(target.pci)
         assert all(key == key.lower() for key in (*target.pci, *target.names))
 
-
-def test_gfx1250_is_known_by_its_name_alone():
+    # Gfx1250 is known by its name alone.
     row = gpus.target("gfx1250:xnack+")
     assert (row.family, row.pci, row.wave, row.wheels) == ("CDNA5", (), 32, "")
     assert "gfx12.5" in gpus.missing_features("gfx1201", "gfx1250")[0]
 
+    # Product is of exactly one revision.
+    assert gpus.product("7341", "00") is None
+    assert gpus.marketing_name("7341", "00") == "AMD Radeon Pro W5500"
 
-@pytest.mark.parametrize("gfx", ["gfx1010", "gfx1011", "gfx1012", "gfx1013"])
+
+@every_row("gfx", ["gfx1010", "gfx1011", "gfx1012", "gfx1013"])
 def test_no_wheel_generation_of_pytorch_holds_rdna1(gfx):
     for rocm in ("5.2", "5.7", "6.3", "6.4", "7.0", "7.2"):
         assert gpus.in_wheel(gfx, None, rocm) is False
     assert gpus.target(gfx).amd_wheels is (gfx != "gfx1013")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rocm", "torch", "held"),
     [
         ("5.2", "1.13.1", "900 906 908 90a 1030"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.detect import detect
@@ -116,7 +117,7 @@ def test_arbitrary_bytes(files: dict[str, bytes]) -> None:
         never_broken(detect(Path(root)))
 
 
-@pytest.mark.parametrize("kind", ["folder", "loop", "dangling", "pipe", "huge", "unreadable"])
+@every_row("kind", ["folder", "loop", "dangling", "pipe", "huge", "unreadable"])
 def test_something_else_in_place_of_every_file(tmp_path: Path, kind: str) -> None:
     if kind == "unreadable" and os.getuid() == 0:
         pytest.skip("root may read everything")

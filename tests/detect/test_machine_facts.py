@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machine_trees import NODES, Build
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.detect import detect, machine
@@ -142,7 +142,7 @@ def test_torch_wheel_with_its_own_miopen(build):
     assert found.value("python.version") is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "version", "kind"),
     [
         (
@@ -168,7 +168,7 @@ def test_no_torch_in_a_recorded_tree(build):
         assert found.facts[name].source == "not looked up: --root"
 
 
-@pytest.mark.parametrize("content", [None, "raise SystemExit('torch was imported')"])
+@every_row("content", [None, "raise SystemExit('torch was imported')"])
 def test_own_torch_that_is_broken(tmp_path, monkeypatch, content):
     """A folder without __init__.py is no torch; one that would fail on import is read all the same."""
     (tmp_path / "torch").mkdir()
@@ -251,7 +251,7 @@ def test_a_broken_reader_costs_only_its_own_facts(build, monkeypatch):
     assert "torch.version" in found.facts
 
 
-@pytest.mark.parametrize("place", ["missing", "file"])
+@every_row("place", ["missing", "file"])
 def test_root_that_is_no_folder(tmp_path, place):
     (tmp_path / "file").write_text("")
     found = detect(tmp_path / place, {})

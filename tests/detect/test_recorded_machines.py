@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rows import every_row
 
 from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
@@ -39,7 +40,7 @@ def broken_readers(machine):
     return [name for name in machine.facts if name.startswith("errors.")]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("case", "count", "gfx", "pci_id", "cus", "simds", "wave", "vram", "atomics"),
     [
         ("kfd-k8s-gfx90x-mi25-x2", 2, "gfx900", "0x6860", 64, 256, 64, 17163091968, None),
@@ -110,7 +111,7 @@ STATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", STATES)
+@every_row("case", STATES)
 def test_the_state_of_a_recorded_gpu(build, case):
     (gpu,) = mount(build, case).detect().gpus
     state = (
@@ -127,7 +128,7 @@ def test_the_gpu_controller_tells_another_link_than_the_kernel(build):
     assert gpu.pcie_link.source.endswith("pp_dpm_pcie: 8.0 GT/s x8")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("case", "gfx", "pci_id", "revision", "name", "vram", "driver"),
     [
         ("hd7870", "gfx601", "0x6818", None, "AMD Radeon HD 7800 Series", None, "radeon"),
@@ -258,7 +259,7 @@ def test_device_and_revision_of_amdgpu_top(build):
     assert found["0000:03:00.0"].name.value == "AMD Radeon RX 9060 XT"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("case", "stack", "command"),
     [
         ("kfd-DERIVED-rdna1-rx5600xt", "amd-stable-10.1", "torch[device-gfx1010]==2.14.0+rocm10.1.0"),

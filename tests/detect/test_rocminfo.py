@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.detect.programs import rocminfo
 from rocmprobe.detect.programs.tool_failures import failure
@@ -91,37 +92,43 @@ def test_agents():
     assert info.runtime_version == "1.15"
     assert info.failure is None
 
-
-@pytest.mark.parametrize("prefix", ["> ", "2026-02-06T01:35:21.38Z ERROR    test_sanity.py:45 "])
-def test_quoted_and_logged_text(prefix):
-    text = "".join(prefix + line for line in WHOLE.splitlines(keepends=True))
-    assert rocminfo.parse(text).agents == rocminfo.parse(WHOLE).agents
-
-
-def test_cut_text():
-    info = rocminfo.parse(WHOLE[: WHOLE.index("  Pool Info:", len(HEADER + CPU))])
-    assert (info.gpus[0].gfx, info.gpus[0].memory_bytes, info.gpus[0].isas) == ("gfx1030", None, ())
-
-
-def test_processor_alone():
-    info = rocminfo.parse(HEADER + CPU + "*** Done ***\n")
-    assert info.gpus == ()
-    assert info.failure.state == "no-gpu-agents"
-
-
-def test_driver_that_is_built_in_is_no_failure():
-    info = rocminfo.parse("ROCk module is NOT loaded, possibly no GPU devices\n" + WHOLE)
-    assert info.gpus
-    assert info.failure is None
-
-
-def test_names_of_users_are_dropped():
+    # Names of users are dropped.
     text = (
         "ROCk module is loaded\nUnable to open /dev/kfd read-write: Permission denied\n"
         'navin is not member of "render" group, the default DRM access group.\n'
     )
     assert "navin" not in str(rocminfo.parse(text))
     assert rocminfo.parse(text).failure.line == "Unable to open /dev/kfd read-write: Permission denied"
+
+    # Fields on one line.
+    (gpu,) = rocminfo.parse(" ".join(WHOLE.split())).gpus
+    (whole,) = rocminfo.parse(WHOLE).gpus
+    assert (gpu.gfx, gpu.name, gpu.chip_id, gpu.bdf) == (whole.gfx, whole.name, whole.chip_id, whole.bdf)
+    assert (gpu.cus, gpu.wave_size, gpu.memory_bytes) == (whole.cus, whole.wave_size, whole.memory_bytes)
+    assert gpu.isas[0] == "gfx1030"
+    assert gpu.not_learned == ()
+
+
+@every_row("prefix", ["> ", "2026-02-06T01:35:21.38Z ERROR    test_sanity.py:45 "])
+def test_quoted_and_logged_text(prefix):
+    text = "".join(prefix + line for line in WHOLE.splitlines(keepends=True))
+    assert rocminfo.parse(text).agents == rocminfo.parse(WHOLE).agents
+
+
+def test_agents_that_are_cut_or_none():
+    # Cut text.
+    info = rocminfo.parse(WHOLE[: WHOLE.index("  Pool Info:", len(HEADER + CPU))])
+    assert (info.gpus[0].gfx, info.gpus[0].memory_bytes, info.gpus[0].isas) == ("gfx1030", None, ())
+
+    # Processor alone.
+    info = rocminfo.parse(HEADER + CPU + "*** Done ***\n")
+    assert info.gpus == ()
+    assert info.failure.state == "no-gpu-agents"
+
+    # Driver that is built in is no failure.
+    info = rocminfo.parse("ROCk module is NOT loaded, possibly no GPU devices\n" + WHOLE)
+    assert info.gpus
+    assert info.failure is None
 
 
 LAYOUTS = {
@@ -144,16 +151,7 @@ def test_every_layout_tells_the_same_of_a_gpu(layouts):
     assert rocminfo.parse(text).gpus == rocminfo.parse(WHOLE).gpus
 
 
-def test_fields_on_one_line():
-    (gpu,) = rocminfo.parse(" ".join(WHOLE.split())).gpus
-    (whole,) = rocminfo.parse(WHOLE).gpus
-    assert (gpu.gfx, gpu.name, gpu.chip_id, gpu.bdf) == (whole.gfx, whole.name, whole.chip_id, whole.bdf)
-    assert (gpu.cus, gpu.wave_size, gpu.memory_bytes) == (whole.cus, whole.wave_size, whole.memory_bytes)
-    assert gpu.isas[0] == "gfx1030"
-    assert gpu.not_learned == ()
-
-
-@pytest.mark.parametrize(
+@every_row(
     ("cut", "missing"),
     [
         ("  Chip ID", ("PCI id", "compute units", "memory")),
@@ -169,7 +167,7 @@ def test_what_was_not_learned_is_said(cut, missing):
     assert unnamed.not_learned == ("ISA", *missing)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "rocminfo: nothing that is known", "ROCk module is loaded\n"])
+@every_row("text", ["", "\n", "rocminfo: nothing that is known", "ROCk module is loaded\n"])
 def test_text_without_agents_or_complaint(text):
     info = rocminfo.parse(text)
     assert (info.agents, info.failure) == ((), None)
@@ -180,9 +178,7 @@ def test_arbitrary_text_never_raises(text):
     assert isinstance(rocminfo.parse(text).agents, tuple)
 
 
-@pytest.mark.parametrize(
-    "piece", ["\n", " ", "Agent ", "Name: ", "/dev/kfd ", "GPU[0] : ", "[", "HSA Agents "]
-)
+@every_row("piece", ["\n", " ", "Agent ", "Name: ", "/dev/kfd ", "GPU[0] : ", "[", "HSA Agents "])
 def test_long_monotonous_text(piece):
     rocminfo.parse(piece * (400_000 // len(piece)))
 
@@ -229,7 +225,7 @@ def test_recorded_overrides_show_the_effective_isa():
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("name", "state"),
     [
         ("bad-address", "kfd-refused"),
@@ -267,7 +263,7 @@ def test_every_recorded_failure_is_understood():
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("run", "states"),
     [
         ("1-root-no-dev-kfd", {"no-kfd"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-import pytest
+from rows import every_row
 
 from rocmprobe.detect import sensors
 from rocmprobe.detect.sensors import read_conditions
@@ -34,7 +34,7 @@ def card(build, gpu=CARD, **files):
     return conditions(build, gpu, **{f"{DEVICE}/{name}": text for name, text in {**AMDGPU, **files}.items()})
 
 
-@pytest.mark.parametrize("address", ["0000:0b:00.0", "0000:0b:00.3"])
+@every_row("address", ["0000:0b:00.0", "0000:0b:00.3"])
 def test_a_card_and_the_parts_of_one(build, address):
     assert card(build, Gpu(vendor=Fact("amd"), address=Fact(address))) == {
         "core_clock_mhz": 1560, "memory_clock_mhz": 875, "temperature_edge_c": 61, "power_w": 120,
@@ -45,9 +45,7 @@ def test_a_card_that_sleeps_is_left_alone(build):
     assert card(build, **{"power/runtime_status": "suspended"}) == {}
 
 
-@pytest.mark.parametrize(
-    "gpu", [Gpu(vendor=Fact("nvidia"), address=Fact("0000:0b:00.0")), Gpu(vendor=Fact("amd"))]
-)
+@every_row("gpu", [Gpu(vendor=Fact("nvidia"), address=Fact("0000:0b:00.0")), Gpu(vendor=Fact("amd"))])
 def test_nothing_of_a_gpu_of_another_kind_or_place(build, gpu):
     assert card(build, gpu) == {}
 
@@ -75,7 +73,7 @@ def test_a_machine_without_cpufreq_and_hwmon(build):
     }) == {"core_clock_mhz": 2596.136, "temperature_c": 48}  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", ["", "-1", "0", "hot", "9" * 400])
+@every_row("odd", ["", "-1", "0", "hot", "9" * 400])
 def test_what_is_not_there_or_no_number_is_absent(build, odd):
     found = conditions(build, **{
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": odd, "proc/cpuinfo": f"cpu MHz : {odd}",

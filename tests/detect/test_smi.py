@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.detect.programs.smi import parse_amd_smi, parse_rocm_smi
 
@@ -47,28 +48,15 @@ STATIC = """GPU: 0
 """
 
 
-def test_rocm_smi_table():
+def test_tables():
+    # ROCm smi table.
     smi = parse_rocm_smi(CONCISE)
     assert [(gpu.index, gpu.pci_id, gpu.temperatures) for gpu in smi.gpus] == [
         (0, "0x74a1", {"junction": 47.0}),
         (1, "0x74a1", {"junction": 48.0}),
     ]
 
-
-@pytest.mark.parametrize(
-    ("text", "celsius"),
-    [
-        (" GPU  Temp   AvgPwr  SCLK  MCLK\n 1    31.0c  7.0W    1269Mhz  945Mhz\n", 31.0),
-        (" GPU  DID    Temp     AvgPwr   SCLK\n  1   6863   60.0c    11.0W    852Mhz\n", 60.0),
-        ("GPU  Temp (DieEdge)  AvgPwr  SCLK\n1    44.0c           9.0W    0Mhz\n", 44.0),
-    ],
-)
-def test_older_tables_of_rocm_smi(text, celsius):
-    (gpu,) = parse_rocm_smi(text).gpus
-    assert (gpu.index, gpu.temperatures) == (1, {"edge": celsius})
-
-
-def test_rocm_smi_lines():
+    # ROCm smi lines.
     text = (
         "GPU[0]\t\t: Card Series: \t\tInstinct MI210\nGPU[0]\t\t: Device Rev: \t\t0x02\n"
         "GPU[0]\t\t: GFX Version: \t\tgfx90a\nGPU[0]\t\t: VRAM Total Memory (B): 68702699520\n"
@@ -81,8 +69,32 @@ def test_rocm_smi_lines():
         68702699520,
     )
 
+    # AMD smi table.
+    smi = parse_amd_smi(BOX)
+    (gpu,) = smi.gpus
+    assert (gpu.name, gpu.address) == ("AMD Radeon RX 9070 XT", "0000:2d:00.0")
+    assert (gpu.vram_bytes, gpu.vram_used_bytes) == (16304 << 20, 11541 << 20)
+    assert smi.driver == "6.14.14"
 
-@pytest.mark.parametrize(
+    # Warnings around JSON.
+    text = 'WARNING: asleep\n[user@host ~]# rocm-smi --json\n{"card0": {"Device ID": "0x7550"}}\nERROR: 2\n'
+    assert parse_rocm_smi(text).gpus[0].pci_id == "0x7550"
+
+
+@every_row(
+    ("text", "celsius"),
+    [
+        (" GPU  Temp   AvgPwr  SCLK  MCLK\n 1    31.0c  7.0W    1269Mhz  945Mhz\n", 31.0),
+        (" GPU  DID    Temp     AvgPwr   SCLK\n  1   6863   60.0c    11.0W    852Mhz\n", 60.0),
+        ("GPU  Temp (DieEdge)  AvgPwr  SCLK\n1    44.0c           9.0W    0Mhz\n", 44.0),
+    ],
+)
+def test_older_tables_of_rocm_smi(text, celsius):
+    (gpu,) = parse_rocm_smi(text).gpus
+    assert (gpu.index, gpu.temperatures) == (1, {"edge": celsius})
+
+
+@every_row(
     ("printed", "gfx"),
     [
         ("gfx11002", "gfx1102"),
@@ -97,20 +109,7 @@ def test_gfx_version_with_a_digit_too_many(printed, gfx):
     assert parse_rocm_smi(text).gpus[0].gfx == gfx
 
 
-def test_warnings_around_json():
-    text = 'WARNING: asleep\n[user@host ~]# rocm-smi --json\n{"card0": {"Device ID": "0x7550"}}\nERROR: 2\n'
-    assert parse_rocm_smi(text).gpus[0].pci_id == "0x7550"
-
-
-def test_amd_smi_table():
-    smi = parse_amd_smi(BOX)
-    (gpu,) = smi.gpus
-    assert (gpu.name, gpu.address) == ("AMD Radeon RX 9070 XT", "0000:2d:00.0")
-    assert (gpu.vram_bytes, gpu.vram_used_bytes) == (16304 << 20, 11541 << 20)
-    assert smi.driver == "6.14.14"
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
+@every_row("wrapped", [False, True])
 def test_amd_smi_static_as_text_and_json(wrapped):
     asic = {
         "market_name": "AMD Radeon RX 7900 XTX",
@@ -165,9 +164,7 @@ def test_arbitrary_text_never_raises(text):
     assert isinstance(parse_amd_smi(text).gpus, tuple)
 
 
-@pytest.mark.parametrize(
-    "piece", ["\n", " ", "{", "[{", "GPU[0] : a:", "0 ", "GPU: 0\n  A:\n", "| 0000:2d:00.0 "]
-)
+@every_row("piece", ["\n", " ", "{", "[{", "GPU[0] : a:", "0 ", "GPU: 0\n  A:\n", "| 0000:2d:00.0 "])
 def test_long_monotonous_text(piece):
     text = BOX + CONCISE + piece * (200_000 // len(piece))
     parse_rocm_smi(text)
@@ -187,7 +184,7 @@ def test_two_navi_10_without_a_first_card():
 
 
 @recorded
-@pytest.mark.parametrize(
+@every_row(
     ("name", "pci_id", "revision", "gfx", "vram"),
     [
         ("rx6700xt_rocm430", "0x73df", None, None, 12868124672),
@@ -210,8 +207,8 @@ def test_json_over_releases(name, pci_id, revision, gfx, vram):
 
 
 @recorded
-@pytest.mark.parametrize("form", ["rocm-smi-a--json", "rocm-smi-a", "rocm-smi"])
-@pytest.mark.parametrize("release", ["bookworm", "trixie", "sid"])
+@every_row("form", ["rocm-smi-a--json", "rocm-smi-a", "rocm-smi"])
+@every_row("release", ["bookworm", "trixie", "sid"])
 def test_three_releases_on_one_rx_5700_xt(release, form):
     folder = CAPTURED / f"rx5700xt-{release}"
     smi = parse_rocm_smi((folder / f"{form}.stdout").read_text() + (folder / f"{form}.stderr").read_text())
@@ -223,7 +220,7 @@ def test_three_releases_on_one_rx_5700_xt(release, form):
 
 
 @recorded
-@pytest.mark.parametrize("form", ["static", "static--json"])
+@every_row("form", ["static", "static--json"])
 def test_amd_smi_on_captured_sysfs(form):
     smi = parse_amd_smi((CAPTURED / "rx5700xt-sid" / f"amd-smi-{form}.stdout").read_text())
     (gpu,) = smi.gpus

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from rows import every_row
 from test_recorded_machines import FIXTURES, mount
 
 from rocmprobe.detect.sensors import find_devices, read, read_limits
@@ -69,7 +70,7 @@ def test_a_card_that_sleeps_is_not_asked(build):
     assert read(tree, device) == {}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "heat", "power"),
     [
         (metrics(1 << 36), 1, 0), (metrics(1 << 0), 0, 1), (metrics(1 << 22 | 1 << 34), 1, 1),
@@ -101,7 +102,7 @@ CASES = {
 
 
 @pytest.mark.skipif(not FIXTURES.is_dir(), reason="the recorded machines are not on this machine")
-@pytest.mark.parametrize("case", CASES)
+@every_row("case", CASES)
 def test_recorded_cards_are_read_and_raise_no_alarm(build, case):
     mount(build, f"sysfs-lact-{case}")
     tree, device = card_again(build)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rows import every_row
 
 from rocmprobe.detect import detect
 from rocmprobe.detect.programs import tools
@@ -56,7 +57,8 @@ def printing(text: str) -> str:
     return f"cat <<'END'\n{text}\nEND"
 
 
-def test_rocminfo_that_works(installed):
+def test_what_rocminfo_and_rocm_smi_tell(installed):
+    # Rocminfo that works.
     facts = installed("rocminfo", printing(LOADED))
     assert (facts["rocminfo.exit"].value, facts["rocminfo.state"].value) == ("0", "ok")
     (agent,) = facts["rocminfo.agents"].value
@@ -65,14 +67,12 @@ def test_rocminfo_that_works(installed):
     assert facts["rocminfo.agents"].source.endswith("/bin/rocminfo")
     assert "rocminfo.meaning" not in facts
 
-
-def test_what_rocminfo_does_not_tell_is_said(installed):
+    # What rocminfo does not tell is said.
     facts = installed("rocminfo", printing(LOADED[: LOADED.index("Chip ID")]))
     (line,) = facts["rocminfo.not_learned"].value
     assert line.startswith("not learned from rocminfo of gfx1030: PCI id")
 
-
-def test_rocm_smi_that_works_though_it_exits_with_2(installed):
+    # ROCm smi that works though it exits with 2.
     facts = installed("rocm-smi", printing('{"card0": {"Device ID": "0x731f"}}') + "\nexit 2")
     assert (facts["rocm_smi.exit"].value, facts["rocm_smi.state"].value) == ("2", "ok")
     assert facts["rocm_smi.gpus"].value[0]["pci_id"] == "0x731f"
@@ -87,7 +87,7 @@ def test_they_get_the_environment(installed, tmp_path, monkeypatch):
     assert facts["amd_smi.state"].value == "not-understood"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "body", "status", "state"),
     [
         (
@@ -160,7 +160,8 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_flood_is_cut(installed):
+def test_a_flood_is_cut(installed, monkeypatch):
+    monkeypatch.setattr(tools, "SECONDS", 0.5)
     facts = installed("rocm-smi", "yes 'no end of this'")
     assert facts["rocm_smi.state"].value == "timeout"
     assert len(facts["rocm_smi.message"].value) < 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import every_row
 from stack_trees import SITE, TORCH, VERSION, bundle, elf, torch_hip, wheel
 
 
@@ -93,7 +93,7 @@ def test_torch_of_a_distribution_takes_the_libraries_of_the_system(build):
     assert found.value("torch.targets") == ["gfx1010"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("files", "kind"),
     [
         ({"setup.py": ""}, "source"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from click.testing import CliRunner
+from rows import every_row
 
 from rocmprobe import cli
 from rocmprobe.knowledge import variables
@@ -25,14 +25,14 @@ def test_every_variable_of_the_gpu_stack_is_read_and_no_other(build):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["MIOPN_FIND_MODE", "MIOPPEN_FIND_MODE", "ROCC_VISIBLE_DEVICES"])
+@every_row("name", ["MIOPN_FIND_MODE", "MIOPPEN_FIND_MODE", "ROCC_VISIBLE_DEVICES"])
 def test_a_wrong_letter_in_the_prefix_is_seen(build, name):
     found = build.detect(**{name: "1"})
     assert found.value(f"variables.{name}") == variables.UNKNOWN
     assert "nearest" in found.facts[f"variables.{name}"].source
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name",
     ["AMD_API_KEY", "TORCH_HUB_TOKEN", "ROCM_SECRET", "HIP_PASSWORD", "MIOPEN_KEYS", "AMD_CREDENTIALS"],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.judgement import judge
@@ -41,7 +41,8 @@ def test_each_has_a_text_and_a_source_and_stays_what_it_is_in_a_file():
     assert from_json(Told, to_json(found)) == found
 
 
-def test_what_the_user_s_own_files_break_no_build_mends():
+def test_what_no_other_build_mends_is_told():
+    # What the user's own files break no build mends.
     line = (
         "MIOpen Error: /MIOpen/src/sqlite_db.cpp:220: Internal error while accessing SQLite database: "
         "unable to open database file"
@@ -52,8 +53,7 @@ def test_what_the_user_s_own_files_break_no_build_mends():
     assert "miopen-db-unusable" in errors
     assert titles(results) == []
 
-
-def test_a_user_without_the_group_is_told_to_join_it():
+    # A user without the group is told to join it.
     gpu = card().gpus[0]
     found = dataclasses.replace(
         machine(kfd__device=Fact("no permission", "open(/dev/kfd)"), access__groups_needed=Fact(["render"])),
@@ -64,15 +64,13 @@ def test_a_user_without_the_group_is_told_to_join_it():
     assert row["text"] == "Run `sudo usermod -a -G render $USER`, then log in again."
     assert row["source"] == "/dev/kfd: no permission, from open(/dev/kfd)"
 
-
-def test_a_torch_for_another_kind_of_gpu_is_told():
+    # A torch for another kind of GPU is told.
     found = machine(torch__kind=Fact("cpu", "torch/version.py"))
     (row,) = advice(run(backend="onednn", machine=found))
     assert "is a cpu build" in row["title"]
     assert "https://download.pytorch.org/whl/" in row["text"]
 
-
-def test_a_slot_without_pcie_atomics_is_told():
+    # A slot without PCIe atomics is told.
     gpu = dataclasses.replace(
         card().gpus[0], address=Fact("0000:0b:00.0"), driver=Fact("amdgpu"), pci_id=Fact("0x731f"),
         apu=Fact(False),
@@ -88,7 +86,8 @@ def test_a_slot_without_pcie_atomics_is_told():
     )
 
 
-def test_the_build_is_that_of_the_card_that_failed():
+def test_the_build_of_the_card_that_failed_and_no_override():
+    # The build is that of the card that failed.
     second = card("gfx1102", "gfx1102").gpus[0]
     results = run(DEAD, machine=dataclasses.replace(card(), gpus=(second, card().gpus[0])))
     isas = {"native_isa": "gfx1010", "effective_isa": "gfx1030"}
@@ -97,8 +96,7 @@ def test_the_build_is_that_of_the_card_that_failed():
     assert "gfx1010" in told
     assert "gfx1102" not in told
 
-
-def test_an_override_that_is_not_needed_comes_before_any_other_build():
+    # An override that is not needed comes before any other build.
     dead = run(DEAD, machine=machine(torch__targets=Fact(["gfx1010"], "libtorch_hip.so")))
     [row] = [each for each in advice(dead) if "override" in each["title"]]
     assert row["title"] == "Take the override away"
@@ -107,7 +105,7 @@ def test_an_override_that_is_not_needed_comes_before_any_other_build():
     assert not any("torch[device-" in each["text"] for each in advice(dead))
 
 
-@pytest.mark.parametrize("torch", ["2.2.0+rocm5.7", "2.2.1+rocm5.7", "2.7.0+rocm6.3"])
+@every_row("torch", ["2.2.0+rocm5.7", "2.2.1+rocm5.7", "2.7.0+rocm6.3"])
 def test_the_stack_that_has_just_failed_is_not_recommended(torch: str) -> None:
     gpu = card("gfx1032", "gfx1030").gpus[0]
     found = dataclasses.replace(machine(torch__version=Fact(torch, "torch")), gpus=(gpu,))

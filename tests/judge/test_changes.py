@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import FP16, FP32, STATUS, run
 
 from rocmprobe.judge.comparison.changes import changes, regressions, worse
@@ -33,7 +33,7 @@ def later_rocm(results: Results) -> Results:
     return dataclasses.replace(results, machine=dataclasses.replace(results.machine, facts=facts))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("before", "after", "kind"),
     [
         ("pass", "wrong", "regression"), ("slow", "crash", "regression"), ("pass", "flaky", "regression"),
@@ -85,12 +85,12 @@ def test_a_known_failure_is_judged_as_the_failure_that_it_is() -> None:
     assert regressions(found) == ()
 
 
-def test_without_a_baseline_every_unknown_failure_counts() -> None:
+def test_regressions_are_what_became_worse() -> None:
+    # Without a baseline every unknown failure counts.
     assert {each.state for each in regressions(judge(run(BROKEN)))} == {"error"}
     assert regressions(judge(run())) == ()
 
-
-def test_the_same_run_again_is_no_change_and_no_regression() -> None:
+    # The same run again is no change and no regression.
     former = judge(run(BROKEN))
     again = judge(run(BROKEN), baseline(former))
     assert again.changes is not None
@@ -101,8 +101,7 @@ def test_the_same_run_again_is_no_change_and_no_regression() -> None:
     assert again.recommendation == former.recommendation
     assert again.findings == former.findings
 
-
-def test_what_became_worse_and_better_is_told_apart() -> None:
+    # What became worse and better is told apart.
     former = judge(run({f"default/convolution/{FP16}/*": STATUS}))
     now = judge(run({f"default/convolution/{FP32}/fwd": "wrong"}), baseline(former))
     (worse,) = regressions(now)
@@ -114,8 +113,7 @@ def test_what_became_worse_and_better_is_told_apart() -> None:
     assert found["unexpected-passes"].severity == "info"
     assert judge(now) == now
 
-
-def test_new_and_missing_questions_are_named_and_are_no_regression() -> None:
+    # New and missing questions are named and are no regression.
     former = judge(run())
     fewer = dataclasses.replace(run(BROKEN), outcomes=run(BROKEN).outcomes[3:])
     now = judge(fewer, baseline(former))
@@ -127,7 +125,8 @@ def test_new_and_missing_questions_are_named_and_are_no_regression() -> None:
     assert regressions(back) == ()
 
 
-def test_a_job_that_compares_nothing_does_not_pass() -> None:
+def test_a_job_that_compares_nothing_or_little_does_not_pass() -> None:
+    # A job that compares nothing does not pass.
     nothing = judge(
         run(), Baseline("old.json", "2026-01-01T00:00:00Z", "0", {"cpu/torch/default/copy": "pass"})
     )
@@ -136,8 +135,7 @@ def test_a_job_that_compares_nothing_does_not_pass() -> None:
     assert "strange-baseline" in {each.id for each in nothing.findings}
     assert not worse(judge(run(), baseline(run())))
 
-
-def test_a_job_that_compares_little_does_not_pass_unless_it_was_told_to() -> None:
+    # A job that compares little does not pass unless it was told to.
     former = run()
     few = dataclasses.replace(former, outcomes=former.outcomes[: len(former.outcomes) // 3])
     now = judge(few, baseline(former))

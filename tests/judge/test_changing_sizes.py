@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import synthetic
+from rows import every_row
 
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.findings.first_calls import NewSizes, new_sizes
@@ -49,16 +50,14 @@ def test_an_hour_of_work() -> None:
     assert replace(each, known=50.0).lost_minutes == 0
 
 
-@pytest.mark.parametrize(("new", "severity"), [(94.0, "warning"), (4.0, "info")])
+@every_row(("new", "severity"), [(94.0, "warning"), (4.0, "info")])
 def test_a_finding_names_the_setting_that_costs_the_least(new: float, severity: str) -> None:
     (finding,) = slow(run(measured("default", new), measured("find-fast", 0.2), measured("vendor-off", 0.1)))
     assert (finding.severity, finding.cause, finding.layer) == (severity, "cold-compile-slow", "miopen-find")
     assert finding.title.endswith(f"{new:g} s with MIOpen's defaults, and 0.1 s with vendor-off")
 
 
-@pytest.mark.parametrize(
-    ("default", "other"), [(0.9, 0.1), (4.0, 2.5), (94.0, None)], ids=["quick", "not much less", "alone"]
-)
+@every_row(("default", "other"), [(0.9, 0.1), (4.0, 2.5), (94.0, None)])
 def test_no_finding(default: float, other: float | None) -> None:
     others = [] if other is None else [measured("find-fast", other)]
     assert slow(run(measured("default", default), *others)) == []
@@ -89,7 +88,7 @@ def test_the_recommendation_has_an_answer_of_its_own_where_it_differs() -> None:
     assert (other.setting, other.env["MIOPEN_FIND_MODE"]) == ("find-fast", "2")
 
 
-@pytest.mark.parametrize("other", [0.08, 0.03])
+@every_row("other", [0.08, 0.03])
 def test_what_nobody_notices_is_no_reason(other: float) -> None:
     found = recommend(run(measured("default", 0.1), measured("find-fast", other)))
     assert found is not None
@@ -102,7 +101,8 @@ def test_times_that_are_not_there_are_left_out() -> None:
     assert [each.setting for each in new_sizes(run(*outcomes))] == ["find-fast"]
 
 
-def test_the_report_has_a_row_for_each_setting() -> None:
+def test_the_report_shows_what_was_measured() -> None:
+    # The report has a row for each setting.
     sizes = changing_sizes(run(measured("default", 36.0, 0.4), measured("find-fast", 0.72, 0.4)))
     assert sizes is not None
     assert sizes.table.rows[0] == ("default", "36 s", "72 s", "400 ms", "24", "100", "53.9")
@@ -113,8 +113,7 @@ def test_the_report_has_a_row_for_each_setting() -> None:
     assert "Changing sizes" not in markdown(run())
     assert changing_sizes(run()) is None
 
-
-def test_the_page_has_a_section_only_where_it_was_measured() -> None:
+    # The page has a section only where it was measured.
     with_sizes = html.page(run(measured("default", 36.0, 0.4)))
     assert 'id="h-sizes"' in with_sizes
     assert "36 s" in with_sizes[with_sizes.index('id="h-sizes"') :]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import STATUS, card, run
 
 from rocmprobe.judge.comparison.compare import as_data, compare, verdict, worse
@@ -73,7 +74,7 @@ def told(old: Results, new: Results) -> str:
     return verdict(compare(old, new, "old.json", "new.json"))
 
 
-@pytest.mark.parametrize("noise", [IDLE, BUSY], ids=["idle", "busy"])
+@every_row("noise", [IDLE, BUSY])
 def test_noise_is_no_change(noise: tuple[float, float, float]) -> None:
     chance = random.Random(9)
     runs = [timed(chance, noise) for _ in range(100)]
@@ -128,15 +129,13 @@ def test_a_device_whose_speed_changed_gives_no_verdict_on_time() -> None:
     assert comparison.measurements.drift == {"cpu": pytest.approx(2)}
     assert len(comparison.measurements.changed_as("too noisy")) == len(SETTINGS) * (1 + len(SECONDS))
 
-
-def test_without_yardsticks_no_time_is_called_changed() -> None:
+    # Without yardsticks no time is called changed.
     comparison = compare(run(), run(seconds={"bypass": (9.0, 9.0, 9.0)}), "old.json", "new.json")
     assert verdict(comparison) == "no change"
     assert comparison.measurements.drift == {}
     assert {each.setting for each in comparison.measurements.changed_as("too noisy")} == {"bypass"}
 
-
-def test_a_busy_processor_says_nothing_of_the_gpu() -> None:
+    # A busy processor says nothing of the GPU.
     settings = (Setting("default", "why", "native"), Setting("cpu", "why", "cpu", device="cpu"))
     old = dataclasses.replace(
         steady(run(seconds={"cpu": (5.0, 5.0, 5.0), "default": (1.0, 1.0, 1.0)})), settings=settings
@@ -181,10 +180,19 @@ def with_new_sizes(costs: float) -> Results:
     return steady(dataclasses.replace(CPU, outcomes=(outcome,)))
 
 
-def test_new_sizes_by_a_clear_factor() -> None:
+def test_clear_factors_of_sizes_memory_and_first_calls() -> None:
+    # New sizes by a clear factor.
     assert told(with_new_sizes(0.1), with_new_sizes(0.25)) == "no change"
     assert told(with_new_sizes(0.1), with_new_sizes(90.0)) == "1 setting slower for new sizes"
     assert told(with_new_sizes(90.0), with_new_sizes(0.1)) == "1 setting faster for new sizes"
+
+    # Memory and first calls by a clear factor.
+    assert told(with_memory(1000), with_memory(1200, 0.12)) == "no change"
+    assert told(with_memory(1000), with_memory(1300)) == "1 problem with more memory"
+    assert (
+        told(with_memory(1000, 0.05), with_memory(700, 0.2))
+        == "1 setting slower to start, 1 problem with less memory"
+    )
 
 
 def with_memory(peak: int, starts: float = 0.05) -> Results:
@@ -194,15 +202,6 @@ def with_memory(peak: int, starts: float = 0.05) -> Results:
         timings={"cold_first_call": starts, "cold_first_call_min": starts, "cold_first_call_max": starts},
     )  # fmt: skip
     return steady(dataclasses.replace(CPU, outcomes=(outcome,)))
-
-
-def test_memory_and_first_calls_by_a_clear_factor() -> None:
-    assert told(with_memory(1000), with_memory(1200, 0.12)) == "no change"
-    assert told(with_memory(1000), with_memory(1300)) == "1 problem with more memory"
-    assert (
-        told(with_memory(1000, 0.05), with_memory(700, 0.2))
-        == "1 setting slower to start, 1 problem with less memory"
-    )
 
 
 def other_card(**facts: Any) -> Results:
@@ -217,7 +216,7 @@ def broken(results: Results) -> Results:
     return dataclasses.replace(results, outcomes=tuple(outcomes))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("new", "why", "words"),
     [
         (other_card(pci_id="1002:731f"), "different GPUs", "(gfx1010), PCI 1002:731f."),
@@ -238,7 +237,8 @@ def test_strangers_are_not_compared_and_that_passes_no_job(new: Results, why: st
     assert told(steady(run()), other_card()) == "1 setting slower"
 
 
-def test_a_processor_beside_another_card_is_compared_all_the_same() -> None:
+def test_processors_are_told_apart() -> None:
+    # A processor beside another card is compared all the same.
     def of(results: Results, state: str) -> Results:
         beside = dataclasses.replace(CPU.outcomes[0], state=state)
         return dataclasses.replace(results, outcomes=(*results.outcomes, beside))
@@ -246,6 +246,16 @@ def test_a_processor_beside_another_card_is_compared_all_the_same() -> None:
     comparison = compare(of(run(), "pass"), of(other_card(pci_id="1"), "crash"), "o", "n")
     assert verdict(comparison) == "not comparable: different GPUs; of the other devices 1 regression"
     assert [each.id for each in comparison.changed] == [CPU.outcomes[0].id]
+
+    # Processors are told apart by name and cores.
+    def of(name: str, cores: int) -> Results:
+        found = timed(random.Random(1), IDLE)
+        facts = {"cpu.name": Fact(name, "x"), "cpu.allowed": Fact(cores, "x")}
+        return dataclasses.replace(found, machine=dataclasses.replace(found.machine, facts=facts))
+
+    assert compare(of("A", 2), of("A", 2), "o", "n").measurements.times == len(SECONDS) * 12
+    for other in (of("B", 2), of("A", 4)):
+        assert compare(of("A", 2), other, "o", "n").measurements.times == 0
 
 
 def test_what_worked_and_is_blocked_fails_a_job_and_what_is_skipped_or_slow_does_not() -> None:
@@ -256,17 +266,6 @@ def test_what_worked_and_is_blocked_fails_a_job_and_what_is_skipped_or_slow_does
     assert (verdict(blocked), worse(blocked)) == ("6 no longer answered", True)
     for before, after in (("error", "blocked"), ("pass", "skipped"), ("pass", "n/a"), ("pass", "slow")):
         assert not worse(compare(of(before), of(after), "o", "n"))
-
-
-def test_processors_are_told_apart_by_name_and_cores() -> None:
-    def of(name: str, cores: int) -> Results:
-        found = timed(random.Random(1), IDLE)
-        facts = {"cpu.name": Fact(name, "x"), "cpu.allowed": Fact(cores, "x")}
-        return dataclasses.replace(found, machine=dataclasses.replace(found.machine, facts=facts))
-
-    assert compare(of("A", 2), of("A", 2), "o", "n").measurements.times == len(SECONDS) * 12
-    for other in (of("B", 2), of("A", 4)):
-        assert compare(of("A", 2), other, "o", "n").measurements.times == 0
 
 
 def environment(results: Results, **changes: Any) -> Results:

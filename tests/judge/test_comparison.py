@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import blocked_by_convolution, natively, run
 
 from rocmprobe.judge.noise import SAME_TIME, Seconds, drift, ratio, seconds
@@ -20,7 +21,7 @@ def times(draw):
     return Seconds(median, p10, p90)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("own", "other", "moved", "told"),
     [
         ((1.0, 0.9, 1.1), (2.0, 1.8, 2.2), 1.0, "shorter"),
@@ -56,21 +57,19 @@ def test_drift_only_adds_doubt(own, other, some, more):
     assert told == "too noisy" or told == ratio(own, other, some).verdict
 
 
-@pytest.mark.parametrize(
-    "odd", [{"fwd": None}, {"fwd_p10": "x"}, {"fwd_p90": -1}, {"fwd": 9.0}, {"fwd_p90": True}]
-)
+@every_row("odd", [{"fwd": None}, {"fwd_p10": "x"}, {"fwd_p90": -1}, {"fwd": 9.0}, {"fwd_p90": True}])
 def test_what_is_no_time_with_its_spread_is_not_compared(odd):
     assert seconds({"fwd": 1.0, "fwd_p10": 0.5, "fwd_p90": 2.0}, "fwd") == Seconds(1.0, 0.5, 2.0)
     assert seconds({"fwd": 1.0, "fwd_p10": 0.5, "fwd_p90": 2.0, **odd}, "fwd") is None
 
 
-def test_drift_is_what_the_yardsticks_differ_by_at_most():
+def test_drift_and_the_cost():
+    # Drift is what the yardsticks differ by at most.
     assert drift(GEMM, {**GEMM, "gemm": 1.2, "copy": 0.5}) == pytest.approx(2.0)
     assert drift(GEMM, {**GEMM, "gemm": 2.0, "gemm_flops": 2e9}) == 1.0
     assert drift(GEMM, {}) == 1.0
 
-
-def test_the_cost_says_where_noise_leaves_it_open():
+    # The cost says where noise leaves it open.
     dead = {**natively("error"), **blocked_by_convolution()}
     clear = {"bypass": (0.1, 0.1, 0.1), "bypass+vendor-off": (0.1, 0.1, 0.1)}
     assert "0.10 times that of vendor-off" in recommend(run(dead, seconds=clear)).cost

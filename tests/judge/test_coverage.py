@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+from rows import every_row
 from synthetic import STATUS, natively, run
 
 from rocmprobe.judge.recommendation.recommend import recommend
@@ -15,7 +16,7 @@ def options(results, **more):
     return dataclasses.replace(results, options={**results.options, **more})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("results", "level"),
     [
         pytest.param(options(run(), level="standard"), "high", id="whole, broad and real"),
@@ -38,16 +39,17 @@ def left_out(results):
 
 
 class TestNotCovered:
-    def test_dtypes(self):
+    def test_of_the_recommended_setting(self):
+        # Dtypes.
         assert "convolution in bfloat16" in left_out(run())
         assert "convolution in float16 and bfloat16" in left_out(run({"*fp16*": "n/a"}))
 
-    def test_it_is_about_the_setting_that_is_recommended(self):
+        # It is about the setting that is recommended.
         only = {**natively(STATUS), "vendor-off/convolution*/*fp16*": "blocked"}
         assert recommend(run(only)).configuration.setting == "vendor-off"
         assert "convolution in float16 and bfloat16" in left_out(run(only))
 
-    def test_directions(self):
+        # Directions.
         assert not any("gradient" in words for words in left_out(run()))
         forward = run({"*/bwd-*": "n/a"})
         assert "of float32 convolution the gradient of the input and the gradient of the weights" in left_out(
@@ -55,12 +57,12 @@ class TestNotCovered:
         )
         assert any(words.startswith("training:") for words in left_out(run(purpose="inference")))
 
-    def test_kinds(self):
+        # Kinds.
         assert "1-d convolution" in left_out(run())
         plain = run({"*/convolution-kinds/*": "skipped", "*/problem-matrix/*": "skipped"})
         assert "1-d, 3-d, transposed and depthwise convolution" in left_out(plain)
 
-    def test_what_stands_beside_convolution(self):
+        # What stands beside convolution.
         assert "batch norm and a training step" not in left_out(run())
         without = run({"*/training-step/*": "n/a", "*/batch-norm/*": "n/a"})
         assert "batch norm and a training step" in left_out(without)
@@ -68,7 +70,8 @@ class TestNotCovered:
         assert "speed" in left_out(run({"*/throughput/*": "blocked"}))
         assert "speed" not in left_out(run())
 
-    def test_levels(self):
+    def test_of_the_whole_run(self):
+        # Levels.
         assert (
             "the problems of level standard and long, and those of your own program (--shapes)"
             in left_out(run())
@@ -78,7 +81,7 @@ class TestNotCovered:
         )
         assert not any("level" in words for words in left_out(options(run(), level="long")))
 
-    def test_other_devices_a_cut_and_a_machine_that_is_not_there(self):
+        # Other devices a cut and a machine that is not there.
         results = run(partial=True, simulated="m")
         second = dataclasses.replace(results.outcomes[0], id="cuda:1/x", device="cuda:1")
         results = dataclasses.replace(results, outcomes=(*results.outcomes, second))
@@ -88,7 +91,7 @@ class TestNotCovered:
             "the GPU itself: the machine was simulated",
         )
 
-    def test_the_library_alone(self):
+        # The library alone.
         results = run()
         alone = tuple(dataclasses.replace(each, driver="capi") for each in results.outcomes)
         assert "PyTorch: the library was tested without it" in left_out(
@@ -117,8 +120,7 @@ def test_what_was_not_asked_did_not_fail():
     told = nothing_safe({"*": "blocked"})
     assert "float32 convolution was not tested, since what it depends on fails. No check could run." in told
 
-
-def test_what_holds_is_named_where_something_else_does_not():
+    # What holds is named where something else does not.
     told = nothing_safe({"*/training-step/*": "wrong", "find-*/convolution/*": STATUS})
     assert re.search(
         r"held under \d+ of \d+ setting\(s\) \(default, [\w, .+-]+\), but training step did not\.",

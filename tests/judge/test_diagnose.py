@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from sample_logs import DAMAGED
 from synthetic import FP16, FP32, KINDS, STATUS, blocked_by_convolution, card, natively, run
 
@@ -47,7 +47,7 @@ def test_a_healthy_machine_has_no_findings():
 
 
 class TestIsaMismatch:
-    @pytest.mark.parametrize(
+    @every_row(
         ("native", "effective", "changes", "severity"),
         [
             ("gfx1010", "gfx1030", {}, "warning"),
@@ -66,7 +66,7 @@ class TestIsaMismatch:
         assert effective in found.title
         assert found.cause == "override-isa-mismatch"
 
-    @pytest.mark.parametrize("isas", [("gfx1010", "gfx1010"), (None, "gfx1030"), ("gfx1010", None)])
+    @every_row("isas", [("gfx1010", "gfx1010"), (None, "gfx1030"), ("gfx1010", None)])
     def test_none_where_there_is_no_mismatch_or_no_knowledge(self, isas):
         assert ids(run(machine=card(*isas))) == []
 
@@ -91,16 +91,19 @@ class TestNativeConvolution:
         assert (found.cause, found.layer) == ("wrong-results-solver", "miopen-exec")
         assert "works with no-winograd" in found.title
 
-    def test_a_blocked_setting_does_not_count_as_failing(self):
+        # A blocked setting does not count as failing.
         results = run({**DEAD, "find-fast/convolution/*": "blocked"})
         assert "under 8 of 9" in finding(results, "native-convolution").title
+
+        # Blocked proves nothing.
+        assert "native-convolution" not in ids(run({"default/convolution/*": "blocked"}))
 
     def test_with_and_without_the_library(self):
         found = finding(run({"*/convolution/*": "wrong"}), "native-convolution")
         assert "with MIOpen and without it" in found.title
         assert found.layer == "hip"
 
-    def test_what_was_not_asked_is_not_claimed(self):
+        # What was not asked is not claimed.
         only_native = run(DEAD, wanted="no-winograd")
         found = finding(only_native, "native-convolution")
         assert "was not learned" in found.title
@@ -114,20 +117,17 @@ class TestNativeConvolution:
         assert found.layer == "torch-build"
         assert "MIOpen is the layer at fault" not in found.title
 
-    @pytest.mark.parametrize(("backend", "layer"), [("onednn", "onednn"), ("cudnn", "cudnn")])
-    def test_other_libraries_are_layers_of_their_own(self, backend, layer):
-        results = run({"default/convolution/*": "wrong"}, backend=backend)
-        assert finding(results, "native-convolution").layer == layer
-
-    def test_blocked_proves_nothing(self):
-        assert "native-convolution" not in ids(run({"default/convolution/*": "blocked"}))
-
-    def test_a_compilation_that_outlasts_its_budget_is_called_so(self):
+        # A compilation that outlasts its budget is called so.
         hang = {"state": "hang", "activity": "compiler-child", "evidence": ("no answer in 60 s",)}
         found = finding(run({**DEAD, **natively(hang)}), "native-convolution")
         assert (found.cause, found.layer) == ("cold-compile-slow", "miopen-compile")
 
-    @pytest.mark.parametrize(
+    @every_row(("backend", "layer"), [("onednn", "onednn"), ("cudnn", "cudnn")])
+    def test_other_libraries_are_layers_of_their_own(self, backend, layer):
+        results = run({"default/convolution/*": "wrong"}, backend=backend)
+        assert finding(results, "native-convolution").layer == layer
+
+    @every_row(
         ("cured", "ending", "native", "expected"),
         [
             (("no-winograd",), CRASH, "gfx1030", ("miopen-solver-bug", "miopen-exec")),
@@ -147,7 +147,7 @@ class TestNativeConvolution:
         found = finding(run(changes, machine=card(native, "gfx1030")), "native-convolution")
         assert (found.cause, found.layer) == expected
 
-    @pytest.mark.parametrize("backend", LIBRARIES)
+    @every_row("backend", LIBRARIES)
     def test_only_float16_is_wrong(self, backend):
         results = run({f"*/convolution/{FP16}/*": "wrong", "vendor-off/*": "pass"}, backend=backend)
         found = finding(results, "native-float16")
@@ -161,7 +161,7 @@ class TestNativeConvolution:
 
 
 class TestLadder:
-    @pytest.mark.parametrize(
+    @every_row(
         ("rung", "layer", "elsewhere"),
         [
             ("copy", "hip", "torch-build"),
@@ -170,7 +170,7 @@ class TestLadder:
             ("im2col", "torch-build", "torch-build"),
         ],
     )
-    @pytest.mark.parametrize("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
+    @every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted"])
     def test_the_rung_names_the_layer(self, rung, layer, elsewhere, state):
         assert finding(run({f"default/{rung}/*": state}), f"rung-{rung}").layer == layer
         assert finding(run({f"default/{rung}/*": state}, backend="onednn"), f"rung-{rung}").layer == elsewhere
@@ -180,7 +180,11 @@ class TestLadder:
         assert "rung-copy" in found
         assert "rung-gemm" not in found
 
-    def test_a_memory_fault_in_gemm_is_not_miopen_s(self):
+        # Blocked is not broken.
+        assert not [each for each in ids(run({"default/gemm/*": "blocked"})) if each.startswith("rung")]
+
+    def test_what_fails_in_gemm_has_its_cause(self):
+        # A memory fault in GEMM is not MIOpen's.
         fault = {"state": "crash", "evidence": ("Memory access fault by GPU node-1 on address 0x0",)}
         found = finding(run({"default/gemm/float32": fault}), "rung-gemm")
         assert (found.cause, found.layer) == ("override-isa-mismatch", "rocblas")
@@ -188,17 +192,14 @@ class TestLadder:
         found = finding(run({"default/gemm/float32": silicon}), "rung-gemm")
         assert (found.cause, found.layer) == ("gpu-memory-fault-unexplained", "rocblas")
 
-    def test_missing_tensile_files(self):
+        # Missing tensile files.
         line = "rocBLAS error: Cannot read /lib/rocblas/library/TensileLibrary.dat: No such file"
         found = finding(run({"default/gemm/*": {"state": "crash", "evidence": (line,)}}), "rung-gemm")
         assert (found.cause, found.layer) == ("rocblas-missing-arch", "rocblas")
 
-    def test_a_rung_that_breaks_in_float16_alone(self):
+        # A rung that breaks in float16 alone.
         found = finding(run({"default/gemm/float16": "wrong"}), "rung-gemm-float16")
         assert (found.cause, found.layer, found.severity) == ("fp16-broken", "rocblas", "warning")
-
-    def test_blocked_is_not_broken(self):
-        assert not [each for each in ids(run({"default/gemm/*": "blocked"})) if each.startswith("rung")]
 
 
 ERROR = {"state": "error", "cause": "miopen-status", "evidence": ("RuntimeError: miopenStatusUnknownError",)}
@@ -217,7 +218,7 @@ TRANSPOSED, DEPTHWISE, DOUBLE = KINDS
 
 
 class TestPrimitives:
-    @pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
+    @every_row(("check", "name", "words"), PRIMITIVES)
     def test_one_that_fails_in_the_library_alone(self, check, name, words):
         results = healthy(changes={f"default/{check}/*": ERROR})
         found = finding(results, name)
@@ -227,13 +228,14 @@ class TestPrimitives:
         assert "enabled=False" in found.advice
         assert ids(results) == [name]
 
-    @pytest.mark.parametrize(("check", "name", "words"), PRIMITIVES)
+    @every_row(("check", "name", "words"), PRIMITIVES)
     def test_one_that_fails_without_the_library_too(self, check, name, words):
         found = finding(healthy(changes={f"*/{check}/*": "error"}), name)
         assert found.title == f"{words} fails with MIOpen and without it: the fault lies below MIOpen"
         assert found.layer == "torch-build"
 
-    def test_one_whose_twin_was_not_asked(self):
+    def test_one_whose_twin_was_not_asked_or_that_fails_in_float16_alone(self):
+        # One whose twin was not asked.
         found = finding(healthy(changes={"default/lstm/*": "wrong", "vendor-off/lstm/*": "blocked"}), "lstm")
         assert (
             found.title
@@ -241,17 +243,18 @@ class TestPrimitives:
         )
         assert found.cause == "wrong-results-unexplained"
 
-    def test_one_that_fails_in_float16_alone(self):
+        # One that fails in float16 alone.
         found = finding(healthy(changes={"default/gru/float16": ERROR}), "gru")
         assert found.title == "GRU fails in MIOpen in float16; it passes with MIOpen off; float32 works"
         batch_norm = finding(healthy(changes={"default/batch-norm/float16": ERROR}), "batch-norm")
         assert batch_norm.severity == "warning"
 
-    def test_what_the_evidence_names_is_believed(self):
+        # What the evidence names is believed.
         found = finding(healthy(changes={"default/lstm/*": COMPILER}), "lstm")
         assert (found.cause, found.layer) == ("miopen-kernel-compile-failure", "miopen-compile")
 
-    def test_one_that_the_bypass_cannot_send_to_pytorch_has_a_finding_too(self):
+    def test_each_is_told_once_and_where_it_fails(self):
+        # One that the bypass cannot send to PyTorch has a finding too.
         results = healthy()
         asked = next(each for each in results.outcomes if each.check == "lstm" and each.setting == "default")
         unknown = dataclasses.replace(asked, id=f"{asked.id}-x", check="cumulative-sum", state="wrong")
@@ -259,10 +262,15 @@ class TestPrimitives:
         assert found.title == "Cumulative sum computes wrong numbers"
         assert "on the CPU" in found.advice
 
-    def test_batch_norm_is_told_once(self):
+        # Batch norm is told once.
         assert ids(healthy(changes={"default/batch-norm*": "error"})) == ["batch-norm"]
 
-    @pytest.mark.parametrize(
+        # Float64 which never enters MIOpen points below it.
+        found = finding(healthy(changes={f"*/convolution-kinds/{DOUBLE}/*": "wrong"}), "2-d-convolution")
+        assert (found.layer, found.cause) == ("torch-build", "wrong-results-unexplained")
+        assert "in float64 with MIOpen and without it" in found.title
+
+    @every_row(
         ("problem", "name"),
         [(TRANSPOSED, "transposed-2-d-convolution"), (DEPTHWISE, "depthwise-convolution")],
     )
@@ -272,18 +280,13 @@ class TestPrimitives:
         assert finding(results, name).layer == "miopen-find"
         assert recommend(results).verdict == "native"
 
-    def test_float64_which_never_enters_miopen_points_below_it(self):
-        found = finding(healthy(changes={f"*/convolution-kinds/{DOUBLE}/*": "wrong"}), "2-d-convolution")
-        assert (found.layer, found.cause) == ("torch-build", "wrong-results-unexplained")
-        assert "in float64 with MIOpen and without it" in found.title
-
-    @pytest.mark.parametrize(("backend", "scope"), [("onednn", "mkldnn"), ("cudnn", "cudnn")])
+    @every_row(("backend", "scope"), [("onednn", "mkldnn"), ("cudnn", "cudnn")])
     def test_other_libraries(self, backend, scope):
         found = finding(run({"default/lstm/*": "wrong"}, backend=backend), "lstm")
         assert found.layer == backend
         assert f"torch.backends.{scope}.flags(enabled=False)" in found.advice
 
-    @pytest.mark.parametrize("state", ["blocked", "n/a", "skipped", "pass"])
+    @every_row("state", ["blocked", "n/a", "skipped", "pass"])
     def test_what_was_not_asked_or_holds_is_not_told(self, state):
         assert ids(healthy(changes={f"*/{check}/*": state for check, _, _ in PRIMITIVES})) == []
 
@@ -295,16 +298,14 @@ class TestControls:
         assert "(softmax)" in found.title
         assert "below MIOpen" in found.title
 
-    def test_in_float16_alone_it_is_a_warning(self):
+        # In float16 alone it is a warning.
         found = finding(healthy(changes={"default/softmax/float16": "error"}), "controls")
         assert found.severity == "warning"
         assert "in float16" in found.title
 
 
 class TestSeveralGpus:
-    @pytest.mark.parametrize(
-        ("check", "words"), [("all-reduce", "the same sum"), ("data-parallel", "DataParallel")]
-    )
+    @every_row(("check", "words"), [("all-reduce", "the same sum"), ("data-parallel", "DataParallel")])
     def test_the_first_that_fails_is_told(self, check, words):
         found = finding(healthy(changes={f"default/{check}/*": "wrong"}), "multi-gpu")
         assert found.severity == "warning"
@@ -312,34 +313,43 @@ class TestSeveralGpus:
 
 
 class TestOtherLayers:
-    def test_a_step_under_autocast(self):
+    def test_training_steps_and_the_bypass(self):
+        # A step under autocast.
         found = finding(healthy(changes={"default/autocast-step/*": "wrong"}), "autocast-step")
         assert found.severity == "warning"
         assert "autocast to float16" in found.title
 
-    def test_a_training_step_that_fails_although_its_parts_pass(self):
+        # A training step that fails although its parts pass.
         results = run({"default/training-step/*": "wrong"})
         assert act_on(dataclasses.replace(results, findings=diagnose(results)))
         assert "training-step" in ids(results)
         assert "training-step" not in ids(run({"default/training-step/*": "blocked"}))
 
-    def test_the_bypass_is_blamed_only_where_gemm_holds(self):
+        # The bypass is blamed only where GEMM holds.
         broken = {f"bypass/convolution/{FP32}/fwd": "wrong"}
         assert finding(run(broken), "bypass").layer == "rocmprobe"
         assert finding(run({**broken, "default/gemm/*": "wrong"}), "bypass").layer == "rocblas"
 
-    @pytest.mark.parametrize(("backend", "layer"), [("miopen", "miopen-find"), ("onednn", "onednn")])
+    @every_row(("backend", "layer"), [("miopen", "miopen-find"), ("onednn", "onednn")])
     def test_slow_fallbacks(self, backend, layer):
         found = finding(run({"default/convolution/*": "slow"}, backend=backend), "fallback-solver")
         assert (found.cause, found.layer) == ("slow-no-tuned-kernels", layer)
 
-    def test_as_found_fails_where_a_clean_environment_holds(self):
+    def test_clean_environments_and_those_of_the_user(self):
+        # As found fails where a clean environment holds.
         results = run({f"as-found/convolution/{FP32}/fwd": "error"}, wanted="all")
         assert finding(results, "as-found").layer == "user-env"
         both = run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all")
         assert "as-found" not in ids(both)
 
-    @pytest.mark.parametrize("reason", DAMAGED)
+        # A clean environment fails where as found holds.
+        results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
+        found = finding(results, "only-as-found")
+        assert found.title == "1 question(s) pass in your own environment alone, and fail in a clean one"
+        assert found.evidence[0].startswith("cuda:0/torch/default/convolution/")
+        assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
+
+    @every_row("reason", DAMAGED)
     def test_damaged_databases_are_named_and_moved_away(self, reason):
         outcome = {**STATUS, "evidence": (reason, "RuntimeError: miopenStatusUnknownError")}
         found = finding(run({f"as-found/convolution/{FP32}/fwd": outcome}, wanted="all"), "as-found")
@@ -347,32 +357,26 @@ class TestOtherLayers:
         assert "`mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen" in found.advice
         assert "`rocmprobe exec` gives programs clean databases" in found.advice
 
-    def test_a_clean_environment_fails_where_as_found_holds(self):
-        results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
-        found = finding(results, "only-as-found")
-        assert found.title == "1 question(s) pass in your own environment alone, and fail in a clean one"
-        assert found.evidence[0].startswith("cuda:0/torch/default/convolution/")
-        assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
-
-    def test_a_wedged_device(self):
+    def test_what_went_wrong_in_the_run_itself(self):
+        # A wedged device.
         results = run({**DEAD, "cpu/*": {"state": "blocked", "cause": "gpu-wedged"}})
         assert finding(results, "gpu-wedged").cause == "gpu-hang-reset"
 
-    def test_a_partial_run(self):
+        # A partial run.
         options = {**healthy().options, "folder": "my runs/one"}
         results = dataclasses.replace(healthy(), partial=True, options=options)
         assert finding(results, "partial").advice == "Continue with `rocmprobe run --resume 'my runs/one'`."
 
-    def test_our_own_failure_is_told(self):
+        # Our own failure is told.
         found = finding(run({"default/gemm/float32": "probe-error"}), "probe-error")
         assert found.layer == "rocmprobe"
 
-    def test_a_crash_after_the_last_result_is_information(self):
+        # A crash after the last result is information.
         trial = Trial("cuda:0/torch/default#1", "cuda:0", "torch", "default", "spawn", "SIGSEGV", True)
         results = dataclasses.replace(healthy(), trials=(trial,))
         assert finding(results, "exit-crash").severity == "info"
 
-    @pytest.mark.parametrize("kind", ["cpu", "cuda"])
+    @every_row("kind", ["cpu", "cuda"])
     def test_a_torch_built_for_something_else(self, kind):
         machine = Machine(
             (Gpu(vendor=Fact("amd", "PCI"), name=Fact("RX 5600 XT", "table")),),
@@ -384,7 +388,7 @@ class TestOtherLayers:
         assert finding(asked_for_cpu, "wrong-torch-build").severity == "info"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "cause"),
     [
         ("RuntimeError: HIP error: invalid device function", "arch-not-in-wheel"),
@@ -410,7 +414,7 @@ def test_signature(line, cause):
     assert (named[0] if named else None) == cause
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cause", "state", "named"),
     [
         ("oom-kill", "crash", ("unknown", "oom")),
@@ -434,7 +438,7 @@ def test_a_bypass_that_fails_below_itself_is_no_bug_of_it():
     assert (own.layer, "bug in rocmprobe" in own.advice) == ("rocmprobe", True)
 
 
-@pytest.mark.parametrize("asked", ["*", f"*/convolution/{FP32}/*"])
+@every_row("asked", ["*", f"*/convolution/{FP32}/*"])
 def test_a_torch_that_cannot_be_imported_explains_all_that_fails(asked):
     import_error = "import torch: OSError: libamdhip64.so.5: cannot open shared object file: No such file"
     results = run({asked: {"state": "error", "cause": "torch-unusable", "evidence": (import_error,)}})
@@ -455,7 +459,7 @@ CRASHED_IN_HIP = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("targets", "cause"),
     [(["gfx1010"], "unknown"), (["gfx900", "gfx1030"], "arch-not-in-wheel"), (None, "arch-not-in-wheel")],
 )

@@ -37,13 +37,13 @@ def findings(results):
     return {finding.id: finding for finding in diagnose(results)}
 
 
-def test_both_right_is_no_finding():
+def test_what_one_driver_fails_and_the_other_computes():
+    # Both right is no finding.
     results = by_capi(run())
     assert not {"driver-torch", "driver-capi"} & set(findings(results))
     assert driver_of(results) == "torch"
 
-
-def test_torch_fails_what_miopen_alone_computes():
+    # Torch fails what MIOpen alone computes.
     results = by_capi(run(natively(STATUS)))
     finding = findings(results)["driver-torch"]
     assert (finding.severity, finding.layer) == ("error", "torch-build")
@@ -52,12 +52,29 @@ def test_torch_fails_what_miopen_alone_computes():
     assert any("/capi/default/" in line for line in finding.evidence)
     assert findings(results)["native-convolution"].layer == "miopen-find"
 
-
-def test_what_passes_without_torch_and_was_blocked_with_it_is_named():
+    # What passes without torch and was blocked with it is named.
     blocked = {"state": "blocked", "cause": "rung:elementwise", "evidence": ()}
     broken = {**natively(STATUS, "elementwise/float32"), **natively(blocked, "gemm/*"), **natively(blocked)}
     advice = findings(by_capi(run(broken)))["driver-torch"].advice
     assert "Without PyTorch these checks pass as well: gemm and convolution." in advice
+
+    # Both fail is evidence against MIOpen.
+    results = by_capi(run(natively(STATUS)), {"/convolution/": STATUS})
+    found = findings(results)
+    assert "driver-torch" not in found
+    evidence = "\n".join(found["native-convolution"].evidence)
+    assert (
+        "without PyTorch it fails, too, in 6 of 6 questions put to both: MIOpen itself is at fault"
+        in evidence
+    )
+    assert f"/capi/default/convolution/{FP32}/fwd" in evidence
+
+    # What capi alone fails changes nothing for PyTorch.
+    results = by_capi(run(), {"/gemm/": {"state": "error"}, "/convolution/": STATUS})
+    found = findings(results)
+    assert found["driver-capi"].severity == "info"
+    assert not [name for name in found if name.startswith(("rung-", "native"))]
+    assert recommend(results) == recommend(run())
 
 
 def test_other_copies_of_the_library_are_named():
@@ -72,28 +89,16 @@ def test_other_copies_of_the_library_are_named():
     assert "another copy of MIOpen computes it" in finding.title
     assert "libMIOpen: torch has /a.so; capi has /b.so" in finding.evidence
 
-
-def test_both_fail_is_evidence_against_miopen():
-    results = by_capi(run(natively(STATUS)), {"/convolution/": STATUS})
-    found = findings(results)
-    assert "driver-torch" not in found
-    evidence = "\n".join(found["native-convolution"].evidence)
-    assert (
-        "without PyTorch it fails, too, in 6 of 6 questions put to both: MIOpen itself is at fault"
-        in evidence
-    )
-    assert f"/capi/default/convolution/{FP32}/fwd" in evidence
+    # Two copies in one process.
+    mapped = {"libamdhip64": ("/opt/rocm/lib/libamdhip64.so.6", "/site/torch/lib/libamdhip64.so")}
+    trial = Trial("cuda:0/torch/default#1", "cuda:0", "torch", "default", "spawn", "0", mapped=mapped)
+    finding = findings(dataclasses.replace(run(), trials=(trial,)))["two-copies"]
+    assert (finding.severity, finding.cause, finding.layer) == ("warning", "library-path", "user-env")
+    assert "/site/torch/lib/libamdhip64.so" in finding.evidence[0]
 
 
-def test_what_capi_alone_fails_changes_nothing_for_pytorch():
-    results = by_capi(run(), {"/gemm/": {"state": "error"}, "/convolution/": STATUS})
-    found = findings(results)
-    assert found["driver-capi"].severity == "info"
-    assert not [name for name in found if name.startswith(("rung-", "native"))]
-    assert recommend(results) == recommend(run())
-
-
-def test_capi_alone_recommends_a_setting():
+def test_capi_alone_with_a_part_broken():
+    # Capi alone recommends a setting.
     broken = {"/default/convolution/": STATUS}
     recommendation = recommend(by_capi(run(), broken, alone=True))
     assert recommendation.verdict == "native-with-settings"
@@ -101,8 +106,7 @@ def test_capi_alone_recommends_a_setting():
     assert recommendation.configuration.env
     assert "without PyTorch" in recommendation.sentence
 
-
-def test_capi_alone_with_batch_norm_broken_is_told_layer_by_layer():
+    # Capi alone with batch norm broken is told layer by layer.
     recommendation = recommend(by_capi(run(), {"/batch-norm/": STATUS}, alone=True))
     assert (recommendation.verdict, recommendation.configuration.setting) == ("native", "default")
     assert recommendation.sentence == (
@@ -117,8 +121,7 @@ def test_capi_alone_with_batch_norm_broken_is_told_layer_by_layer():
     )
     assert recommendation.verify
 
-
-def test_capi_alone_with_convolution_cured_and_batch_norm_broken_recommends_the_cure():
+    # Capi alone with convolution cured and batch norm broken recommends the cure.
     broken = {"/default/convolution/": STATUS, "/batch-norm/": STATUS, "naive-only/convolution/": STATUS}
     recommendation = recommend(by_capi(run(), broken, alone=True))
     assert recommendation.verdict == "native-with-settings"
@@ -128,7 +131,8 @@ def test_capi_alone_with_convolution_cured_and_batch_norm_broken_recommends_the_
     assert recommendation.configuration.layers[0].startswith("convolution: MIOpen with MIOPEN_DEBUG_CONV_")
 
 
-def test_capi_alone_with_every_kernel_broken_blames_none_that_was_not_asked():
+def test_capi_alone_with_everything_broken():
+    # Capi alone with every kernel broken blames none that was not asked.
     blocked = {f"/{check}/": {"state": "blocked"} for check in ("gemm", "convolution", "batch-norm")}
     crash = {"state": "crash", "evidence": ("the process ended with SIGABRT",)}
     machine = card("gfx1010", "gfx1100")
@@ -142,22 +146,12 @@ def test_capi_alone_with_every_kernel_broken_blames_none_that_was_not_asked():
     assert "`unset HSA_OVERRIDE_GFX_VERSION`" in away["text"]
     assert "rocBLAS holds code for gfx1010 itself" in away["text"]
 
-
-def test_capi_alone_with_everything_broken_names_what_a_torch_can_add():
+    # Capi alone with everything broken names what a torch can add.
     results = by_capi(run(everywhere(STATUS)), {"/convolution/": STATUS}, alone=True)
     assert "can be tested only with PyTorch" in recommend(results).sentence
     assert "Install a ROCm build of torch" in findings(results)["native-convolution"].advice
 
-
-def test_two_copies_in_one_process():
-    mapped = {"libamdhip64": ("/opt/rocm/lib/libamdhip64.so.6", "/site/torch/lib/libamdhip64.so")}
-    trial = Trial("cuda:0/torch/default#1", "cuda:0", "torch", "default", "spawn", "0", mapped=mapped)
-    finding = findings(dataclasses.replace(run(), trials=(trial,)))["two-copies"]
-    assert (finding.severity, finding.cause, finding.layer) == ("warning", "library-path", "user-env")
-    assert "/site/torch/lib/libamdhip64.so" in finding.evidence[0]
-
-
-def test_without_torch_no_rung_is_the_torch_builds():
+    # Without torch no rung is the torch builds.
     broken = {"state": "error", "evidence": ("hipMemset: hipErrorInvalidDeviceFunction (98)",)}
     for rung, layer in (("elementwise", "hip"), ("gemm", "rocblas")):
         found = findings(by_capi(run(), {f"/{rung}/": broken}, alone=True))

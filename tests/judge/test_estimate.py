@@ -78,28 +78,28 @@ def test_every_network_that_trained_right_under_every_setting() -> None:
 def test_without_the_option_there_is_none() -> None:
     assert estimate(trained(model("train-resnet", "default"), text="")) is None
 
-
-def test_of_a_simulated_machine_it_says_whose_times_these_are() -> None:
+    # Of a simulated machine it says whose times these are.
     simulated = dataclasses.replace(trained(model("train-resnet", "default")), simulated="some-machine")
     assert "stands in" in asked(simulated).left_out[0]
 
 
 class TestRecommendation:
-    def test_a_setting_under_which_a_network_trains_wrong_is_not_right(self) -> None:
+    def test_a_network_that_trains_wrong_speaks_against_its_setting_and_dtype(self) -> None:
+        # A setting under which a network trains wrong is not right.
         recommendation = judge(trained(model("train-unet", "default", state="wrong"))).recommendation
         assert recommendation is not None
         assert recommendation.per["float32/training"]["setting"] != "default"
         assert recommendation.per["float16/training"]["setting"] != "default"
         assert recommendation.per["float32/inference"]["setting"] == "default"
 
-    def test_under_autocast_it_counts_for_its_dtype_alone(self) -> None:
+        # Under autocast it counts for its dtype alone.
         wrong = model("train-unet", "default", "float16", "wrong")
         recommendation = judge(trained(wrong)).recommendation
         assert recommendation is not None
         assert recommendation.per["float32/training"]["setting"] == "default"
         assert recommendation.per["float16/training"]["setting"] != "default"
 
-    def test_an_lstm_does_not_change_what_convolution_needs(self) -> None:
+        # An LSTM does not change what convolution needs.
         found = judge(trained(model("train-lstm", "default", state="wrong")))
         assert found.recommendation is not None
         assert found.recommendation.configuration.setting == "default"

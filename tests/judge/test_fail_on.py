@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import every_row
 from synthetic import STATUS, run
 
 from rocmprobe.cli.run import _exit_code
@@ -17,7 +17,7 @@ KNOWN = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(BROKEN.outcomes
 GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("results", "findings", "regressions"),
     [
         (WORKS, OK, OK),
@@ -26,7 +26,6 @@ GOOD = Baseline("old.json", "2026-01-01T00:00:00Z", "0", states(run().outcomes))
         (judge(BROKEN, GOOD), FINDINGS, FINDINGS),
         (judge(run({"*/convolution/*": {"state": "blocked", "cause": "gpu-wedged"}})), WEDGED, WEDGED),
     ],
-    ids=["works", "broken", "known", "regressed", "wedged"],
 )
 def test_exit_codes_of_each_policy(results: Results, findings: int, regressions: int) -> None:
     assert _exit_code(results, "findings") == findings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from synthetic import FP16, FP32, run
 
 from rocmprobe.judge.judgement import judge
@@ -31,7 +31,7 @@ def setting(results: Results, answer: str = "float32/training") -> object:
     return found.per[answer]["setting"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("check", "state"),
     [
         ("gradient-flow", "wrong"), ("gradient-flow", "error"), ("memory", "error"),
@@ -44,13 +44,19 @@ def test_a_setting_that_fails_there_does_not_train(check: str, state: str) -> No
     assert setting(with_outcome(check, state), "float32/inference") == "default"
 
 
-def test_a_prediction_of_memory_that_does_not_hold_is_told_and_speaks_against_nothing() -> None:
+def test_what_memory_says() -> None:
+    # A prediction of memory that does not hold is told and speaks against nothing.
     results = judge(with_outcome("memory", "wrong"))
     assert setting(results) == "default"
     assert [(each.id, each.severity) for each in results.findings] == [("memory", "info")]
 
+    # A process that dies for want of memory says nothing.
+    assert setting(with_outcome("memory-sweep", "crash")) == "default"
+    assert setting(with_outcome("memory", "crash")) != "default"
 
-def test_gradients_that_fail_are_found_and_no_setting_that_was_not_asked_is_taken() -> None:
+
+def test_gradients_that_fail_speak_for_their_dtype() -> None:
+    # Gradients that fail are found and no setting that was not asked is taken.
     results = judge(with_outcome("gradient-flow", "wrong"))
     assert ("gradient-flow", "error") in [(each.id, each.severity) for each in results.findings]
     assert results.recommendation is not None
@@ -58,13 +64,7 @@ def test_gradients_that_fail_are_found_and_no_setting_that_was_not_asked_is_take
     taken = results.recommendation.configuration.setting
     assert taken in asked or results.recommendation.verdict != "native-with-settings"
 
-
-def test_gradients_speak_for_their_dtype() -> None:
+    # Gradients speak for their dtype.
     results = with_outcome("gradient-flow", "wrong", FP16, "float16")
     assert setting(results) == "default"
     assert setting(results, "float16/training") != "default"
-
-
-def test_a_process_that_dies_for_want_of_memory_says_nothing() -> None:
-    assert setting(with_outcome("memory-sweep", "crash")) == "default"
-    assert setting(with_outcome("memory", "crash")) != "default"

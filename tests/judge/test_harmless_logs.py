@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import every_row
 
 from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import Facts, facts_in, together
@@ -65,7 +65,7 @@ LOGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "facts"), LOGS.values(), ids=LOGS)
+@every_row(("text", "facts"), LOGS.values())
 def test_it_is_called_no_failure(text, facts):
     log = of_text(text)
     found = explain(log, together(facts, facts_in(log))).causes

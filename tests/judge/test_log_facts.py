@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rows import every_row
 from sample_logs import COLLECT_ENV, ROCMINFO
 
 from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, gfx_of_card, known, together
@@ -85,17 +86,17 @@ PRINTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("printed", PRINTED)
+@every_row("printed", PRINTED)
 def test_what_programs_print_is_known(printed: str) -> None:
     assert known(together(Facts(), facts_in(of_text(printed)))) == PRINTED[printed]
 
 
-def test_of_two_gpus_the_card_counts() -> None:
+def test_what_is_given_wins() -> None:
+    # Of two GPUs the card counts.
     rocminfo = "Name:     gfx1036\nName:     gfx1100\n"
     assert facts_in(of_text(rocminfo)).effective_gfx == "gfx1100"
 
-
-def test_what_is_given_wins() -> None:
+    # What is given wins.
     given = facts_of({"gpu": "RX 5500 XT", "rocm": 5.4, "env": {OVERRIDE: "10.3.0"}, "log": "a report's"})
     facts = together(
         given, facts_in(of_text(f"{COLLECT_ENV}\nHSA_OVERRIDE_GFX_VERSION=9.0.0 HIP_VISIBLE_DEVICES=0 x"))
@@ -106,12 +107,11 @@ def test_what_is_given_wins() -> None:
         "env": {OVERRIDE: "10.3.0", "HIP_VISIBLE_DEVICES": "0"},
     }  # fmt: skip
 
-
-def test_without_an_override_the_effective_target_is_not_known() -> None:
+    # Without an override the effective target is not known.
     assert together(facts_of({"true_gfx": "gfx1010", "effective_gfx": None}), Facts()).effective_gfx is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("wrong", "said"),
     [
         ({"gppu": "x"}, "'gppu' is not a fact"),
@@ -128,7 +128,7 @@ def test_wrong_facts(wrong: dict[str, object], said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("card", "target"),
     [
         ("Radeon RX 5700 XT", "gfx1010"),

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import pytest
+from rows import every_row
 
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Fact, Gpu, Machine
@@ -20,20 +20,74 @@ def found(*gpus, variables=None, **facts):
     return {finding.id: finding for finding in machine_findings(Machine(gpus, named, set_))}
 
 
-def test_a_sound_machine_has_no_findings():
+def test_no_finding_on_a_sound_machine():
+    # A sound machine has no findings.
     assert found(CARD, kfd__device="present", torch__kind="rocm", torch__targets=["gfx1010"]) == {}
     assert found(torch__kind="cpu", kfd__device="absent") == {}
     assert found() == {}
 
+    # Variables that work are no finding.
+    assert found(variables={"MIOPEN_FIND_MODE": "3", "HSA_OVERRIDE_GFX_VERSION": "10.3.0"}) == {}
 
-def test_an_override_that_the_silicon_cannot_follow():
+    # A value that redaction replaced is judged by what it was.
+    label = {"variables__HIP_VISIBLE_DEVICES": "effective, read once per process"}
+    assert found(variables={"HIP_VISIBLE_DEVICES": "GPU-<uuid-3884f>"}, **label) == {}
+
+    # What is kept from ROCm on purpose is no finding.
+    assert unlisted(kfd__refused=["nodes/2: permission denied"]) is None
+    assert unlisted(driver="vfio-pci") is None
+    apu = dataclasses.replace(CARD, apu=Fact(True, "table"))
+    integrated = unlisted(card=apu)
+    assert integrated.severity == "info"
+    assert "slot" not in integrated.advice
+
+    # No way to a GPU that nobody misses.
+    integrated = dataclasses.replace(CARD, apu=Fact(True, "KFD"))
+    nvidia = Gpu(vendor=Fact("nvidia", "PCI"))
+    laptop = found(integrated, torch__kind="cpu", kfd__device="absent", container__kind="docker")
+    assert {finding.severity for finding in laptop.values()} == {"info"}
+    assert found(nvidia, integrated, torch__kind="cuda", kfd__device="no permission").keys() == {
+        "wrong-torch-build"
+    }
+    assert "no-gpu" not in found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2")
+
+    # Nothing is missed in a WSL that is ready or has no ROCm.
+    assert "wsl" not in found(**READY)
+    set_ = {"HSA_ENABLE_DXG_DETECTION": "1"}
+    assert "wsl" not in found(**{**READY, "torch__hip": "7.2.1"}, variables=set_)
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False, "torch__kind": "cuda"})
+    assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__agents=[{"gfx": "gfx1100"}])
+
+
+def test_an_override_that_does_harm():
+    # An override that the silicon cannot follow.
     finding = found(POSING, kfd__device="present")["isa-mismatch-0"]
     assert (finding.severity, finding.cause) == ("warning", "override-isa-mismatch")
     assert any("dot-product" in line for line in finding.evidence)
     assert "No official PyTorch wheel holds code for gfx1010" in finding.advice
 
+    # An override that the runtime refuses is an error.
+    finding = found(variables={"HSA_OVERRIDE_GFX_VERSION": "gfx1030"})["variable-HSA_OVERRIDE_GFX_VERSION"]
+    assert (finding.severity, finding.cause) == ("error", "override-not-effective")
 
-@pytest.mark.parametrize(
+    # Nor is another wheel looked for where the override hides the code.
+    finding = found(POSING, torch__targets=["gfx1010"])["torch-lacks-gfx1030"]
+    assert finding.advice.startswith(UNSET)
+    # An override strikes every GPU: the one in the processor is hidden, the card keeps it.
+    card = dataclasses.replace(
+        beside(1, 1, name="RX 7600"), native_isa=Fact("gfx1102"), effective_isa=Fact("gfx1100")
+    )
+    integrated = dataclasses.replace(
+        beside(0, 0, True, "Raphael"), native_isa=Fact("gfx1036"), effective_isa=Fact("gfx1100")
+    )
+    struck = found(card, integrated)["isa-mismatch-1"]
+    assert struck.severity == "warning"
+    assert (
+        struck.advice == "`export HIP_VISIBLE_DEVICES=1` hides this GPU in the processor and keeps RX 7600."
+    )
+
+
+@every_row(
     ("node", "cause", "advice"),
     [
         ("no permission", "kfd-permission", "`sudo usermod -a -G render $USER`"),
@@ -49,9 +103,15 @@ def test_no_way_to_the_gpu(node, cause, advice):
     assert "rocminfo: the driver is not loaded" in finding.evidence
 
 
-def test_a_container_needs_the_device_nodes():
+def test_nodes_and_groups_that_a_container_needs():
+    # A container needs the device nodes.
     finding = found(torch__kind="rocm", kfd__device="absent", container__kind="docker")["no-gpu"]
     assert "`--device /dev/kfd --device /dev/dri`" in finding.advice
+
+    # A group without a name in a container.
+    facts = {"kfd__device": "no permission", "access__groups_needed": ["gid 109"]}
+    assert "--group-add 109" in found(CARD, container__kind="docker", **facts)["no-gpu"].advice
+    assert "gid" not in found(CARD, **facts)["no-gpu"].advice
 
 
 ATOMICS = {
@@ -77,16 +137,8 @@ def test_a_card_that_kfd_leaves_out_for_want_of_atomics():
     assert unlisted(dmesg__events=[of_another]).cause == "gpu-unsupported-by-kfd"
 
 
-def test_what_is_kept_from_rocm_on_purpose_is_no_finding():
-    assert unlisted(kfd__refused=["nodes/2: permission denied"]) is None
-    assert unlisted(driver="vfio-pci") is None
-    apu = dataclasses.replace(CARD, apu=Fact(True, "table"))
-    integrated = unlisted(card=apu)
-    assert integrated.severity == "info"
-    assert "slot" not in integrated.advice
-
-
-def test_trouble_in_the_kernel_log():
+def test_logs_and_databases():
+    # Trouble in the kernel log.
     events = [
         {"kind": "ring-timeout", "address": None, "count": 2, "line": "ring gfx timeout"},
         {"kind": "kfd-skips-gpu", "address": None, "count": 1, "line": "skipped"},
@@ -94,8 +146,14 @@ def test_trouble_in_the_kernel_log():
     finding = found(dmesg__events=events)["kernel-log"]
     assert finding.evidence == ("2 x ring gfx timeout",)
 
+    # Databases on a network file system.
+    place = {"path": "~/.config/miopen", "filesystem": "nfs4", "network": True, "writable": True}
+    finding = found(miopen__version="2.17.0", miopen__user_db=place)["miopen-user-db"]
+    assert finding.cause == "miopen-db-unusable"
+    assert "nfs4" in finding.title
 
-@pytest.mark.parametrize(
+
+@every_row(
     ("name", "value", "severity", "told"),
     [
         ("MIOPEN_FIND_MOD", "1", "warning", "MIOPEN_FIND_MODE"),
@@ -117,10 +175,6 @@ def test_a_name_that_the_table_may_lack_is_no_finding():
     assert (finding.severity, finding.advice) == ("warning", "Unset it.")
 
 
-def test_variables_that_work_are_no_finding():
-    assert found(variables={"MIOPEN_FIND_MODE": "3", "HSA_OVERRIDE_GFX_VERSION": "10.3.0"}) == {}
-
-
 def test_a_torch_without_code_for_the_chip():
     lists = {"torch__targets": ["gfx900", "gfx1030"], "kfd__device": "present"}
     finding = found(CARD, **lists)["torch-lacks-gfx1010"]
@@ -133,7 +187,7 @@ def test_a_torch_without_code_for_the_chip():
 UNSET = "Run `unset HSA_OVERRIDE_GFX_VERSION` and try again: the installed"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("facts", "holding"),
     [
         ({"torch__targets": ["gfx1010"]}, "PyTorch holds"),
@@ -153,12 +207,7 @@ def test_an_override_that_what_is_installed_does_not_need_is_to_be_taken_away(fa
     assert bool(sources) is (holding is not None)
 
 
-def test_nor_is_another_wheel_looked_for_where_the_override_hides_the_code():
-    finding = found(POSING, torch__targets=["gfx1010"])["torch-lacks-gfx1030"]
-    assert finding.advice.startswith(UNSET)
-
-
-@pytest.mark.parametrize("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
+@every_row("targets", [["gfx1010:xnack-"], ["gfx10-1-generic"], ["gfx101x"]])
 def test_code_for_an_isa_under_other_names(targets):
     assert found(CARD, torch__targets=targets, rocblas__targets=targets, kfd__device="present") == {}
 
@@ -173,26 +222,7 @@ def test_an_integrated_gpu_beside_a_served_card_is_not_worth_a_warning():
     assert {finding.severity for finding in alone.values()} == {"warning"}
 
 
-def test_no_way_to_a_gpu_that_nobody_misses():
-    integrated = dataclasses.replace(CARD, apu=Fact(True, "KFD"))
-    nvidia = Gpu(vendor=Fact("nvidia", "PCI"))
-    laptop = found(integrated, torch__kind="cpu", kfd__device="absent", container__kind="docker")
-    assert {finding.severity for finding in laptop.values()} == {"info"}
-    assert found(nvidia, integrated, torch__kind="cuda", kfd__device="no permission").keys() == {
-        "wrong-torch-build"
-    }
-    assert "no-gpu" not in found(torch__kind="rocm", kfd__device="absent", container__wsl="WSL2")
-
-
-def test_a_group_without_a_name_in_a_container():
-    facts = {"kfd__device": "no permission", "access__groups_needed": ["gid 109"]}
-    assert "--group-add 109" in found(CARD, container__kind="docker", **facts)["no-gpu"].advice
-    assert "gid" not in found(CARD, **facts)["no-gpu"].advice
-
-
-@pytest.mark.parametrize(
-    ("state", "cause"), [("timeout", "gpu-hang-reset"), ("hsa-init-failed", "hsa-init-failed")]
-)
+@every_row(("state", "cause"), [("timeout", "gpu-hang-reset"), ("hsa-init-failed", "hsa-init-failed")])
 def test_tools_that_get_no_answer(state, cause):
     facts = {"rocminfo__state": state, "rocminfo__meaning": "why", "rocminfo__message": "its words"}
     finding = found(CARD, kfd__device="present", **facts)["tools"]
@@ -208,28 +238,11 @@ def test_a_torch_that_failed_when_asked():
     assert found(listed, variables={"HIP_VISIBLE_DEVICES": "-1"}, **blind) == {}
 
 
-def test_a_value_that_redaction_replaced_is_judged_by_what_it_was():
-    label = {"variables__HIP_VISIBLE_DEVICES": "effective, read once per process"}
-    assert found(variables={"HIP_VISIBLE_DEVICES": "GPU-<uuid-3884f>"}, **label) == {}
-
-
-@pytest.mark.parametrize(
+@every_row(
     "name", ["ROCBLAS_DIR", "MIOPEN_PATH", "TORCH_VERSION", "TORCH_COMPILE_DEBUG", "HIPBLASLT_TUNING_FILE"]
 )
 def test_variables_of_builds_and_of_others_are_no_finding(name):
     assert found(variables={name: "1"}) == {}
-
-
-def test_an_override_that_the_runtime_refuses_is_an_error():
-    finding = found(variables={"HSA_OVERRIDE_GFX_VERSION": "gfx1030"})["variable-HSA_OVERRIDE_GFX_VERSION"]
-    assert (finding.severity, finding.cause) == ("error", "override-not-effective")
-
-
-def test_databases_on_a_network_file_system():
-    place = {"path": "~/.config/miopen", "filesystem": "nfs4", "network": True, "writable": True}
-    finding = found(miopen__version="2.17.0", miopen__user_db=place)["miopen-user-db"]
-    assert finding.cause == "miopen-db-unusable"
-    assert "nfs4" in finding.title
 
 
 def beside(order, index, apu=False, name="RX 5700 XT"):
@@ -243,7 +256,7 @@ def beside(order, index, apu=False, name="RX 5700 XT"):
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("card", "integrated", "variables", "severity", "title", "advice"),
     [
         ((1, 1), (0, 0), {}, "warning", "that take the first GPU", "`export HIP_VISIBLE_DEVICES=1` leaves"),
@@ -286,7 +299,7 @@ READY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changed", "title", "advice"),
     [
         ({"wsl__dxg": False}, "there is no /dev/dxg", "`wsl --update`"),
@@ -318,7 +331,8 @@ def test_a_chip_that_the_bridge_of_wsl_does_not_take():
 NEW = dataclasses.replace(CARD, native_isa=Fact("gfx1201", "PCI"), effective_isa=Fact("gfx1201", "PCI"))
 
 
-def test_a_kernel_that_is_older_than_the_chip():
+def test_software_that_is_older_than_the_chip():
+    # A kernel that is older than the chip.
     facts = {"kernel__release": "6.8.0-40-generic", "os__name": "Ubuntu 24.04"}
     finding = found(NEW, **facts)["kernel-older-than-gfx1201"]
     assert (finding.severity, finding.cause) == ("warning", "kernel-driver-too-old")
@@ -327,8 +341,17 @@ def test_a_kernel_that_is_older_than_the_chip():
     integrated = dataclasses.replace(NEW, apu=Fact(True))
     assert found(integrated, **facts)["kernel-older-than-gfx1201"].severity == "info"
 
+    # A ROCm that is older than the chip.
+    facts = {"torch__version": "2.2.2+rocm5.7", "torch__kind": "rocm", "torch__hip": "5.7.31921"}
+    finding = found(NEW, NEW, **facts)["rocm-older-than-gfx1201"]
+    assert (finding.severity, finding.cause) == ("warning", "rocm-too-old-for-gpu")
+    assert finding.title.endswith("ROCm 5.7 is older than its first support of gfx1201, 6.2")
+    assert "torch.version 2.2.2+rocm5.7, from the test" in finding.evidence
+    assert "rocm-older-than-gfx1201" not in found(NEW, **facts, torch__targets=["gfx1201"])
+    assert "rocm-older-than-gfx1201" not in found(NEW, **{**facts, "torch__version": "2.7.1+rocm6.3"})
 
-@pytest.mark.parametrize(
+
+@every_row(
     "changed",
     [
         {"kernel__release": "6.11.0-1"},
@@ -344,17 +367,7 @@ def test_a_kernel_that_knows_the_chip_all_the_same(changed):
     assert "kernel-older-than-gfx1201" not in found(card, **facts)
 
 
-def test_a_rocm_that_is_older_than_the_chip():
-    facts = {"torch__version": "2.2.2+rocm5.7", "torch__kind": "rocm", "torch__hip": "5.7.31921"}
-    finding = found(NEW, NEW, **facts)["rocm-older-than-gfx1201"]
-    assert (finding.severity, finding.cause) == ("warning", "rocm-too-old-for-gpu")
-    assert finding.title.endswith("ROCm 5.7 is older than its first support of gfx1201, 6.2")
-    assert "torch.version 2.2.2+rocm5.7, from the test" in finding.evidence
-    assert "rocm-older-than-gfx1201" not in found(NEW, **facts, torch__targets=["gfx1201"])
-    assert "rocm-older-than-gfx1201" not in found(NEW, **{**facts, "torch__version": "2.7.1+rocm6.3"})
-
-
-@pytest.mark.parametrize(
+@every_row(
     ("torch", "severity"), [("2.2.0+rocm5.7", "info"), ("2.5.1+rocm6.2", "warning"), ("2.5.1", "info")]
 )
 def test_an_override_that_releases_break_although_the_silicon_follows(torch, severity):
@@ -363,26 +376,3 @@ def test_an_override_that_releases_break_although_the_silicon_follows(torch, sev
     assert finding.severity == severity
     told = any("ROCm 6.0 and newer break gfx1102" in line for line in finding.evidence)
     assert told == (severity == "warning")
-
-
-def test_nothing_is_missed_in_a_wsl_that_is_ready_or_has_no_rocm():
-    assert "wsl" not in found(**READY)
-    set_ = {"HSA_ENABLE_DXG_DETECTION": "1"}
-    assert "wsl" not in found(**{**READY, "torch__hip": "7.2.1"}, variables=set_)
-    assert "wsl" not in found(**{**READY, "wsl__dxg": False, "torch__kind": "cuda"})
-    assert "wsl" not in found(**{**READY, "wsl__dxg": False}, rocminfo__agents=[{"gfx": "gfx1100"}])
-
-
-def test_an_override_that_suits_the_card_alone():
-    """An override strikes every GPU: the one in the processor is hidden, the card keeps it."""
-    card = dataclasses.replace(
-        beside(1, 1, name="RX 7600"), native_isa=Fact("gfx1102"), effective_isa=Fact("gfx1100")
-    )
-    integrated = dataclasses.replace(
-        beside(0, 0, True, "Raphael"), native_isa=Fact("gfx1036"), effective_isa=Fact("gfx1100")
-    )
-    struck = found(card, integrated)["isa-mismatch-1"]
-    assert struck.severity == "warning"
-    assert (
-        struck.advice == "`export HIP_VISIBLE_DEVICES=1` hides this GPU in the processor and keeps RX 7600."
-    )

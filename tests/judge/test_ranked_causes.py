@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 from runs import CHECKOUT
 from sample_logs import DAMAGED
 
@@ -99,7 +100,7 @@ def best(text: str, facts: Facts = NOTHING) -> str:
 
 
 class TestTheSameTextHasOtherCauses:
-    @pytest.mark.parametrize(
+    @every_row(
         ("text", "facts", "cause"),
         [
             (NO_FUNCTION, NAVI10, "arch-not-in-wheel"),
@@ -156,10 +157,8 @@ class TestTheSameTextHasOtherCauses:
 
 
 class TestDamagedDatabases:
-    @pytest.mark.parametrize(
-        "facts", [NOTHING, NAVI10, AS_GFX1030, Facts(true_gfx="gfx1010", torch_targets="gfx1010")]
-    )
-    @pytest.mark.parametrize("reason", DAMAGED)
+    @every_row("facts", [NOTHING, NAVI10, AS_GFX1030, Facts(true_gfx="gfx1010", torch_targets="gfx1010")])
+    @every_row("reason", DAMAGED)
     def test_the_reason_that_miopen_gives_is_the_answer(self, reason, facts):
         found = answer(f"{reason}\n{CONVOLUTION}", facts)
         first = found.causes[0]
@@ -168,7 +167,7 @@ class TestDamagedDatabases:
         assert "mv ~/.config/miopen ~/.config/miopen.old; mv ~/.cache/miopen" in found.action
         assert "`rocmprobe exec -- python train.py` uses clean ones" in found.action
 
-    @pytest.mark.parametrize(
+    @every_row(
         "text",
         [
             "RuntimeError: HIP error: device kernel image is invalid",
@@ -181,7 +180,7 @@ class TestDamagedDatabases:
         assert found[0].cause == "arch-not-in-wheel"
         assert "miopen-db-unusable" not in {each.cause for each in found}
 
-    @pytest.mark.parametrize(
+    @every_row(
         "reason",
         [
             "Failed loading module: device kernel image is invalid",
@@ -202,7 +201,7 @@ class TestDamagedDatabases:
         assert of_compiler[0].cause == "miopen-kernel-compile-failure"
         assert "miopen-db-unusable" not in {each.cause for each in of_compiler}
 
-    @pytest.mark.parametrize(
+    @every_row(
         "text",
         [
             "fatal: BZ2_bzBuffToBuffDecompress failed: a data integrity error",
@@ -235,8 +234,8 @@ NEW_STACK = Facts(gpu="Radeon RX 5600 XT", torch="2.12.0+rocm10.1.0")
 class TestTheAnswerIsAtTheLevelOfTheEvidence:
     """The error that this project is about: MIOpen speaks, and gives no reason."""
 
-    @pytest.mark.parametrize("facts", [NOTHING, OLD_STACK, NEW_STACK], ids=["no facts", "5.2", "10.1"])
-    @pytest.mark.parametrize(
+    @every_row("facts", [NOTHING, OLD_STACK, NEW_STACK])
+    @every_row(
         ("text", "inside", "cure"),
         [
             (CONVOLUTION, "a convolution", "--bypass always"),
@@ -244,7 +243,6 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
             (BATCH_NORM, "a batch norm", 'batch_norm="pytorch"'),
             (LSTM, "a recurrent layer", 'rnn="pytorch"'),
         ],
-        ids=["convolution", "transposed convolution", "batch norm", "LSTM"],
     )
     def test_miopen_s_status_alone(self, text, inside, cure, facts):
         found = answer(text, facts)
@@ -256,7 +254,7 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
             assert "the log does not tell" in found.summary
             assert "MIOPEN_LOG_LEVEL" in found.decide
 
-    @pytest.mark.parametrize(("text", "kernel"), [(BATCH_NORM, "batch norm"), (LSTM, "RNN")])
+    @every_row(("text", "kernel"), [(BATCH_NORM, "batch norm"), (LSTM, "RNN")])
     def test_what_does_not_compile_for_the_chip_itself_is_named(self, text, kernel):
         first = answer(text, NEW_STACK).causes[0]
         assert (first.cause, first.score >= 0.7) == ("miopen-kernel-compile-failure", True)
@@ -270,26 +268,24 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
         assert (found.group.name, found.group.score >= 0.7) == ("no-code", True)
         assert found.summary.startswith(("Something has no code for this chip", "No code for this chip"))
 
-    def test_not_known_is_first_only_where_nothing_speaks(self):
+        # Not known is first only where nothing speaks.
         assert answer("epoch 1, loss 0.3").causes == ()
         assert answer("epoch 1, loss 0.3").layer is None
         for text in (CONVOLUTION, APERTURE, NO_FUNCTION, NO_SOLVER, "HIP error: unspecified launch failure"):
             assert answer(text).causes[0].cause != "unknown"
 
-    def test_where_the_log_is_silent_the_facts_are_told(self):
+        # Where the log is silent the facts are told.
         found = answer("loading", Facts(true_gfx="gfx1010", torch="2.9.1+rocm6.4"))
         assert "no official wheel of this version holds code for the chip" in found.summary
 
 
 class TestByStanders:
-    @pytest.mark.parametrize(
-        "remark", [KDB, WORKSPACE, "/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory"]
-    )
+    @every_row("remark", [KDB, WORKSPACE, "/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory"])
     def test_a_remark_alone_is_harmless(self, remark):
         assert best(remark) == "benign-warning"
 
-    @pytest.mark.parametrize("remark", [KDB, WORKSPACE])
-    @pytest.mark.parametrize("exit", [None, "none"])
+    @every_row("remark", [KDB, WORKSPACE])
+    @every_row("exit", [None, "none"])
     def test_a_log_that_stops_at_a_remark_is_not_called_a_success(self, remark, exit):
         found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
         said = " ".join((found.summary, found.action, found.causes[0].advice))
@@ -297,8 +293,8 @@ class TestByStanders:
         assert "If the program failed or stopped here, the log does not hold the reason" in said
         assert not re.search("[Nn]othing (needs|is broken)|breaks nothing", said)
 
-    @pytest.mark.parametrize("remark", [KDB, WORKSPACE])
-    @pytest.mark.parametrize("exit", ["exception", "segv", "abort", "hang"])
+    @every_row("remark", [KDB, WORKSPACE])
+    @every_row("exit", ["exception", "segv", "abort", "hang"])
     def test_a_remark_explains_no_program_that_failed(self, remark, exit):
         found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
         assert "benign-warning" not in {each.cause for each in found.causes}
@@ -325,45 +321,47 @@ class TestByStanders:
 
 
 class TestWhatIsSaid:
-    def test_a_loss_of_nan_says_nothing_about_a_chip_that_is_not_known(self):
+    def test_nothing_is_said_of_what_is_not_known(self):
+        # A loss of NaN says nothing about a chip that is not known.
         first = answer("Epoch 1, loss nan").causes[0]
         assert first.cause == "fp16-overflow"
         assert "this chip" not in " ".join(first.evidence)
 
-    def test_an_override_is_not_excluded_where_no_facts_are_known(self):
+        # An override is not excluded where no facts are known.
         text = "HSA_STATUS_ERROR_INVALID_ISA\nShaderName : naive_conv_fwd"
         assert "without an override" not in json.dumps(asdict(answer(text)))
 
-    def test_an_unknown_cause_is_in_the_layer_that_reports_the_failure(self):
+        # An unknown cause is in the layer that reports the failure.
         last = answer(CONVOLUTION).causes[-1]
         assert (last.cause, last.layer) == ("unknown", "miopen")
 
-    def test_scores_are_shares_and_sorted(self):
+        # Nothing in the log is not enough evidence.
+        found = answer("epoch 1 of 300, loss 0.31")
+        assert not found.causes
+        assert found.note.startswith("Not enough evidence")
+
+    def test_scores_evidence_and_advice(self):
+        # Scores are shares and sorted.
         found = answer(NO_SOLVER, AS_GFX1030).causes
         assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
         assert 0 < sum(each.score for each in found) <= 1.001
 
-    def test_evidence_names_the_line_and_what_it_says(self):
+        # Evidence names the line and what it says.
         first = answer(f"{KDB}\n{NO_SOLVER}", NAVI10).causes[0]
         assert first.evidence[0].startswith("line 2: MIOpen Error")
 
-    def test_what_speaks_against_is_told(self):
+        # What speaks against is told.
         found = answer(NO_FUNCTION, NAVI21).causes
         assert any(
             "official wheels of this version hold code" in each for cause in found for each in cause.against
         )
 
-    def test_two_close_causes_come_with_what_would_decide(self):
+        # Two close causes come with what would decide.
         found = answer("RuntimeError: miopenStatusUnknownError", NAVI21)
         assert found.causes[0].score < 0.9
         assert found.decide
 
-    def test_nothing_in_the_log_is_not_enough_evidence(self):
-        found = answer("epoch 1 of 300, loss 0.31")
-        assert not found.causes
-        assert found.note.startswith("Not enough evidence")
-
-    def test_every_cause_named_has_advice_and_a_way_to_verify(self):
+        # Every cause named has advice and a way to verify.
         for cause in answer(APERTURE, AS_GFX1030).causes:
             assert cause.advice
             assert cause.verify
@@ -372,18 +370,19 @@ class TestWhatIsSaid:
 class TestWhatIsInstalledSettles:
     HELD = Facts(true_gfx="gfx1010", torch="2.6.0", torch_targets="gfx1010")
 
-    def test_a_torch_that_holds_the_chip_lacks_no_code_for_it(self):
+    def test_whether_torch_holds_the_chip(self):
+        # A torch that holds the chip lacks no code for it.
         found = answer(f"Segmentation fault\nlibamdhip64.so.6\n{NO_FUNCTION}", self.HELD)
         assert "arch-not-in-wheel" not in {each.cause for each in found.causes}
         assert found.causes[0].cause == "arch-not-in-rocm-lib"
         assert "Not arch-not-in-wheel: the installed PyTorch holds code for the chip" in found.note
 
-    def test_one_that_lacks_it_is_at_fault(self):
+        # One that lacks it is at fault.
         facts = Facts(true_gfx="gfx1030", torch="2.6.0", torch_targets="gfx900,gfx1010")
         assert best(NO_FUNCTION, facts) == "arch-not-in-wheel"
         assert best("Segmentation fault", facts) == "arch-not-in-wheel"
 
-    def test_an_override_that_hides_the_code_is_to_be_taken_away(self):
+        # An override that hides the code is to be taken away.
         env = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
         facts = Facts(true_gfx="gfx1010", torch="2.6.0", torch_targets="gfx1010", env=env)
         first = answer(NO_FUNCTION, facts).causes[0]
@@ -396,21 +395,23 @@ class TestACureFitsItsCause:
     def first(self, text: str) -> str:
         return answer(text, NAVI10).causes[0].advice
 
-    def test_a_missing_compiler_is_put_where_it_is_looked_for(self):
+    def test_compilers_folders_and_sources(self):
+        # A missing compiler is put where it is looked for.
         assert "ln -s" in self.first(NO_COMPILER)
         assert "row_bcast" not in self.first(NO_COMPILER)
 
-    def test_a_folder_in_the_wrong_order_is_taken_out(self):
+        # A folder in the wrong order is taken out.
         advice = self.first(f"{MATH_H}\n{FAILED_COMMAND}")
         assert "CCC_OVERRIDE_OPTIONS='# x-isystem x/usr/include'" in advice
         assert "apt install" not in advice
 
-    def test_a_source_that_the_package_lacks_is_not_cured_by_another_switch(self):
+        # A source that the package lacks is not cured by another switch.
         assert "MIOPEN_DEBUG_GCN_ASM_KERNELS=0 did not help" in self.first(NO_SOURCE)
 
 
 class TestTheTables:
-    def test_words_are_known(self):
+    def test_words_causes_and_layers_are_of_the_vocabulary(self):
+        # Words are known.
         names = {row.name for row in signatures()}
         assert len(names) == len(signatures())
         words = names | set(KINDS) | KNOWN_WORDS
@@ -418,7 +419,7 @@ class TestTheTables:
         for rule in rules():
             assert {re.sub("^not-", "", word) for word in rule.when} <= words, rule
 
-    def test_causes_and_layers_are_of_the_vocabulary(self):
+        # Causes and layers are of the vocabulary.
         vocabulary = {row.name for row in causes()}
         for row in (*signatures(), *rules()):
             assert set(row.points) <= vocabulary, row
@@ -428,7 +429,7 @@ class TestTheTables:
             assert signature.layer in {None, *(row.name for row in layers())}
             assert (signature.kind != "remark") or not signature.points
 
-    def test_every_cause_that_a_log_can_tell_has_a_signature_or_a_rule(self):
+        # Every cause that a log can tell has a signature or a rule.
         told = {
             cause for row in (*signatures(), *rules()) for cause, points in row.points.items() if points > 0
         }
@@ -445,17 +446,16 @@ def printed():
 
 @pytest.mark.skipif(not CORPUS.is_file(), reason="the corpus of labelled reports is not there")
 class TestTheCorpus:
-    @pytest.mark.parametrize(("tier", "least"), [("decisive", 95), ("needs-facts", 85)])
+    @every_row(("tier", "least"), [("decisive", 95), ("needs-facts", 85)])
     def test_the_right_cause_is_named_first(self, printed, tier, least):
         row = next(line for line in printed.splitlines() if line.startswith(tier))
         shares = [float(share) for share in re.findall(r"\(([0-9.]+) %\)", row)]
         assert min(shares[0], shares[2]) >= least
 
-    def test_no_benign_warning_is_called_a_failure(self, printed):
+    def test_no_benign_warning_is_called_a_failure_and_what_is_likely_is_right(self, printed):
+        # No benign warning is called a failure.
         assert "benign warnings called a failure: 0 of" in printed
-
-    def test_what_is_called_likely_is_right(self, printed):
-        """Of all records, also those whose log cannot tell: 0.9 and more in 95 %, 0.7 and more in 80 %."""
+        # Of all records, also those whose log cannot tell: 0.9 and more in 95 %, 0.7 and more in 80 %.
         rows = {line.split()[0]: line for line in printed.splitlines() if re.match(r"0\.[79] to", line)}
         right, total = 0, 0
         for low, least in (("0.9", 95), ("0.7", 80)):
@@ -501,7 +501,7 @@ def wide_gaps(tree: Any) -> int:
     return most
 
 
-@pytest.mark.parametrize("row", signatures(), ids=lambda row: row.name)
+@every_row("row", signatures())
 def test_a_pattern_is_quick_on_a_line_full_of_its_own_words(row):
     assert ".*" not in row.pattern.replace("\\.", "")
     assert wide_gaps(sre_parse.parse(row.pattern)) <= 2

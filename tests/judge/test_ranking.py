@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from synthetic import FP32, STATUS, TIMED, blocked_by_convolution, natively, run
 from tiers import examples
 
@@ -40,18 +40,23 @@ def with_memory(results, state="pass", dtype="float32", above=0, workspace=0, **
 
 
 class TestStable:
-    def test_a_change_whose_bits_differ_does_not_outrank_one_whose_bits_do_not(self):
+    def test_bits_that_differ_decide_between_changes(self):
+        # A change whose bits differ does not outrank one whose bits do not.
         assert chosen(run({**DEAD, "vendor-off/convolution/*": UNSTABLE})) == "bypass"
         assert chosen(run({**DEAD, "vendor-off/convolution/*": UNSTABLE}, seconds=FAST_OFF)) == "bypass"
 
-    def test_a_faster_one_whose_bits_differ_changes_no_working_machine(self):
+        # A faster one whose bits differ changes no working machine.
         results = run({"vendor-off/convolution/*": UNSTABLE}, seconds=FAST_OFF)
         assert chosen(results) == "default"
         assert chosen(run(seconds=FAST_OFF)) == "vendor-off"
 
-    def test_where_all_differ_speed_decides(self):
+        # Where all differ speed decides.
         results = run({**DEAD, "*off/convolution/*": UNSTABLE, "bypass*/convolution/*": UNSTABLE})
         assert chosen(results) == "vendor-off"
+
+        # The CPU does not come before a device whose bits differ.
+        only = {f"{name}/convolution/*": "wrong" for name in ("bypass", "bypass+vendor-off")}
+        assert chosen(run({**DEAD, **only, "vendor-off/convolution/*": UNSTABLE})) == "vendor-off"
 
     def test_a_working_machine_is_left_as_it_is_and_it_is_told(self):
         results = run({"default/convolution/*": UNSTABLE})
@@ -59,37 +64,34 @@ class TestStable:
         assert "two runs of one convolution differed, both within the limits" in recommend(results).confidence
         assert "two runs" not in recommend(run()).confidence
 
-    def test_the_cpu_does_not_come_before_a_device_whose_bits_differ(self):
-        only = {f"{name}/convolution/*": "wrong" for name in ("bypass", "bypass+vendor-off")}
-        assert chosen(run({**DEAD, **only, "vendor-off/convolution/*": UNSTABLE})) == "vendor-off"
-
-    def test_flaky_is_a_failure(self):
+        # Flaky is a failure.
         assert chosen(run({**DEAD, "vendor-off/convolution/*": "flaky"})) == "bypass"
 
 
 class TestMemory:
-    def test_of_two_that_are_as_fast_the_one_that_takes_less(self):
+    def test_it_decides_between_changes_of_the_same_speed(self):
+        # Of two that are as fast the one that takes less.
         assert chosen(with_memory(run(DEAD), vendor_off=300 * MIB, bypass=100 * MIB)) == "bypass"
         assert chosen(with_memory(run(DEAD), vendor_off=100 * MIB, bypass=300 * MIB)) == "vendor-off"
 
-    def test_a_fifth_more_is_no_difference(self):
+        # A fifth more is no difference.
         assert chosen(with_memory(run(DEAD), vendor_off=119 * MIB, bypass=100 * MIB)) == "vendor-off"
 
-    def test_speed_comes_before_memory(self):
+        # Speed comes before memory.
         results = run(DEAD, seconds={"vendor-off": (0.2, 0.2, 0.2)})
         assert chosen(with_memory(results, vendor_off=900 * MIB, bypass=MIB)) == "vendor-off"
 
-    def test_a_working_machine_is_not_changed_for_memory(self):
+        # A working machine is not changed for memory.
         assert chosen(with_memory(run(), default=900 * MIB, vendor_off=MIB)) == "default"
 
-    def test_what_was_not_measured_is_no_reason(self):
+        # What was not measured is no reason.
         assert chosen(with_memory(run(DEAD), bypass=MIB)) == "vendor-off"
 
-    def test_more_than_was_predicted_is_measured_as_well(self):
+        # More than was predicted is measured as well.
         results = with_memory(run(DEAD), state="wrong", vendor_off=300 * MIB, bypass=100 * MIB)
         assert chosen(results) == "bypass"
 
-    def test_of_another_dtype_says_nothing(self):
+        # Of another dtype says nothing.
         results = with_memory(run(DEAD), dtype="float16", vendor_off=300 * MIB, bypass=100 * MIB)
         assert chosen(results) == "vendor-off"
 
@@ -104,7 +106,7 @@ class TestMemory:
         assert chosen(measured("training")) == "bypass"
         assert chosen(measured("inference")) == "vendor-off"
 
-    @pytest.mark.parametrize("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
+    @every_row("nonsense", [None, True, "much", -1, float("nan"), float("inf")])
     def test_what_is_no_amount_is_none(self, nonsense):
         assert chosen(with_memory(run(DEAD), vendor_off=nonsense, bypass=MIB)) == "vendor-off"
 
@@ -166,7 +168,7 @@ class TestLevel:
         )  # fmt: skip
         assert chosen(dataclasses.replace(results, outcomes=few)) == "vendor-off"
 
-    @pytest.mark.parametrize(("factor", "setting"), [(1.5, "bypass"), (1.05, "vendor-off")])
+    @every_row(("factor", "setting"), [(1.5, "bypass"), (1.05, "vendor-off")])
     def test_a_difference_that_no_noise_explains_counts(self, factor, setting):
         results = measured(FEW, {"vendor-off": factor}, yardsticks=False)
         assert chosen(results) == setting
@@ -183,12 +185,12 @@ class TestLevel:
         assert "times that of" not in found.cost
         assert {row["level"] for row in found.alternatives} == {None}
 
-    def test_a_busy_machine_is_no_reason_to_change_what_works(self):
+        # A busy machine is no reason to change what works.
         results = run(wanted="default,vendor-off", seconds={"vendor-off": (0.1, 0.1, 0.1)})
         assert chosen(measured(results, {}, yardsticks=True)) == "vendor-off"
         assert chosen(measured(results, {"default": 4.0}, yardsticks=True)) == "default"
 
-    def test_it_is_told(self):
+        # It is told.
         found = recommend(measured(FEW, {"bypass": 1.3}, yardsticks=True))
         assert "level with that of bypass: what they differ by is within the noise" in found.cost
         apart = recommend(measured(FEW, {"vendor-off": 2.0}, yardsticks=False))

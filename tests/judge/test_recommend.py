@@ -8,6 +8,7 @@ import io
 import pytest
 import synthetic
 from rich.console import Console
+from rows import every_row
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
 from rocmprobe.cli.verify import verified
@@ -28,7 +29,7 @@ def answer(results):
     return found.verdict, found.configuration.setting
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("results", "verdict", "setting"),
     [
         pytest.param(run(), "native", "default", id="all right"),
@@ -69,73 +70,71 @@ def test_verdict(results, verdict, setting):
     assert answer(results) == (verdict, setting)
 
 
-def test_a_run_without_outcomes_recommends_nothing():
+def test_runs_without_outcomes_or_that_stopped():
+    # A run without outcomes recommends nothing.
     empty = dataclasses.replace(run(), outcomes=())
     assert recommend(empty) is None
     assert judge(empty).recommendation is None
 
+    # A run that stopped has nothing to verify yet.
+    assert recommend(run()).verify == "rocmprobe run --verify results.json"
+    assert recommend(run(partial=True)).verify == ""
 
-@pytest.mark.parametrize(
-    "state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"]
-)
+
+@every_row("state", ["wrong", "error", "crash", "hang", "flaky", "aborted", "blocked", "probe-error"])
 def test_one_outcome_that_is_not_right_is_enough(state):
     results = run({f"default/convolution/{FP32}/bwd-weights": state})
     assert answer(results)[1] != "default"
-
-
-def test_a_run_that_stopped_has_nothing_to_verify_yet():
-    assert recommend(run()).verify == "rocmprobe run --verify results.json"
-    assert recommend(run(partial=True)).verify == ""
 
 
 class TestSpeed:
     def test_a_change_that_is_three_times_faster_wins(self):
         assert answer(run(seconds={"vendor-off": (0.29, 0.3, 0.31)})) == ("vendor-off", "vendor-off")
 
-    def test_the_sentence_says_that_native_is_right_too(self):
+        # The sentence says that native is right too.
         found = recommend(run(seconds={"vendor-off": (0.29, 0.3, 0.31)}))
         assert "MIOpen with its defaults is right too, but slower" in found.sentence
 
-    def test_not_on_a_simulated_machine(self):
+        # Not on a simulated machine.
         results = run(seconds={"vendor-off": (0.29, 0.3, 0.31)}, simulated="somewhere")
         assert answer(results) == ("native", "default")
 
-    def test_noisy_times_leave_a_working_machine_alone(self):
+    def test_noise_decides_nothing(self):
+        # Noisy times leave a working machine alone.
         noisy = {"default": (0.4, 1.0, 2.0), "vendor-off": (0.1, 0.3, 0.9)}
         assert answer(run(seconds=noisy)) == ("native", "default")
 
-    def test_medians_within_a_tenth_are_equal(self):
+        # Medians within a tenth are equal.
         near = {"vendor-off": (0.9, 1.08, 1.7), "bypass": (0.8, 1.0, 1.2)}
         assert answer(run(DEAD, seconds=near)) == ("vendor-off", "vendor-off")
         apart = {"vendor-off": (0.9, 1.3, 1.7), "bypass": (0.8, 1.0, 1.2)}
         assert answer(run(DEAD, seconds=apart)) == ("bypass", "bypass")
 
-    def test_a_wide_spread_of_one_setting_does_not_hide_that_another_is_slower(self):
+        # A wide spread of one setting does not hide that another is slower.
         noisy = {"vendor-off": (2.0, 2.1, 2.2), "bypass": (0.5, 1.0, 1.5)}
         assert answer(run(DEAD, seconds=noisy))[0] == "bypass"
 
-    def test_a_setting_that_could_not_be_timed_comes_after_one_that_was(self):
+    def test_without_a_time(self):
+        # A setting that could not be timed comes after one that was.
         results = run({**DEAD, "vendor-off/throughput/*": "blocked"})
         assert answer(results)[0] == "bypass"
 
-    def test_without_any_time_the_smaller_change_wins(self):
+        # Without any time the smaller change wins.
         results = run({**DEAD, "*/throughput/*": "blocked"})
         assert answer(results) == ("vendor-off", "vendor-off")
         assert "speed was not measured" in recommend(results).cost
 
-    def test_a_measurement_that_breaks_speaks_against_a_setting(self):
+        # A measurement that breaks speaks against a setting.
         results = run({**DEAD, "vendor-off/throughput/*": "crash"})
         assert answer(results)[0] == "bypass"
 
-    @pytest.mark.parametrize(
-        "timings", [{}, {"fwd_bwd": "fast"}, {"fwd_bwd": 0, "fwd_bwd_p10": -1.0}, {"fwd_bwd": None}]
-    )
+        # The CPU comes last whatever its speed.
+        assert answer(run(DEAD, seconds={"cpu": (0.001, 0.001, 0.001)}))[0] == "vendor-off"
+
+    @every_row("timings", [{}, {"fwd_bwd": "fast"}, {"fwd_bwd": 0, "fwd_bwd_p10": -1.0}, {"fwd_bwd": None}])
     def test_a_time_that_is_none_is_no_time(self, timings):
         results = run({**DEAD, "*/throughput/*": {"state": "pass", "timings": timings}})
         assert answer(results) == ("vendor-off", "vendor-off")
-
-    def test_the_cpu_comes_last_whatever_its_speed(self):
-        assert answer(run(DEAD, seconds={"cpu": (0.001, 0.001, 0.001)}))[0] == "vendor-off"
 
     def test_native_settings_of_a_simulated_machine_are_equally_fast(self):
         changes = {"*/convolution/*fp16*": "wrong", "gemm-only/*": "pass", "no-winograd/*": "pass"}
@@ -143,7 +142,8 @@ class TestSpeed:
         assert recommend(results).per["float16/training"]["setting"] == "no-winograd"
         assert "For float16, set MIOPEN_DEBUG_CONV_WINOGRAD=0." in recommend(results).sentence
 
-    def test_every_dtype_of_the_sentence_has_a_configuration(self):
+    def test_what_is_told_of_dtypes_and_cost(self):
+        # Every dtype of the sentence has a configuration.
         override = {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
         results = run({**natively("wrong", "convolution/*fp16*"), "bypass/convolution/*fp16*": "wrong"})
         found = recommend(results)
@@ -158,7 +158,7 @@ class TestSpeed:
         for results in (run(), run({"*/convolution/*fp16*": "wrong"})):
             assert recommend(results).others == {}
 
-    def test_what_the_choice_costs_is_told_against_other_kinds(self):
+        # What the choice costs is told against other kinds.
         assert "0.33 times that of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
 
 
@@ -168,7 +168,14 @@ class TestDtypesAndPurposes:
         assert set(per) == {f"{d}/{p}" for d in ("float32", "float16") for p in ("training", "inference")}
         assert {row["verdict"] for row in per.values()} == {"native"}
 
-    def test_only_float16_is_wrong(self):
+        # Inference counts the forward direction alone.
+        broken = {"default/convolution/*/bwd-*": "wrong", "default/training-step/*": "blocked"}
+        assert answer(run(broken, purpose="inference")) == ("native", "default")
+        assert set(recommend(run(purpose="inference")).per) == {"float32/inference", "float16/inference"}
+        assert recommend(run(broken)).per["float32/inference"]["setting"] == "default"
+
+    def test_float16_has_an_answer_of_its_own(self):
+        # Only float16 is wrong.
         results = run({"*/convolution/*fp16*": "wrong", "no-winograd/convolution/*": "pass"})
         found = recommend(results)
         assert found.verdict == "native"
@@ -178,28 +185,22 @@ class TestDtypesAndPurposes:
             "env": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
         }
 
-    def test_no_configuration_for_float16(self):
+        # No configuration for float16.
         found = recommend(run({"*/convolution/*fp16*": "wrong"}))
         assert found.verdict == "native"
         assert "No configuration was found right for float16" in found.sentence
 
-    def test_training_in_mixed_precision_needs_the_training_step_too(self):
+        # Training in mixed precision needs the training step too.
         results = run({"default/training-step/*": "wrong"})
         per = recommend(results).per
         assert per["float16/training"]["setting"] != "default"
         assert per["float16/inference"]["setting"] == "default"
 
-    def test_a_training_step_alone_proves_nothing_about_float16(self):
+        # A training step alone proves nothing about float16.
         results = run({"*/convolution/*fp16*": "n/a"})
         assert recommend(results).per.get("float16/training", {"verdict": "none"})["verdict"] == "none"
 
-    def test_inference_counts_the_forward_direction_alone(self):
-        broken = {"default/convolution/*/bwd-*": "wrong", "default/training-step/*": "blocked"}
-        assert answer(run(broken, purpose="inference")) == ("native", "default")
-        assert set(recommend(run(purpose="inference")).per) == {"float32/inference", "float16/inference"}
-        assert recommend(run(broken)).per["float32/inference"]["setting"] == "default"
-
-    def test_a_run_about_float16_alone(self):
+        # A run about float16 alone.
         results = run({"default/convolution/*": STATUS})
         only = [each for each in results.outcomes if each.check == "convolution" and each.dtype == "float16"]
         found = judge(dataclasses.replace(results, outcomes=tuple(only)))
@@ -245,26 +246,27 @@ class TestByLayer:
         code = found.configuration.code.splitlines()
         assert code[-1] == 'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")'
 
-    def test_one_switch_of_the_library_is_a_larger_change_than_one_layer(self):
+    def test_its_rank_among_other_changes(self):
+        # One switch of the library is a larger change than one layer.
         assert answer(by_layer(run(DEAD_BATCH_NORM))) == ("native", "by-layer")
 
-    def test_a_setting_that_cures_all_of_it_is_a_smaller_one(self):
+        # A setting that cures all of it is a smaller one.
         cured = {**DEAD_BATCH_NORM, "no-winograd/training-step/*": "pass"}
         cured["no-winograd/autocast-step/*"] = "pass"
         assert answer(by_layer(run(cured))) == ("native-with-settings", "no-winograd")
 
-    def test_the_override_that_it_stood_on_is_part_of_it(self):
+        # The override that it stood on is part of it.
         found = recommend(by_layer(run(DEAD_BATCH_NORM)))
         assert found.configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
+
+        # Where all is right as it comes nothing changes.
+        assert answer(by_layer(run())) == ("native", "default")
 
     def test_a_layer_that_fails_without_the_library_too_is_not_hidden(self):
         changes = {**DEAD_BATCH_NORM, "*/lstm/*": "error"}
         found = recommend(by_layer(run(changes), {"lstm": "wrong"}, options=("batch_norm", "rnn")))
         assert "LSTM: PyTorch's own kernels, fails there too" in found.configuration.layers
         assert found.sentence.count("LSTM fails without MIOpen, too.") == 1
-
-    def test_where_all_is_right_as_it_comes_nothing_changes(self):
-        assert answer(by_layer(run())) == ("native", "default")
 
 
 class TestWrongByLayer:
@@ -284,7 +286,8 @@ class TestWrongByLayer:
             "outside of MIOpen fails here: cuda:0/torch/by-layer/training-step/float32: wrong."
         )
 
-    def test_a_finding_names_the_step(self):
+    def test_a_finding_names_the_step_and_no_layer_goes_where_it_fails(self):
+        # A finding names the step.
         found = next(each for each in judge(self.results()).findings if each.id == "training-step")
         assert found.title == (
             "A small network does not train correctly under by-layer, although its parts passed"
@@ -293,7 +296,7 @@ class TestWrongByLayer:
         assert found.evidence == ("cuda:0/torch/by-layer/training-step/float32: wrong",)
         assert "PYTORCH_NO_CUDA_MEMORY_CACHING=1" in found.advice
 
-    def test_the_layers_of_a_recommendation_do_not_name_it(self):
+        # The layers of a recommendation do not name it.
         changes = {"default/lstm/*": "error"}
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
         assert recommend(results).configuration.layers == (
@@ -301,7 +304,7 @@ class TestWrongByLayer:
             "cuda:0/torch/by-layer/training-step/float32: wrong.",
         )
 
-    def test_a_layer_that_fails_outside_of_the_library_too_is_not_sent_there(self):
+        # A layer that fails outside of the library too is not sent there.
         changes = {"default/lstm/*": "error", "vendor-off/lstm/*": "wrong"}
         (native,) = recommend(run(changes)).configuration.layers
         (bypass,) = recommend(run({**DEAD, **changes}, seconds=SLOW)).configuration.layers
@@ -309,7 +312,7 @@ class TestWrongByLayer:
             assert words.endswith("fails here: cuda:0/torch/vendor-off/lstm/float32: wrong.")
             assert "install(" not in words
 
-    def test_native_convolution_that_fails_is_not_named_either(self):
+        # Native convolution that fails is not named either.
         found = judge(run({**DEAD, "default/batch-norm/float32": STATUS}))
         assert 'convolution="native"' not in repr((found.findings, found.recommendation))
 
@@ -333,20 +336,21 @@ class TestBatchNormWithoutATrainingStep:
             )
         assert "bypass+vendor-off" not in objections
 
-    def test_by_layer_is_where_it_passes(self):
+    def test_where_batch_norm_passes_decides(self):
+        # By layer is where it passes.
         assert answer(by_layer(run(ONLY_BATCH_NORM))) == ("native", "by-layer")
 
-    def test_a_setting_whose_training_step_passes_has_a_batch_norm_that_works(self):
+        # A setting whose training step passes has a batch norm that works.
         changes = {**ONLY_BATCH_NORM, "no-winograd/training-step/*": "pass"}
         assert answer(run(changes)) == ("native-with-settings", "no-winograd")
 
-    def test_where_no_setting_passes_it_none_is_recommended(self):
+        # Where no setting passes it none is recommended.
         changes = {**ONLY_BATCH_NORM, "*/batch-norm/float32": "error", "cpu/*": "blocked"}
         found = recommend(run(changes))
         assert found.verdict == "none"
         assert "batch norm did not" in found.sentence
 
-    def test_inference_does_not_need_its_training_form(self):
+        # Inference does not need its training form.
         assert answer(run(ONLY_BATCH_NORM, purpose="inference")) == ("native", "default")
 
 
@@ -356,7 +360,7 @@ class TestConfiguration:
         assert recommend(run(ONLY_CPU)).configuration.env == {}
         assert recommend(run(machine=Machine())).configuration.env == {}
 
-    def test_a_machine_that_works_rests_on_it_too(self):
+        # A machine that works rests on it too.
         told = recommend(run())
         assert told.configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
         assert (
@@ -364,7 +368,7 @@ class TestConfiguration:
         )
         assert "Change nothing." in recommend(run(machine=Machine())).sentence
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("backend", "line"),
         [
             ("miopen", "torch.backends.cudnn.enabled = False"),
@@ -375,7 +379,7 @@ class TestConfiguration:
         found = recommend(run({"*/convolution/*": "wrong", "vendor-off/*": "pass"}, backend=backend))
         assert line in found.configuration.code
 
-    @pytest.mark.parametrize("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
+    @every_row("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
     def test_code_of_every_setting_runs(self, wanted):
         torch = pytest.importorskip("torch")
         from rocmprobe import bypass
@@ -385,8 +389,7 @@ class TestConfiguration:
             torch.backends.cudnn.benchmark,
             torch.backends.cudnn.deterministic,
         )
-        others = {each.name for each in synthetic.settings_for("miopen", "all")} - {wanted}
-        results = run({f"{name}/*": "wrong" for name in others}, wanted="all")
+        results = run({"*": "wrong", f"{wanted}/*": "pass"}, wanted="all")
         code = recommend(results).configuration.code
         try:
             exec(code, {"model": torch.nn.Conv2d(1, 1, 1)})
@@ -419,11 +422,12 @@ class TestConfiguration:
         unchecked = {"*/training-step/*": "n/a", **self.others("n/a")}
         assert self.layers(unchecked) == ("batch norm and RNN stay in MIOpen, which was not checked here",)
 
-    def test_a_layer_that_fails_beside_the_bypass_needs_the_library_off(self):
+    def test_layers_that_fail_beside_the_choice(self):
+        # A layer that fails beside the bypass needs the library off.
         (both,) = self.layers({"default/lstm/*": "error", "default/gru/*": "wrong"})
         assert "where LSTM and GRU fail: switch MIOpen off too" in both
 
-    def test_a_layer_that_fails_beside_native_convolution_is_run_without_the_library(self):
+        # A layer that fails beside native convolution is run without the library.
         recommendation = recommend(run({"default/lstm/*": "error"}))
         assert recommendation.sentence.endswith(
             "Nothing has to change for it, but LSTM fails in MIOpen: see the configuration."
@@ -437,29 +441,30 @@ class TestConfiguration:
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
 
-    def test_with_the_library_off_a_layer_that_fails_there_is_told(self):
+        # With the library off a layer that fails there is told.
         changes = {"bypass*/convolution/*": "wrong", "*/gru/*": "wrong"}
         (told,) = self.layers(changes)
         assert "leave MIOpen too" in told
         assert told.endswith("; GRU fails without MIOpen as well")
 
-    def test_what_the_users_databases_cure_is_no_recommendation(self):
+    def test_the_users_databases(self):
+        # What the users databases cure is no recommendation.
         results = run({"default/convolution/*": STATUS}, wanted="all")
         assert recommend(results).verdict == "native-with-settings"
         assert "Change nothing" not in recommend(results).sentence
 
-    def test_where_nothing_else_holds_they_are_to_be_kept(self):
+        # Where nothing else holds they are to be kept.
         results = run({"*/convolution/*": STATUS, "as-found/convolution/*": "pass"}, wanted="all")
         told = recommend(results)
         assert told.configuration.setting == "as-found"
         assert "only with your own environment and databases" in told.sentence
         assert "Change nothing" not in told.sentence
 
-    def test_a_clean_environment_that_cures_is_said(self):
+        # A clean environment that cures is said.
         results = run({"as-found/convolution/*": "error"}, wanted="all")
         assert "With your own it fails" in recommend(results).sentence
 
-    def test_the_configuration_names_clean_databases_where_the_users_own_fail(self):
+        # The configuration names clean databases where the users own fail.
         broken = run({"as-found/convolution/*": "error"}, wanted="all")
         for results, named in ((broken, True), (run(wanted="all"), False)):
             recommended = judge(results).recommendation
@@ -521,17 +526,18 @@ class TestSettingsThatChangeTheProblems:
         names = {found.configuration.setting, *(each["setting"] for each in found.alternatives)}
         assert "float64" not in names
 
-    def test_the_control_that_fails_speaks_against_nothing_else(self):
+        # The control that fails speaks against nothing else.
         assert recommend(self.asked({"float64/*": "error"})).verdict == "native"
 
-    def test_channels_last_prints_its_line_where_it_is_the_cure(self):
+    def test_channels_last_is_chosen_by_its_own_problems(self):
+        # Channels last prints its line where it is the cure.
         found = recommend(self.asked({"default/convolution/*": "wrong"}))
         assert found.configuration.setting == "channels-last"
         assert found.configuration.env["PYTORCH_MIOPEN_SUGGEST_NHWC"] == "1"
         assert "model = model.to(memory_format=torch.channels_last)" in found.configuration.code
         assert "not checked in channels-last" in found.configuration.layers[0]
 
-    def test_its_times_are_compared_with_those_of_the_same_problems(self):
+        # Its times are compared with those of the same problems.
         quick = {"channels-last": (0.09, 0.1, 0.11), "default": (0.9, 1.0, 1.1)}
         found = recommend(self.asked(seconds=quick))
         assert found.configuration.setting == "channels-last"
@@ -539,7 +545,7 @@ class TestSettingsThatChangeTheProblems:
         assert default["seconds"] == 1.0
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("torch", "lines"),
     [
         ("1.13.1", ["torch.backends.cudnn.benchmark = True"]),
@@ -573,23 +579,24 @@ class TestProblemMatrix:
         assert found["cpu"]["right"]
         assert "holds for common problems, for others it fails in MIOpen" in recommend(results).sentence
 
-    def test_a_setting_that_was_asked_itself_speaks_for_itself(self):
+    def test_it_speaks_for_what_was_asked(self):
+        # A setting that was asked itself speaks for itself.
         results = run(IN_MATRIX)
         own = next(each for each in results.outcomes if each.id.startswith("cuda:0/torch/vendor-off/problem"))
         asked = dataclasses.replace(own, id=own.id.replace("vendor-off", "find-fast"), setting="find-fast")
         results = dataclasses.replace(results, outcomes=(*results.outcomes, asked))
         assert answer(results) == ("native-with-settings", "find-fast")
 
-    def test_another_dtype_is_not_concerned(self):
+        # Another dtype is not concerned.
         per = recommend(run(IN_MATRIX)).per
         assert per["float16/training"]["setting"] == "default"
 
-    def test_inference_is_not_concerned_by_a_backward_direction(self):
+        # Inference is not concerned by a backward direction.
         backward = run({"default/problem-matrix/*/bwd-*": "wrong"})
         assert recommend(backward).per["float32/inference"]["setting"] == "default"
         assert recommend(backward).per["float32/training"]["setting"] == "vendor-off"
 
-    def test_the_bypass_stands_for_all_that_use_it(self):
+        # The bypass stands for all that use it.
         changes = {**DEAD, "default/problem-matrix/*": "blocked", "bypass/problem-matrix/*": "wrong"}
         results = run(changes, seconds=SLOW)
         assert answer(results) == ("vendor-off", "vendor-off")
@@ -622,8 +629,8 @@ def test_what_is_verified_is_the_dtype_that_is_recommended():
     assert not holds({f"default/convolution/{synthetic.FP16}/*": "wrong"})
 
 
-@pytest.mark.parametrize("half", ["pass", "wrong", "blocked"])
-@pytest.mark.parametrize("state", ["wrong", "error"])
+@every_row("half", ["pass", "wrong", "blocked"])
+@every_row("state", ["wrong", "error"])
 def test_bfloat16_is_named_whatever_float16_came_to(half, state):
     results = run({f"*/convolution/{synthetic.FP16}/*": half})
     brain = tuple(

@@ -91,6 +91,11 @@ def test_the_order_of_the_outcomes_does_not_matter(two):
 def test_one_device_has_no_list():
     assert recommend(run()).devices == {}
 
+    # Results of before are read.
+    data = to_json(recommend(run()))
+    del data["devices"]
+    assert from_json(Recommended, data).devices == {}
+
 
 def test_it_is_written_read_and_shown(two, tmp_path):
     results = dataclasses.replace(two, recommendation=recommend(two))
@@ -104,9 +109,3 @@ def test_it_is_written_read_and_shown(two, tmp_path):
     text = markdown(again)
     assert "## For each device" in text
     assert "For each device</h2>" in page(again)
-
-
-def test_results_of_before_are_read():
-    data = to_json(recommend(run()))
-    del data["devices"]
-    assert from_json(Recommended, data).devices == {}

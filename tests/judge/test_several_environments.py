@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rows import every_row
 from several_environments import runs, together, unjudged, written
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
@@ -38,28 +39,26 @@ def chosen(joined: JoinedRun) -> tuple[str, str]:
     )
 
 
-def test_the_faster_one_is_recommended_with_what_the_other_takes() -> None:
+def test_which_environment_is_recommended() -> None:
+    # The faster one is recommended with what the other takes.
     joined = together(slow=run(seconds=every(1.9, 2.0, 2.1)), fast=run())
     assert chosen(joined) == ("fast", "default")
     assert joined.sentence == "Use the environment fast (torch 2.1)."
     assert "0.50 times that of the environment slow under default" in joined.cost
     assert [each.seconds for each in joined.members] == [2.0, 1.0]
 
-
-def test_of_two_that_are_level_the_smaller_change_is_recommended() -> None:
+    # Of two that are level the smaller change is recommended.
     joined = together(bypassed=run(DEAD), native=run())
     assert chosen(joined) == ("native", "default")
     assert "level with that of the environment bypassed under" in joined.cost
     assert chosen(together(first=run(), second=run())) == ("first", "default")
 
-
-def test_a_torch_without_gpus_comes_after_one_that_has_them() -> None:
+    # A torch without GPUs comes after one that has them.
     fast_cpu = run(backend="onednn", seconds=every(0.1, 0.1, 0.1))
     assert chosen(together(cpu=fast_cpu, card=run()))[0] == "card"
     assert chosen(together(cpu=fast_cpu, card=run({"*": "error"})))[0] == "cpu"
 
-
-def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None:
+    # An environment on the CPU is called that beside one on a card.
     joined = together(card=run(), cpu=run(backend="onednn", seconds=every(0.1, 0.1, 0.1)))
     assert "10.00 times that of the environment cpu under default on the CPU" in joined.cost
     assert "| cpu | cpu | Native |" in markdown(joined)
@@ -71,7 +70,8 @@ def test_an_environment_on_the_cpu_is_called_that_beside_one_on_a_card() -> None
     assert "device" not in side_by_side(moved).header
 
 
-def test_no_environment_is_recommended_that_cannot_use_the_card() -> None:
+def test_where_none_is_right_or_one_was_not_run() -> None:
+    # No environment is recommended that cannot use the card.
     facts = {"torch.kind": Fact("cuda", "torch/version.py")}
     on_cpu = run(backend="onednn", machine=dataclasses.replace(card(), facts=facts))
     on_cpu = dataclasses.replace(on_cpu, options={**on_cpu.options, "device": "auto"})
@@ -85,15 +85,13 @@ def test_no_environment_is_recommended_that_cannot_use_the_card() -> None:
     assert alone.sentence == "No environment was tested."
     assert {each.verdict for each in alone.members} == {"gpu-not-tested"}
 
-
-def test_where_nothing_is_right_none_is_chosen_and_each_has_its_verdict() -> None:
+    # Where nothing is right none is chosen and each has its verdict.
     joined = together(one=run({"*": "error"}), two=run({"*": "error"}))
     assert chosen(joined) == ("", "")
     assert joined.sentence == "No environment has a safe configuration."
     assert [each.verdict for each in joined.members] == ["none", "none"]
 
-
-def test_an_environment_that_was_not_run_costs_the_others_nothing() -> None:
+    # An environment that was not run costs the others nothing.
     begun = unjudged("one", "gone", "later")
     one, gone, later = begun.members
     begun = dataclasses.replace(
@@ -125,7 +123,7 @@ def test_a_joined_run_that_recommends_none_names_its_runs(tmp_path: Path) -> Non
         read_results(path)
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "", "a b"])
+@every_row("name", ["../elsewhere", "/etc", "", "a b"])
 def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, one=run(), two=run())
     path.write_text(path.read_text().replace('"one"', json.dumps(name)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import synthetic
+from rows import every_row
 from synthetic import TIMED
 
 from rocmprobe.judge.findings.diagnose import diagnose
@@ -37,40 +37,42 @@ def slow(results: Results) -> list[Any]:
     return [finding for finding in diagnose(results) if finding.id == "slow-first-call"]
 
 
-def test_a_quicker_setting_is_named() -> None:
+def test_the_quickest_setting_that_is_right_is_named() -> None:
+    # A quicker setting is named.
     results = run(first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7))
     (finding,) = slow(results)
     assert (finding.severity, finding.cause, finding.layer) == ("info", "cold-compile-slow", "miopen-find")
     assert "40 s with MIOpen's defaults, and 3.0 s with find-fast" in finding.title
     assert "In a second process it took 0.8 s" in finding.advice
 
-
-def test_the_quickest_of_several() -> None:
+    # The quickest of several.
     others = [first_calls(name, each, 0.5) for name, each in (("no-igemm", 9.0), ("find-fast", 2.0))]
     (finding,) = slow(run(first_calls("default", 40.0, 0.8), *others))
     assert "find-fast" in finding.title
 
+    # A setting that is wrong is no way out.
+    calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
+    assert slow(run(*calls, changes={"find-fast/convolution/*": "wrong"})) == []
 
-@pytest.mark.parametrize(
+    # A simulated machine has no times of its own.
+    calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
+    assert slow(run(*calls, simulated="somewhere")) == []
+
+    # A start up that breaks speaks against the setting.
+    broken = replace(first_calls("default", 3.0, 1.0), state="crash", timings={})
+    findings = {finding.id for finding in diagnose(run(broken))}
+    assert "native-convolution" in findings
+
+
+@every_row(
     ("cold", "other"),
     [(40.0, 30.0), (4.0, 0.5), (40.0, 19.0)],
-    ids=["not much less", "not slow", "within the spread"],
 )
 def test_no_finding(cold: float, other: float) -> None:
     assert slow(run(first_calls("default", cold, 0.8), first_calls("find-fast", other, 0.7))) == []
 
 
-def test_a_setting_that_is_wrong_is_no_way_out() -> None:
-    calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
-    assert slow(run(*calls, changes={"find-fast/convolution/*": "wrong"})) == []
-
-
-def test_a_simulated_machine_has_no_times_of_its_own() -> None:
-    calls = first_calls("default", 40.0, 0.8), first_calls("find-fast", 3.0, 0.7)
-    assert slow(run(*calls, simulated="somewhere")) == []
-
-
-@pytest.mark.parametrize(
+@every_row(
     ("cold", "warm", "starts", "survives"),
     [(3.0, 1.0, 3, True), (1.0, 1.0, 3, False), (1.1, 1.0, 3, False), (3.0, 1.0, 1, None)],
 )
@@ -79,13 +81,7 @@ def test_whether_the_cache_survives(cold: float, warm: float, starts: int, survi
     assert found.cache_survives is survives
 
 
-@pytest.mark.parametrize("value", [None, "3", float("nan"), -1.0, True, [1.0]])
-@pytest.mark.parametrize("name", ["cold_first_call", "warm_first_call_max", "steady"])
+@every_row("value", [None, "3", float("nan"), -1.0, True, [1.0]])
+@every_row("name", ["cold_first_call", "warm_first_call_max", "steady"])
 def test_odd_times_are_passed_over(name: str, value: Any) -> None:
     assert start_ups(run(first_calls("default", 3.0, 1.0, **{name: value}))) == []
-
-
-def test_a_start_up_that_breaks_speaks_against_the_setting() -> None:
-    broken = replace(first_calls("default", 3.0, 1.0), state="crash", timings={})
-    findings = {finding.id for finding in diagnose(run(broken))}
-    assert "native-convolution" in findings

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Optional
 
-import pytest
 import synthetic
+from rows import every_row
 
 from rocmprobe.judge import assessment
 from rocmprobe.judge.judgement import judge
@@ -81,14 +81,30 @@ def test_the_sum_of_counts_and_means_and_the_rest_as_recorded() -> None:
     assert (found.per, found.convolutions, found.timed, found.reason) == ("step", 6, 6, "")
 
 
-def test_what_was_not_timed_leaves_no_sum() -> None:
+def test_what_leaves_no_sum() -> None:
+    # What was not timed leaves no sum.
     some = told(timed({"default": {FIRST: BOTH[FIRST]}}, shapes()))["default"]
     assert (some.convolutions, some.timed) == (6, 5)
     assert (some.seconds, some.convolution_seconds) == (None, None)
     assert some.reason == f"{SECOND} could not be timed"
 
+    # A program without steps and inference.
+    whole = told(timed({"default": BOTH}, shapes(None)))["default"]
+    assert (whole.per, whole.seconds) == ("program", None)
+    assert whole.convolution_seconds == 2 * (10 * 10.0 + 2 * 0.25 + 3 * 9.0)
+    assert whole.reason == "no training step was recorded"
+    forward = told(timed({"default": BOTH}, shapes(), purpose="inference"))["default"]
+    assert (forward.per, forward.convolution_seconds) == ("program", 2 * (20 * 1.0 + 2 * 0.25))
+    assert forward.reason == "the run is for inference"
 
-@pytest.mark.parametrize(
+    # A run without shapes predicts nothing.
+    results = synthetic.run()
+    assert step_times(results) == ()
+    assert program(results) is None
+    assert sentence(results) == ""
+
+
+@every_row(
     ("steps", "words"),
     [
         (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "recorded on cuda, and this is cpu"),
@@ -109,16 +125,6 @@ def test_without_its_rest_a_step_is_not_predicted(steps: Steps, words: str) -> N
     )
 
 
-def test_a_program_without_steps_and_inference() -> None:
-    whole = told(timed({"default": BOTH}, shapes(None)))["default"]
-    assert (whole.per, whole.seconds) == ("program", None)
-    assert whole.convolution_seconds == 2 * (10 * 10.0 + 2 * 0.25 + 3 * 9.0)
-    assert whole.reason == "no training step was recorded"
-    forward = told(timed({"default": BOTH}, shapes(), purpose="inference"))["default"]
-    assert (forward.per, forward.convolution_seconds) == ("program", 2 * (20 * 1.0 + 2 * 0.25))
-    assert forward.reason == "the run is for inference"
-
-
 CHANNELS_LAST = Setting("channels-last", "the memory format", "native-with-settings", channels_last=True)
 
 
@@ -126,8 +132,8 @@ def under_channels_last(results: Results) -> Results:
     return dataclasses.replace(results, settings=(*results.settings, CHANNELS_LAST))
 
 
-def test_what_is_recorded_in_channels_last_counts_under_that_setting() -> None:
-    """A program that has one problem in both formats and another in channels-last alone."""
+def test_channels_last_counts_under_its_setting() -> None:
+    # A program that has one problem in both formats and another in channels-last alone.
     first, second = f"{FIRST}-nhwc", f"{SECOND}-nhwc"
     whole = {name: 10 * count for name, count in TRAINED.items()}
     of = Shapes((Recorded(FIRST, whole, TRAINED), Recorded(first, whole, TRAINED),
@@ -143,19 +149,11 @@ def test_what_is_recorded_in_channels_last_counts_under_that_setting() -> None:
     assert ranked["default"] == 2 * (2 * 100 + 2 * 0.25 + 9 + 2 * 9)
     assert ranked["channels-last"] == 2 * (2 * 50 + 2 * 0.125 + 1 + 2 * 1)
 
-
-def test_where_no_program_has_both_a_format_is_that_of_the_setting() -> None:
+    # Where no program has both a format is that of the setting.
     quick = {f"{FIRST}-nhwc": times(0.5, 1.0, 1.5)}
     results = under_channels_last(timed({"default": BOTH, "channels-last": quick}, shapes()))
     assert ("cpu", "channels-last", FIRST) in assessment.timed_problems(results)
     assert len(assessment.timed_problems(results)) == 3
-
-
-def test_a_run_without_shapes_predicts_nothing() -> None:
-    results = synthetic.run()
-    assert step_times(results) == ()
-    assert program(results) is None
-    assert sentence(results) == ""
 
 
 #: The first is the faster one by the geometric mean, the second by the time of the program.
@@ -164,7 +162,7 @@ FAST_OFTEN = {FIRST: times(1.0, 1.0, 1.0), SECOND: times(1.6, 1.6, 1.6)}
 DEAD = {"state": "error", "cause": "miopen-status"}
 
 
-@pytest.mark.parametrize(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])
+@every_row(("weighted", "setting"), [(False, "vendor-off"), (True, "bypass")])
 def test_counts_weigh_in_the_recommendation(weighted: bool, setting: str) -> None:
     rare = {"fwd": 1, "bwd-data": 1, "bwd-weights": 1}
     results = timed({"vendor-off": FAST_ONCE, "bypass": FAST_OFTEN}, shapes(second=rare), backend="miopen")
@@ -190,15 +188,14 @@ def test_counts_weigh_in_the_recommendation(weighted: bool, setting: str) -> Non
     assert ("the float32 convolutions of your program" in found.cost) == weighted
 
 
-def test_settings_are_ranked_by_means_of_a_sum() -> None:
-    """Two that differ in their means alone: one is spared most of the time."""
+def test_what_a_step_weighs() -> None:
+    # Two that differ in their means alone: one is spared most of the time.
     spiky = {key: 20 * value if key.endswith("_mean") else value for key, value in FAST_OFTEN[FIRST].items()}
     results = timed({"vendor-off": {FIRST: FAST_OFTEN[FIRST]}, "bypass": {FIRST: spiky}}, shapes())
     found = assessment.times(results, ["vendor-off", "bypass"], "float32", "training")
     assert found["bypass"] == 20 * found["vendor-off"] == 20 * 2 * 50
 
-
-def test_the_dtype_that_a_program_computes_most_in_comes_first() -> None:
+    # The dtype that a program computes most in comes first.
     half = FIRST.replace("fp32", "fp16")
     results = timed({"default": BOTH}, shapes())
     assert next(iter(recommend(results).per)) == "float32/training"  # type: ignore[union-attr]
@@ -207,10 +204,7 @@ def test_the_dtype_that_a_program_computes_most_in_comes_first() -> None:
     assert found is not None
     assert next(iter(found.per)) == "float16/training"
     assert "all float16 problems" in found.sentence
-
-
-def test_what_a_program_died_in_weighs_as_any_other() -> None:
-    """Its counts are all 0: then speed is that of a run without shapes."""
+    # Its counts are all 0: then speed is that of a run without shapes.
     never = {"fwd": 0, "bwd-data": 0, "bwd-weights": 0}
     of = Shapes((Recorded(FIRST, never, never),))
     results = timed({"default": {FIRST: BOTH[FIRST]}}, of)
@@ -244,11 +238,19 @@ def test_a_step_of_the_program_is_the_estimate_that_counts() -> None:
     assert (time.epoch, time.epoch_low, time.epoch_high) == (251 * 25.5, 251 * 10.125, 251 * 46.0)
     assert time.training == 3 * time.epoch
 
+    # A program without one batch has no estimate.
+    other = Recorded("conv2d-fp32-n3-c8-i9x9-k8-f3x3", TRAINED, TRAINED)
+    mixed = dataclasses.replace(shapes(), problems=(*shapes().problems, other))
+    timed_all = {**BOTH, other.problem: BOTH[FIRST]}
+    found = judge(timed({"default": timed_all}, mixed, estimate="images=1001 epochs=3"))
+    assert found.estimate is not None
+    assert not any(time.own for time in found.estimate.times)
+
 
 ONE = Shapes((Recorded(FIRST, TRAINED, TRAINED),), STEPS)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("counts", "samples"),
     [
         (TRAINED, 4),
@@ -278,12 +280,3 @@ def test_for_inference_the_page_shows_forward_alone_and_states_of_channels_last(
     assert "all forward convolutions" in found.caption
     assert found.problems.header[1] == "in all"
     assert found.problems.rows == ((FIRST, "2 / 0 / 0", "2 / 1 / 2", "pass", "4 s", "100 %"),)
-
-
-def test_a_program_without_one_batch_has_no_estimate() -> None:
-    other = Recorded("conv2d-fp32-n3-c8-i9x9-k8-f3x3", TRAINED, TRAINED)
-    mixed = dataclasses.replace(shapes(), problems=(*shapes().problems, other))
-    timed_all = {**BOTH, other.problem: BOTH[FIRST]}
-    found = judge(timed({"default": timed_all}, mixed, estimate="images=1001 epochs=3"))
-    assert found.estimate is not None
-    assert not any(time.own for time in found.estimate.times)

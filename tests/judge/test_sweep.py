@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
+from rows import every_row
 from synthetic import FP32, run
 
 from rocmprobe.judge.findings.diagnose import diagnose
@@ -54,7 +54,7 @@ def finding(results: Results) -> Finding | None:
     return next((found for found in diagnose(results) if found.id == "faulty-solvers"), None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("outcome", "expected"),
     [
         (alone("fft", "pass"), "ok"),
@@ -72,29 +72,32 @@ def test_classes(outcome: Outcome, expected: str) -> None:
     assert solver_class(outcome) == expected
 
 
-def test_nothing_is_said_where_nothing_was_asked() -> None:
+def test_what_the_finding_says() -> None:
+    # Nothing is said where nothing was asked.
     results = swept(alone("fft", "skipped"), alone("GemmFwdRest", "n/a"))
     assert summary(results) == ""
     assert finding(results) is None
 
-
-def test_all_right() -> None:
+    # All right.
     results = swept(alone("fft", "pass"), alone("GemmFwdRest", "pass"))
     assert summary(results) == "MIOpen's 2 solvers that apply are right, each alone"
     assert finding(results) is None
 
-
-def test_the_gravest_of_what_a_solver_does() -> None:
+    # The gravest of what a solver does.
     results = swept(alone("fft", "wrong"), alone("fft", "crash", direction="bwd-data"))
     assert summary(results) == "1 of MIOpen's 1 solvers that apply fails: fft crashes"
 
-
-def test_many_are_counted() -> None:
+    # Many are counted.
     names = ("fft", "GemmFwdRest", "ConvAsm3x3U", "ConvAsm1x1U", "ConvOclDirectFwd", "ConvOclDirectFwdGen")
     assert summary(swept(*(alone(name, "wrong") for name in names))).endswith(" and 2 more")
 
+    # Where default is right it is worth knowing only.
+    found = finding(swept(alone("fft", "wrong"), results=run()))
+    assert found is not None
+    assert found.severity == "info"
 
-@pytest.mark.parametrize(
+
+@every_row(
     ("outcomes", "cause"),
     [
         ((alone("fft", "wrong"),), "wrong-results-solver"),
@@ -108,13 +111,7 @@ def test_cause(outcomes: tuple[Outcome, ...], cause: str) -> None:
     assert (found.cause, found.severity) == (cause, "warning")
 
 
-def test_where_default_is_right_it_is_worth_knowing_only() -> None:
-    found = finding(swept(alone("fft", "wrong"), results=run()))
-    assert found is not None
-    assert found.severity == "info"
-
-
-@pytest.mark.parametrize(
+@every_row(
     ("cured", "advice"),
     [
         ("", "Ask with --settings no-faulty-solvers"),
@@ -132,14 +129,14 @@ def test_advice(cured: str, advice: str) -> None:
     assert advice in found.advice
 
 
-def test_of_equals_what_was_found_on_the_machine_is_recommended() -> None:
+def test_what_is_recommended() -> None:
+    # Of equals what was found on the machine is recommended.
     found = recommend(swept(alone("fft", "wrong"), cured="pass"))
     assert found is not None
     assert found.configuration.setting == "no-faulty-solvers"
     assert "MIOpen is right with its faulty solvers switched off: MIOPEN_DEBUG_CONV_FFT=0." in found.sentence
 
-
-def test_a_forced_solver_is_never_recommended() -> None:
+    # A forced solver is never recommended.
     forced = Setting("only-fft", "alone", "native-with-settings", solver="fft")
     results = run({"*/convolution/*": "wrong", "*/training-step/*": "blocked"})
     results = swept(alone("fft", "pass"), results=results)

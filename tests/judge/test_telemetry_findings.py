@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from unittest.mock import patch
 
-import pytest
 import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import every_row
 
 from rocmprobe.judge.findings.alarms import FINDINGS, alarms, telemetry_findings
 from rocmprobe.model import telemetry
@@ -87,18 +87,18 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_row("case", CASES)
 def test_what_is_reported(case: str) -> None:
     readings, expected = CASES[case]
     assert set(found(watched(*readings))) == expected
     assert expected <= set(FINDINGS)
 
 
-def test_samples_far_apart_count_for_their_while() -> None:
+def test_heat_counts_for_its_while() -> None:
+    # Samples far apart count for their while.
     assert set(found(watched(*[{**HOT, "fan_percent": 33.0}] * 3, every=60.0))) == {"weak-fan"}
 
-
-def test_heat_of_20_seconds_in_2_hours_and_of_500_in_a_day() -> None:
+    # Heat of 20 seconds in 2 hours and of 500 in a day.
     hours = [COOL] * 3607 + [WEAK] * 20 + [COOL] * 3573
     stood = [COOL] * 3607 + [STILL] * 20 + [COOL] * 3573
     day = [COOL] * 3607 + [WEAK] * 21 + [COOL] * 3573
@@ -110,8 +110,7 @@ def test_heat_of_20_seconds_in_2_hours_and_of_500_in_a_day() -> None:
     told = found(seen)["weak-fan"].evidence[-1]
     assert told.endswith(f"7201 samples, of which {len(seen.seconds)} were kept and are counted here")
 
-
-def test_peaks_that_fall_on_the_moments_that_are_kept_are_no_stretch() -> None:
+    # Peaks that fall on the moments that are kept are no stretch.
     readings = [STILL if number % 24 == 0 else COOL for number in range(7200)]
     assert not found(watched(*readings))
 
@@ -131,14 +130,22 @@ def test_what_is_kept_tells_as_much_as_all(stretches) -> None:
         assert found(watched(*readings, every=1.7)).keys() == every.keys()
 
 
-def test_several_cards_are_told_apart_and_the_processor_is_not_judged() -> None:
+def test_limits_of_several_cards() -> None:
+    # Several cards are told apart and the processor is not judged.
     weak = [{**HOT, "fan_percent": 33.0}] * 8
     two = found(watched(*weak), watched(*[COOL] * 8, device="0000:0c:00.0"), watched(*weak, device="cpu"))
     assert set(two) == {"weak-fan-0000:0b:00.0"}
 
-
-def test_nothing_without_limits() -> None:
+    # Nothing without limits.
     assert not found(watched(*[HOT] * 8, limits={}))
+
+    # Alarms of a moment.
+    assert alarms({**HOT, "fan_percent": 33.0, "throttled_heat": 1.0}, LIMITS) == (
+        "junction 104 °C, limit 105 °C", "slowed down for heat", "fan at 33 % only",
+    )  # fmt: skip
+    assert alarms({**HOT, "fan_rpm": 0.0}, LIMITS)[1:] == ("fan stands still",)
+    assert alarms(STILL, LIMITS) == ("fan stands still",)
+    assert alarms({**COOL, "vram_used_bytes": 5.9e9}, LIMITS) == ("GPU memory nearly full",)
 
 
 calm = st.fixed_dictionaries(
@@ -159,12 +166,3 @@ def test_never_a_word_about_a_card_below_its_limits(readings) -> None:
     """Whatever fan, clocks and the driver's word do: 15 degrees below every limit nothing is told."""
     assert found(watched(*readings)) == {}
     assert all(alarms(reading, LIMITS) == () for reading in readings)
-
-
-def test_alarms_of_a_moment() -> None:
-    assert alarms({**HOT, "fan_percent": 33.0, "throttled_heat": 1.0}, LIMITS) == (
-        "junction 104 °C, limit 105 °C", "slowed down for heat", "fan at 33 % only",
-    )  # fmt: skip
-    assert alarms({**HOT, "fan_rpm": 0.0}, LIMITS)[1:] == ("fan stands still",)
-    assert alarms(STILL, LIMITS) == ("fan stands still",)
-    assert alarms({**COOL, "vram_used_bytes": 5.9e9}, LIMITS) == ("GPU memory nearly full",)

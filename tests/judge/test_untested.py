@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
+from rows import every_row
 from synthetic import blocked_by_convolution, natively, run
 
 from rocmprobe.judge.judgement import judge
@@ -24,7 +24,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
     return dataclasses.replace(results, options={**results.options, "device": device})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "gpus", "sentence", "command"),
     [
         ("cuda", [AMD], "Your RX 5700 XT was not tested: this torch is built for CUDA.", "install"),
@@ -37,7 +37,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
         ("rocm", [AMD], "Your RX 5700 XT was not tested: this torch does not see it.", "detect"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("device", ["auto", "all"])
+@every_row("device", ["auto", "all"])
 def test_a_gpu_that_torch_cannot_use_is_not_judged_by_the_cpu(device, kind, gpus, sentence, command):
     found = judge(on_cpu(kind, *gpus, device=device)).recommendation
     assert (found.verdict, found.sentence) == ("gpu-not-tested", sentence)
@@ -46,7 +46,8 @@ def test_a_gpu_that_torch_cannot_use_is_not_judged_by_the_cpu(device, kind, gpus
     assert not found.verify
 
 
-def test_without_a_gpu_the_result_is_said_to_be_about_the_cpu():
+def test_what_was_not_tested_is_said():
+    # Without a GPU the result is said to be about the CPU.
     found = recommend(on_cpu("cpu"))
     assert (found.verdict, found.configuration.setting) == ("native", "default")
     assert found.sentence == (
@@ -54,12 +55,28 @@ def test_without_a_gpu_the_result_is_said_to_be_about_the_cpu():
         "float32 problems checked. Change nothing."
     )
 
-
-def test_a_cpu_that_was_requested_is_judged_and_named():
+    # A CPU that was requested is judged and named.
     found = recommend(on_cpu("cpu", AMD, device="cpu"))
     assert found.verdict == "native"
     assert found.sentence.startswith("This result is about your CPU, not about your RX 5700 XT. Native conv")
     assert recommend(on_cpu("cpu", device="cpu")).sentence.startswith("Native convolution works")
+
+    # Convolution alone is judged where every setting fails.
+    assert recommend(only("convolution", changes={"*": "wrong"})).verdict == "none"
+
+    # Convolution alone says that training was not tested.
+    found = recommend(only("convolution"))
+    assert found.sentence.endswith("checked. Batch norm and a training step were not tested.")
+
+    # A way that was left out is not judged.
+    results = run({"*/convolution/*": "wrong"})
+    options = {**results.options, "skip": ["*/bypass*", "*/cpu/*"]}
+    kept = tuple(each for each in results.outcomes if each.setting in ("default", "vendor-off"))
+    found = recommend(dataclasses.replace(results, outcomes=kept, options=options))
+    assert (found.verdict, found.sentence) == (
+        "not-judged",
+        "The first native convolution gives wrong results. The bypass and the CPU were not tested.",
+    )
 
 
 def only(*checks, changes={}, **fields):  # noqa: B006 - read only
@@ -69,7 +86,7 @@ def only(*checks, changes={}, **fields):  # noqa: B006 - read only
     return dataclasses.replace(results, outcomes=kept)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("checks", "changes", "sentence"),
     [
         (["gemm", "copy"], {}, "3 of 3 passed; convolution was not tested."),
@@ -86,58 +103,39 @@ def test_a_run_without_convolution_is_not_judged(checks, changes, sentence):
     assert {row["verdict"] for row in found.per.values()} == {"not-judged"}
 
 
-def test_convolution_alone_is_judged_where_every_setting_fails():
-    assert recommend(only("convolution", changes={"*": "wrong"})).verdict == "none"
-
-
-def test_convolution_alone_says_that_training_was_not_tested():
-    found = recommend(only("convolution"))
-    assert found.sentence.endswith("checked. Batch norm and a training step were not tested.")
-
-
-def test_a_way_that_was_left_out_is_not_judged():
-    results = run({"*/convolution/*": "wrong"})
-    options = {**results.options, "skip": ["*/bypass*", "*/cpu/*"]}
-    kept = tuple(each for each in results.outcomes if each.setting in ("default", "vendor-off"))
-    found = recommend(dataclasses.replace(results, outcomes=kept, options=options))
-    assert (found.verdict, found.sentence) == (
-        "not-judged",
-        "The first native convolution gives wrong results. The bypass and the CPU were not tested.",
-    )
-
-
 class TestStopped:
     def stopped(self, changes, *settings):
         results = run(changes, partial=True)
         kept = tuple(each for each in results.outcomes if each.setting in settings)
         return recommend(dataclasses.replace(results, outcomes=kept))
 
-    def test_what_fails_is_said_and_the_way_that_was_not_reached(self):
+    def test_a_run_that_stopped_says_how_far_it_came(self):
+        # What fails is said and the way that was not reached.
         found = self.stopped({**natively("hang"), **blocked_by_convolution()}, "default")
         assert (found.verdict, found.sentence) == (
             "not-judged",
             "The first native convolution hangs. The run was stopped before the bypass was tested.",
         )
 
-    def test_a_dtype_of_which_too_little_was_tested_has_no_setting(self):
+        # A dtype of which too little was tested has no setting.
         found = self.stopped({"default/convolution/*fp16*": "wrong"}, "default")
         assert found.verdict == "native"
         assert "Too little was tested to say what is right for float16." in found.sentence
         assert "None" not in found.sentence
 
-    def test_before_any_convolution(self):
+        # Before any convolution.
         results = only("copy", "gemm", partial=True)
         results = dataclasses.replace(results, options={})
         assert recommend(results).sentence == (
             "3 of 3 passed. The run was stopped before convolution was tested."
         )
 
-    def test_what_works_so_far_is_no_reason_to_change_nothing(self):
+        # What works so far is no reason to change nothing.
         found = self.stopped({}, "default")
         assert found.sentence == (
             "Native convolution works: MIOpen is right on all float32 problems checked. "
             "The run was stopped before all checks were done."
         )
 
-    def test_a_run_that_tested_all_ways_is_judged(self):
+        # A run that tested all ways is judged.
         assert recommend(run({"*/convolution/*": "wrong"}, partial=True)).verdict == "none"
