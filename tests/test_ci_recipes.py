@@ -51,9 +51,8 @@ def shell(tmp_path: Path) -> Path:
     return program.parent
 
 
-@pytest.mark.parametrize(
-    "recipe", ["GitHub", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("document", "GitLab"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("recipe", ["document", "GitHub", "GitLab"])
 def test_a_recipe_works_from_an_empty_folder_and_every_night(
     tmp_path: Path, shell: Path, recipe: str
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import every_row
 from tiers import examples
 
 from rocmprobe.backends import Miopen
@@ -108,13 +109,13 @@ def recorded(name: str):
 
 @needs_runs
 class TestRecordedRuns:
-    @pytest.mark.parametrize("name", CHOSEN)
+    @every_row("name", CHOSEN)
     def test_the_choice(self, name):
         *choice, mode = CHOSEN[name]
         told = recorded(name)
         assert (told.choice, told.find_mode, told.statuses) == (Choice(*choice), mode, ())
 
-    @pytest.mark.parametrize("name", FAILED)
+    @every_row("name", FAILED)
     def test_the_failure(self, name):
         call, status, text, source = FAILED[name]
         told = recorded(name)
@@ -232,7 +233,7 @@ LISTED = line("miopenConvolutionBwdWeightsAlgoGEMM\t8.5\t6912", "FindConvolution
 
 
 class TestChoice:
-    @pytest.mark.parametrize(
+    @every_row(
         ("log", "expected"),
         [
             (line("BWrW Chosen Algorithm: ConvWinograd3x3MultipassWrW<3-2> , 64, 1.5"),
@@ -261,10 +262,6 @@ class TestChoice:
             (line("Selected: ConvDirectNaiveConvFwd: naive: 8.0, workspace_sz = 0"), None),
             ("", None),
         ],
-        ids=["chosen", "by number", "unknown number", "compiled", "family alone", "family after the solver",
-             "Find 2.0", "not in the log", "Find 2.0 without the solution", "a list alone",
-             "a list before the choice", "another one in MIOpenDriver",
-             "no numbers", "too long a number", "of one family", "nothing"],
     )  # fmt: skip
     def test_how_it_is_told(self, log, expected):
         assert parse(log).choice == expected
@@ -303,7 +300,7 @@ class TestChoice:
         log = line("MIOPEN_FIND_MODE = HYBRID(3)") + line("Find-db regenerating.") + chosen
         assert (parse(log).choice.find_db, parse(log + chosen).choice.find_db) == ("miss", "hit")
 
-    @pytest.mark.parametrize(
+    @every_row(
         ("solver", "expected"),
         [
             ("ConvDirectNaiveConvWrw", "naive"), ("ConvOclBwdWrW2<4>", "Direct"), ("ConvAsm3x3U", "Direct"),
@@ -452,8 +449,8 @@ def test_nothing_makes_it_raise(parts):
     parse("".join(parts))
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS)
 @pytest.mark.parametrize("head", ["", *(pytest.param(head, marks=pytest.mark.thorough) for head in SAID)])
+@every_row("beginning", BEGINNINGS)
 def test_a_megabyte_of_one_beginning_is_read(head, beginning):
     """What scanned it again from each beginning would take hours."""
     told = parse(head.strip("\n") + beginning * (1_000_000 // len(beginning)))

@@ -42,6 +42,7 @@ class TestVendorLibraryOff:
         assert not re.search(r"exec,cpu,(de)?convolution", printed)
         assert Onednn().read(printed).implementation is None
 
+    @pytest.mark.thorough
     def test_onednn_does_where_it_is_on(self):
         if not torch.backends.mkldnn.is_available():
             pytest.skip("this torch has no oneDNN")

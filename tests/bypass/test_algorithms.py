@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 import torch.nn.functional as F
+from rows import every_row
 from test_workspace import peak_above_results
 
 from rocmprobe import bypass
@@ -59,9 +62,8 @@ def test_every_algorithm_has_a_problem_here():
     assert set(MADE_FOR) == set(ON_A_CPU)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", ON_A_CPU)
+@every_row("problem, dtype", product(PROBLEMS, (torch.float32, torch.float64)))
 def test_integers_come_out_as_in_pytorch(name, problem, dtype):
     expected = compute(problem, torch.float64)
     for workspace_mb in (256, 0.02):
@@ -89,10 +91,7 @@ def test_shifted_views_compute_all_directions(name, problem):
     assert bypass.status()["calls"] == {name: 3}
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("padding", [0, 1, 4])
-@pytest.mark.parametrize("groups", [1, 2, 6])
-@pytest.mark.parametrize("transposed", [False, True])
+@every_row("stride, padding, groups, transposed", product((1, 2, 3), (0, 1, 4), (1, 2, 6), (False, True)))
 def test_shifted_views_with_every_stride_and_padding(stride, padding, groups, transposed):
     input, weight, bias = integers((3, 6, 7, 8)), integers((6, 6 // groups, 3, 2)), integers((6,))
     leaves = [input.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
@@ -111,9 +110,15 @@ def test_shifted_views_with_every_stride_and_padding(stride, padding, groups, tr
             assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize(("dtype", "odd"), [(torch.bfloat16, 257), (torch.float16, 2049)])
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("name", ON_A_CPU)
+@every_row(
+    "name, transposed, dtype, odd",
+    [
+        (name, transposed, dtype, odd)
+        for name in ON_A_CPU
+        for transposed in (False, True)
+        for dtype, odd in ((torch.bfloat16, 257), (torch.float16, 2049))
+    ],
+)
 def test_a_bias_is_added_before_the_result_is_rounded(name, transposed, dtype, odd):
     """Sums that lie halfway between two values of the dtype, and a bias that makes them the upper one."""
     convolve = F.conv_transpose2d if transposed else F.conv2d
@@ -147,11 +152,14 @@ def test_it_computes_what_it_is_made_for(name):
     assert plan.algorithm == name
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize(
-    "problem", ["3x3", "strided", "dilated", "grouped", "depthwise", "depthwise rows", "large filter"]
-)
 @pytest.mark.parametrize("name", ON_A_CPU)
+@every_row(
+    "problem, channels_last",
+    product(
+        ("3x3", "strided", "dilated", "grouped", "depthwise", "depthwise rows", "large filter"),
+        (False, True),
+    ),
+)
 def test_the_peak_is_within_the_formula(name, problem, channels_last):
     (batch, channels, *sizes), weight, options = PROBLEMS[problem]
     input = (batch, channels, *(4 * size for size in sizes))

@@ -93,6 +93,7 @@ def python(library, cache, code, path=CHECKOUT, isa="gfx1030", **variables):
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_without_a_verdict_they_are_not_used_and_status_and_explain_say_so(library, tmp_path):
     lines = python(
         library,

@@ -108,9 +108,10 @@ EXAMPLE = Path(__file__).parents[2] / "reports" / "examples" / "conv-hang" / "re
 
 
 @pytest.mark.parametrize(
-    "words", [("report", EXAMPLE), ("report", EXAMPLE, "--format", "md"), ("table", "--simulated", EXAMPLE),
-              ("table", "--simulated", EXAMPLE, "--format", "csv")],
-    ids=["report", "report md", "table", "table csv"],
+    "words", [("report", EXAMPLE), ("table", "--simulated", EXAMPLE),
+              *(pytest.param(each, marks=pytest.mark.thorough) for each in (
+                  ("report", EXAMPLE, "--format", "md"), ("table", "--simulated", EXAMPLE, "--format", "csv")))],
+    ids=["report", "table", "report md", "table csv"],
 )  # fmt: skip
 def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, words: Sequence[object]) -> None:
     output = tmp_path / "output"
@@ -135,6 +136,7 @@ def test_a_bundle_that_exists_stays_as_it_is(tmp_path: Path, whole: Run) -> None
     assert output.read_text() == "before"
 
 
+@pytest.mark.thorough
 def test_output_may_go_to_a_device_and_through_a_link(tmp_path: Path) -> None:
     done = limited(2**30, "report", EXAMPLE, "--format", "md", "-o", "/dev/stdout")
     assert done.returncode == 0, done.stderr
@@ -147,9 +149,10 @@ def test_output_may_go_to_a_device_and_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["list", "causes"], ["report", EXAMPLE, "--format", "md"],
-              ["compare", EXAMPLE, EXAMPLE], ["explain", EXAMPLE], ["explain", EXAMPLE, "--json"],
-              ["table", "--simulated", EXAMPLE, "--format", "json"]],
+    "words", [["--help"], ["report", EXAMPLE, "--format", "md"],
+              *(pytest.param(each, marks=pytest.mark.thorough) for each in (
+                  ["list", "causes"], ["compare", EXAMPLE, EXAMPLE], ["explain", EXAMPLE],
+                  ["explain", EXAMPLE, "--json"], ["table", "--simulated", EXAMPLE, "--format", "json"]))],
     ids=str,
 )  # fmt: skip
 def test_no_room_for_standard_output_is_one_clear_line(words: Sequence[object]) -> None:

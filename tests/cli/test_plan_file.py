@@ -19,6 +19,7 @@ def run(tmp_path, *options):
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_run_fills_the_plan_file_for_what_it_times(tmp_path):
     done = run(tmp_path, "--device", "cpu", "--settings", "default,bypass", "--problem", PROBLEM)
     assert done.returncode == 0, done.stderr

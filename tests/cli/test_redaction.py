@@ -73,6 +73,7 @@ def test_one_identifier_has_one_placeholder_in_facts_and_logs(clean: Run) -> Non
     assert clean.results.machine.variables["MIOPEN_USER_DB_PATH"].value in outcome.evidence[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WRITTEN)
 def test_no_redact_keeps_them(kept: Run, name: str) -> None:
     assert "/home/plantedname/.cache/miopen" in (kept.folder / name).read_text("utf-8")

@@ -73,6 +73,7 @@ def test_pytest_html_shows_the_columns_of_an_outcome(tmp_path: Path, chromium: A
     page.wait_for_url((done.folder / "report.html").as_uri())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("device", "code"), [("gpu", 2), ("cuda:7", 3)])
 def test_a_wrong_device_is_one_line_under_pytest_too(tmp_path: Path, device: str, code: int) -> None:
     done = suites(tmp_path, "--rocmprobe-device", device, "-n", "0").ended

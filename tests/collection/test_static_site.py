@@ -44,6 +44,7 @@ def test_one_address_for_each_chip_and_stack(site: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_every_bundle_behind_the_pages_passes_the_check(bundles: Path) -> None:
     done = cli("submit", "--check", bundles)
     assert (done.returncode, done.stderr) == (0, "")

@@ -62,6 +62,7 @@ def test_every_second_child_finds_what_the_one_before_left(started: Run, setting
     assert found(started, setting) == [COLD, WARM] * START_ROUNDS
 
 
+@pytest.mark.thorough
 def test_the_times_of_all_children_are_in_the_outcome(started: Run) -> None:
     outcome = next(each for each in started.results.outcomes if each.check == "start-up")
     assert outcome.state == "pass"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launched import executed, program
+from rows import every_row
 
 from rocmprobe.exec.command import checked, environment
 from rocmprobe.model.results import BadInput
@@ -56,14 +57,14 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path), "PATH": f"{tmp_path}{os.pathsep}{os.defpath}"}
 
 
-@pytest.mark.parametrize("command", REFUSED, ids=" ".join)
+@every_row("command", REFUSED)
 def test_refused(environ: dict[str, str], command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(environ["HOME"])
     with pytest.raises(BadInput, match=r"is not loaded|takes away"):
         checked(command, environ)
 
 
-@pytest.mark.parametrize("command", TAKEN, ids=" ".join)
+@every_row("command", TAKEN)
 def test_taken(environ: dict[str, str], command: list[str]) -> None:
     assert checked(command, environ)
 

@@ -18,6 +18,7 @@ def with_torch(folder: Path, program: str, *arguments: object) -> Run:
     return run(folder / "out", *rungs, *arguments, env={"PYTHONPATH": str(folder)})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("program", "state", "cause", "message"),
     [

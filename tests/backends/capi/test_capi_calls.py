@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 
 import pytest
+from rows import every_row
 
 from rocmprobe.backends.capi import (
     Call,
@@ -245,7 +246,7 @@ SMALL = "conv2d-fp32-n2-c4-i5x6-k6-f3x2-s2x1-p1-g2"
 class TestConvolution:
     @pytest.mark.parametrize("direction", DIRECTIONS)
     @pytest.mark.parametrize("way", WAYS)
-    @pytest.mark.parametrize(
+    @every_row(
         "text",
         [SMALL, "conv2d-fp16-n1-c2-i4x4-k3-f3x3-p1", "conv2d-bf16-n1-c2-i4x4-k3-f3x3-d2-p2",
          "conv2d-fp64-n1-c2-i4x4-k3-f1x1", "conv2d-fp32-n2-c3-i4x5-k2-f3x3-p1-nhwc",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from rows import every_row
 
 from rocmprobe.backends.capi import Place, places
 from rocmprobe.backends.capi.ladder import INTERFACES, MOST_PRODUCTS, Ladder
@@ -39,8 +42,9 @@ def test_every_question_holds(place, check, dtype, problem, direction):
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-@pytest.mark.parametrize("direction", ["fwd", "bwd-data", "bwd-weights"])
-@pytest.mark.parametrize("problem", [WINOGRAD, NAIVE, TRANSPOSED, SMALL], ids=lambda problem: problem.text)
+@every_row(
+    "problem, direction", product((WINOGRAD, NAIVE, TRANSPOSED, SMALL), ("fwd", "bwd-data", "bwd-weights"))
+)
 def test_convolution_by_every_interface(place, interface, problem, direction):
     step = Ladder(place, 0, interface).answer("convolution", problem.dtype, problem, direction)
     assert (step.state, step.message) == ("pass", "")
