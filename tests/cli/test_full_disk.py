@@ -110,7 +110,8 @@ EXAMPLE = Path(__file__).parents[2] / "reports" / "examples" / "conv-hang" / "re
 @pytest.mark.parametrize(
     "words", [("report", EXAMPLE), ("table", "--simulated", EXAMPLE),
               *(pytest.param(each, marks=pytest.mark.thorough) for each in (
-                  ("report", EXAMPLE, "--format", "md"), ("table", "--simulated", EXAMPLE, "--format", "csv")))],
+                  ("report", EXAMPLE, "--format", "md"),
+                  ("table", "--simulated", EXAMPLE, "--format", "csv")))],
     ids=["report", "table", "report md", "table csv"],
 )  # fmt: skip
 def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, words: Sequence[object]) -> None:
