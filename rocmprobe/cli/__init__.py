@@ -1,4 +1,4 @@
-"""The command line: a file for each command, named as it is. Thin: options in, one call, exit code out."""
+"""The command line: a file for each command, with its options, what it prints and its exit code."""
 
 from rocmprobe.cli.base import main
 

@@ -83,8 +83,7 @@ def derived(expected: Optional[Results]) -> Optional[Setting]:
 
     Raise BadInput if no run can derive such a setting: results can come from anywhere.
     """
-    wanted = expected.recommendation.configuration.setting if expected and expected.recommendation else None
-    found = next((each for each in expected.settings if each.name == wanted), None) if expected else None
+    found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:
         return None
     refuse_underived(found, "--verify")
@@ -97,7 +96,7 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     asked = of_driver(came)
-    dtype, purpose = dtypes_asked(asked)[0], str(results.options["purpose"])
+    dtype, purpose = dtypes_asked(asked)[0], results.purpose
     setting = next(each for each in results.settings if each.name == name)
     found = assess(asked, setting, dtype, purpose)
     if not found.right:

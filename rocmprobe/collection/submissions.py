@@ -163,7 +163,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     verdict, setting = (one.verdict, one.setting) if one else (found.verdict, found.configuration.setting)
     env = one.env if one else found.configuration.env
     same = setting == found.configuration.setting
-    row = next((each for each in results.settings if each.name == setting), None)
+    row = results.setting(setting)
     if verdict in UNJUDGED:
         return None
     # Nothing follows from "none". Under the other verdicts convolution stays out of the library.

@@ -120,7 +120,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
     )  # fmt: skip
     lease = None if simulated else _leased(target, setting)
     try:
-        purpose = str(results.options.get("purpose") or "training") if results else "training"
+        purpose = results.purpose if results else "training"
         cases = cases_of(target, setting, purpose, results, simulated.problems if simulated else ())
         pipe.facts(usual={case.id: usual for case, usual in cases.items()}, guardian=guardian().pid)
         budgets = Budgets(
@@ -260,7 +260,7 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
     A derived setting is taken from ``results``. Raise BadInput if the results do not hold it, or if the
     backend has no setting of this name.
     """
-    found = next((each for each in results.settings if each.name == name), None) if results else None
+    found = results.setting(name) if results else None
     if found and found.derived:
         refuse_underived(found, "check")
         return found

@@ -399,9 +399,8 @@ def point_recommended_at(folder: Path, results: Results) -> None:
 
 def is_complete(results: Results) -> bool:
     """Return True if the run tested this machine, ran all its checks and recommends a configuration."""
-    recommended = results.recommendation.configuration.setting if results.recommendation else None
     left_out = results.partial or results.options.get("only") or results.options.get("skip")
-    return bool(recommended) and not left_out and not results.simulated
+    return bool(results.recommended) and not left_out and not results.simulated
 
 
 def _link(folder: Path, name: str) -> None:

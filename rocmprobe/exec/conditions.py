@@ -174,7 +174,7 @@ def _databases(results: Results) -> Path:
 
 def _setting(path: Path, results: Results, configuration: Configuration) -> Setting:
     name = configuration.setting
-    setting = next((each for each in results.settings if each.name == name), None)
+    setting = results.setting(name)
     if setting is None:
         raise BadInput(
             f"{path}: recommendation/configuration/setting: the run had no setting {name!r}; "

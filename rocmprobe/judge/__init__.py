@@ -1,1 +1,1 @@
-"""From outcomes to findings to a recommendation, and from logs to causes: pure functions."""
+"""From outcomes to findings to a recommendation: pure functions."""

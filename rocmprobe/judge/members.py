@@ -50,7 +50,7 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
     chosen: list[Results] = []
     devices = set()
     for name, each in judged.items():
-        setting = _setting(each)
+        setting = each.setting(each.recommended)
         if setting is None:
             continue
         device = device_of(each)
@@ -65,21 +65,16 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
     if not outcomes:
         return Speed({}, {}, 1.0)
     dtype = dtypes_asked(of_driver(chosen[0]))[0]
-    purpose = "inference" if chosen[0].options.get("purpose") == "inference" else "training"
+    purpose = chosen[0].purpose
     every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
     found = speed(every, settings, dtype, purpose)
     return found if len(devices) == 1 else replace(found, drift=1.0)
 
 
-def _setting(judged: Results) -> Optional[Setting]:
-    name = judged.recommendation.configuration.setting if judged.recommendation else None
-    return next((each for each in judged.settings if name and each.name == name), None)
-
-
 def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member:
     if judged is None:
         return member
-    found, setting = judged.recommendation, _setting(judged)
+    found, setting = judged.recommendation, judged.setting(judged.recommended)
     return replace(
         member,
         torch=str(judged.machine.value("torch.version") or ""),
@@ -103,7 +98,7 @@ def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed
 
 def _on_cpu(judged: Results) -> bool:
     """Return True if what is recommended computes on the CPU."""
-    setting = _setting(judged)
+    setting = judged.setting(judged.recommended)
     return device_of(judged) == "cpu" or bool(setting and setting.device == "cpu")
 
 

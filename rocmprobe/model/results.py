@@ -502,6 +502,20 @@ class Results:
     environment: Optional[Environment] = field(default=None, metadata=WHERE_SET)
 
     @property
+    def purpose(self) -> str:
+        """``training`` or ``inference``, as the run was asked."""
+        return "inference" if self.options.get("purpose") == "inference" else "training"
+
+    @property
+    def recommended(self) -> Optional[str]:
+        """The name of the recommended setting, None where nothing is recommended."""
+        return self.recommendation.configuration.setting if self.recommendation else None
+
+    def setting(self, name: Optional[str]) -> Optional[Setting]:
+        """The setting of that name, None if the run had none."""
+        return next((each for each in self.settings if each.name == name), None)
+
+    @property
     def named_file(self) -> str:
         """The path of this file, with the folder as the user of the run named it."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")

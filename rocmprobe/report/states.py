@@ -27,7 +27,7 @@ def verdict_word(results: Results) -> str:
     found = results.recommendation
     if found is None:
         return "No recommendation"
-    setting = next((each for each in results.settings if each.name == found.configuration.setting), None)
+    setting = results.setting(found.configuration.setting)
     return verdict_with_layers(found.verdict, setting.pytorch_layers if setting else ())
 
 

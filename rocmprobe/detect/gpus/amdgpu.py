@@ -122,10 +122,11 @@ def _in(folder: str, sensors: str, file: str) -> str:
 
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
     """The numbers of the sensors of one kind by their labels."""
-    found = {}
-    # The kernel counts voltages from 0, and all others from 1.
+    found: dict[str, str] = {}
+    # The kernel counts voltages from 0, and all others from 1. An old kernel gives the first no label.
     for index in range(len(labels) + 1):
-        label = tree.text(_label(pattern).replace("*", str(index))) or (labels[0] if index == 1 else "")
+        unlabelled = labels[0] if index == 1 and not found else ""
+        label = tree.text(_label(pattern).replace("*", str(index))) or unlabelled
         if label in labels:
             found[label] = str(index)
     return found

@@ -205,7 +205,7 @@ def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
-    """The geometric mean of the ratios of a group, and of their ranges (``comparison.ratio``)."""
+    """The geometric mean of the ratios of a group, and of their ranges (``noise.ratio``)."""
     each = [ratio(pair.after, pair.before, doubt) for pair in group]
     ends = ([one.value for one in each], [one.least for one in each], [one.most for one in each])
     return Ratio(*(math.exp(fmean(map(math.log, values))) for values in ends))

@@ -76,7 +76,7 @@ def faulty_solvers(results: Results) -> Iterator[Finding]:
 
 
 def _advice(results: Results) -> str:
-    derived = next((setting for setting in results.settings if setting.name == DERIVED), None)
+    derived = results.setting(DERIVED)
     if derived is None:
         return f"Ask with --settings {DERIVED} too: it switches the faulty ones off."
     if not derived.env:
@@ -86,7 +86,7 @@ def _advice(results: Results) -> str:
     dtypes = dict.fromkeys(
         each.dtype for each in convolutions(results.outcomes) if each.setting == derived.name
     )
-    held = [assess(results, derived, dtype, str(results.options.get("purpose"))) for dtype in dtypes]
+    held = [assess(results, derived, dtype, results.purpose) for dtype in dtypes]
     asked = [each for each in held if each.counted]
     if not asked:
         return f"{off}; whether that is enough was not learned."

@@ -62,7 +62,7 @@ def _recommended(results: Results) -> Recommendation:
     without_gpu = untested_gpu(results)
     if without_gpu:
         return replace(without_gpu, advice=advice(results, unchanged=True))
-    purpose = "inference" if results.options.get("purpose") == "inference" else "training"
+    purpose = results.purpose
     asked = dtypes_asked(results)
     order = ranked(results, asked[0], purpose)
     best = next((each for each in order if each.right), None)

@@ -143,7 +143,7 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 def _nothing_but(results: Results, name: str) -> str:
     """Return what has to change although native convolution works, and what of that was not tested."""
     asked = layers_asked(results, "default").items()
-    training = results.options.get("purpose") != "inference"
+    training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
     if not dead:
         chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(results).items())

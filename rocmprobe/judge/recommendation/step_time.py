@@ -28,7 +28,7 @@ def shapes_of(results: Results) -> Optional[Shapes]:
 def counted(results: Results, shapes: Shapes) -> Counts:
     """How often each direction of each problem counts: in a training step, in the whole program where none
     was recorded, and where the run is for inference, forward in the whole program."""
-    if results.options.get("purpose") == "inference":
+    if results.purpose == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
     return {each.problem: each.step_counts if shapes.steps else each.counts for each in shapes.problems}
 
@@ -39,7 +39,7 @@ def step_times(results: Results) -> tuple[StepTime, ...]:
     shapes = shapes_of(results)
     if shapes is None:
         return ()
-    inference = results.options.get("purpose") == "inference"
+    inference = results.purpose == "inference"
     steps = None if inference else shapes.steps
     counts = counted(results, shapes)
     missing_reason = "the run is for inference" if inference else "no training step was recorded"

@@ -155,7 +155,7 @@ def lowest(results: Results) -> str:
 
 
 def _what(results: Results, outcome: Outcome) -> str:
-    setting = next((row for row in results.settings if row.name == outcome.setting), None)
+    setting = results.setting(outcome.setting)
     if outcome.check not in CONVOLUTIONS:
         dtype = f" in {outcome.dtype}" if outcome.dtype else ""
         return f"The first check that fails is {outcome.check.replace('-', ' ')}{dtype}: it"

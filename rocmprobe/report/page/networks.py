@@ -113,7 +113,7 @@ def line(results: Results) -> str:
     if not asked.times:
         return f"{_training(asked)}: no network trained correctly, so none was timed."
     counting = [each for each in asked.times if each.own] or list(asked.times)
-    recommended = results.recommendation.configuration.setting if results.recommendation else None
+    recommended = results.recommended
     setting = recommended if any(each.setting == recommended for each in counting) else counting[0].setting
     counting = [each for each in counting if each.setting == setting]
     dtype = "float32" if any(each.dtype == "float32" for each in counting) else counting[0].dtype

@@ -40,8 +40,7 @@ def program(results: Results) -> Optional[Program]:
 
 def recommended(results: Results) -> Optional[StepTime]:
     """Return the step time under the recommended setting, on the first device."""
-    name = results.recommendation.configuration.setting if results.recommendation else None
-    return next((each for each in results.step_times if each.setting == name), None)
+    return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 
 def sentence(results: Results) -> str:
@@ -62,7 +61,7 @@ def sentence(results: Results) -> str:
 
 
 def _inference(results: Results) -> bool:
-    return results.options.get("purpose") == "inference"
+    return results.purpose == "inference"
 
 
 def _caption(results: Results, shapes: Shapes) -> str:

@@ -166,7 +166,7 @@ def _working_natively(results: Results, device: str, dtype: str) -> frozenset[st
     """Return the settings that use the vendor library and under which no convolution of ``dtype`` failed on
     ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
-    purpose = "inference" if results.options.get("purpose") == "inference" else "training"
+    purpose = results.purpose
     return frozenset(
         setting.name
         for setting in results.settings
@@ -290,8 +290,7 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 def _shown_settings(results: Results, names: list[str]) -> list[str]:
     """Return the default, the recommended setting and the bypass, then others in order."""
-    chosen = results.recommendation.configuration.setting if results.recommendation else None
-    wanted = dict.fromkeys(filter(None, ("default", chosen, "bypass", *names)))
+    wanted = dict.fromkeys(filter(None, ("default", results.recommended, "bypass", *names)))
     return [name for name in wanted if name in names][:_MOST_SETTINGS]
 
 
