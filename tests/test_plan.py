@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
 from itertools import groupby
+from pathlib import Path
 
+import pytest
 from rows import every_row
 
-from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks import CHECKS
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.plan import Request, cases, in_order
 from rocmprobe.engine.targets import Device
@@ -18,58 +21,28 @@ from rocmprobe.model.shapes import Recorded, Shapes
 
 GPU = Device("cuda:0", "miopen")
 SETTINGS = settings_for("miopen")
-NATIVE = Request("convolution", ("every",), problems="native", directions=True)
 OWN = "conv2d-fp16-n1-c8-i9x9-k8-f3x3"
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 BOTH = ("default", "vendor-off")
-LAYERS = (*BOTH, "by-layer")
-LADDER = (
-    Request("copy", dtypes=DTYPES),
-    Request("elementwise", dtypes=DTYPES),
-    Request("gemm", dtypes=DTYPES),
-    Request("im2col", dtypes=DTYPES),
-    Request("batch-norm", LAYERS, dtypes=DTYPES),
-    Request("training-step", ("every",)),
-)
+
+
+def _requests() -> tuple[Request, ...]:
+    """What the suites request, except that of the solver sweep, which needs settings of its own."""
+    found = []
+    for path in sorted((Path(__file__).parents[1] / "suites").glob("test_*.py")):
+        suite = runpy.run_path(str(path))
+        marks = [mark for each in suite.values() for mark in getattr(each, "pytestmark", ())]
+        found += [Request(*mark.args, **mark.kwargs) for mark in marks if mark.name == "check"]
+    return tuple(request for request in found if request.check != "solver")
+
+
+EVERYTHING = _requests()
+BY_CHECK = {request.check: request for request in EVERYTHING}
+LADDER = [BY_CHECK[name] for name in ("copy", "elementwise", "gemm", "im2col", "batch-norm", "training-step")]
+NATIVE, MATRIX, STEP = BY_CHECK["convolution"], BY_CHECK["problem-matrix"], BY_CHECK["training-step"]
+THROUGHPUT, START_UP = BY_CHECK["throughput"], BY_CHECK["start-up"]
 SWEEP = Request("solver", ("forced",), problems="native", directions=True)
 FORCED = tuple(map(forced_setting, solvers()))
-PRIMITIVES = (
-    *(Request(check) for check in ("pooling", "activation", "softmax", "instance-norm")),
-    Request("local-response-norm", dtypes=("float32", "float16")),
-    Request("batch-norm-eval", LAYERS, dtypes=DTYPES),
-    Request("convolution-kinds", BOTH, problems="kinds", directions=True),
-    *(Request(check, LAYERS, dtypes=("float32", "float16", "float64")) for check in ("rnn", "lstm", "gru")),
-    Request("ctc-loss", LAYERS, dtypes=("float32", "float64")),
-    *(Request(f"convolution-{what}", LAYERS, ("float32", "float16")) for what in ("relu", "add-relu")),
-    Request("autocast-step", ("every",), dtypes=("float16",)),
-    Request("autocast-step", BOTH, dtypes=("bfloat16",)),
-    Request("channels-last-step", (*BOTH, "bypass")),
-    Request("all-reduce"),
-    Request("data-parallel"),
-    Request("matmul", ("default", "no-hipblaslt"), dtypes=("float16", "bfloat16")),
-    Request("int-matmul", ("default", "no-hipblaslt"), dtypes=("int8",)),
-    Request("kernel", dtypes=("float32", "float16", "bfloat16")),
-    Request("triton", ("default", "triton-no-buffer-ops"), dtypes=("float32", "float16")),
-    Request("inductor", ("default", "triton-no-buffer-ops"), level="standard"),
-    *(
-        Request(f"attention{what}", dtypes=("float32", "float16"))
-        for what in ("", "-math", "-flash", "-efficient")
-    ),
-)
-EVERYTHING = (
-    *LADDER,
-    NATIVE,
-    Request("problem-matrix", ("default", "vendor-off", "bypass"), problems="matrix", directions=True),
-    Request("gradients", ("vendor-off", "bypass"), problems="gradients"),
-    Request("gradient-flow", ("default", "vendor-off", "bypass"), problems="gradient-flow"),
-    Request("memory", ("default", "bypass"), problems="memory"),
-    Request("memory-sweep", ("default", "bypass"), problems="memory"),
-    *PRIMITIVES,
-    *(Request(check, ("default", "bypass"), ("float32", "float16"), level="standard") for check in MODELS),
-    Request("changing-sizes", ("default", "find-fast", "vendor-off", "bypass")),
-    Request("throughput", ("every",), problems="throughput"),
-    Request("start-up", ("every",), problems="start-up"),
-)
 ALL = settings_for("miopen", "all")
 
 
@@ -92,6 +65,7 @@ def test_every_setting_problem_and_direction_once():
     assert len({case.id for case in found}) == len(found)
 
 
+@pytest.mark.thorough
 def test_ids_differ_over_all_suites():
     ids = [case.id for case in everything(RunOptions(level="long"))]
     assert len(set(ids)) == len(ids)
@@ -127,13 +101,15 @@ def test_what_is_asked_by_level_setting_and_purpose():
     assert quick < {case.id for case in everything(RunOptions(level="standard"))}
 
     # Only the named settings.
-    assert {case.setting for case in planned(EVERYTHING[7])} == {"default", "vendor-off", "bypass"}
+    assert {case.setting for case in planned(MATRIX)} == {each.name for each in SETTINGS} & set(
+        MATRIX.settings
+    )
     assert planned(Request("copy", ("nothing",))) == []
 
     # Inference asks forward alone.
     found = planned(NATIVE, RunOptions(purpose="inference"))
     assert {case.direction for case in found} == {"fwd"}
-    needs = one(LADDER[-1], "default", RunOptions(purpose="inference")).needs
+    needs = one(STEP, "default", RunOptions(purpose="inference")).needs
     assert not [need for need in needs if "bwd" in need]
 
 
@@ -148,7 +124,7 @@ def test_own_problems_replace_those_of_the_level_but_not_of_the_gradients():
     ):
         assert OWN not in {case.problem for case in planned(Request(check, problems=purpose), options)}
     # The native suite asks about them under every setting: they leave nothing to the matrix.
-    assert planned(EVERYTHING[7], RunOptions(problems=(OWN,))) == []
+    assert planned(MATRIX, RunOptions(problems=(OWN,))) == []
 
 
 class TestASettingOfFewChecks:
@@ -198,7 +174,7 @@ class TestNeeds:
             assert needs[check] == ("cuda:0/torch/default/elementwise/float32",)
 
         # By layer trains with the batch norm that it has.
-        needs = one(LADDER[-1], "by-layer").needs
+        needs = one(STEP, "by-layer").needs
         assert "cuda:0/torch/by-layer/batch-norm/float32" in needs
         assert not any("/default/batch-norm/" in need for need in needs)
 
@@ -223,7 +199,8 @@ class TestNeeds:
     def test_another_kind_stands_on_plain_convolution_in_its_direction(self):
         found = planned(Request("convolution-kinds", BOTH, problems="kinds", directions=True))
         first = problems("quick", "native")[0].text
-        found += [case for case in planned(EVERYTHING[7]) if case.dtype == "float32"]
+        asked = [case for case in planned(MATRIX) if case.setting in (*BOTH, "bypass")]
+        found += [case for case in asked if case.dtype == "float32"]
         for case in found:
             plain = f"cuda:0/torch/{case.setting}/convolution/{first}/{case.direction}"
             # PyTorch keeps float64 from MIOpen: it may hold where the others fail.
@@ -246,7 +223,7 @@ class TestNeeds:
         ],
     )
     def test_training_stands_on_convolution_and_the_batch_norm_it_meets(self, setting, batch_norm):
-        needs = one(LADDER[-1], setting).needs
+        needs = one(STEP, setting).needs
         assert f"cuda:0/torch/{batch_norm}/batch-norm/float32" in needs
         assert any(need.startswith(f"cuda:0/torch/{setting}/convolution/") for need in needs)
 
@@ -318,7 +295,7 @@ def test_ids_and_what_they_select():
     assert case.id == f"cuda:0/torch/bypass/convolution/{case.problem}/fwd"
     assert case.trial_key == "cuda:0/torch/bypass"
     assert (case.rung, case.exclusive) == ("conv", False)
-    assert one(EVERYTHING[-2], "bypass").exclusive
+    assert one(THROUGHPUT, "bypass").exclusive
 
 
 class TestSettingsThatChangeTheProblems:
@@ -374,23 +351,23 @@ class TestSettingsThatChangeTheProblems:
 class TestStartUp:
     def test_has_a_trial_of_its_own_on_its_convolution(self):
         # Stands on the convolution of its setting.
-        case = one(EVERYTHING[-1], "find-fast")
+        case = one(START_UP, "find-fast")
         assert case.exclusive
         assert case.needs
         assert all("/find-fast/convolution/" in need for need in case.needs)
 
         # Has a trial of its own.
-        keys = [case.trial_key for case in planned(EVERYTHING[-1], RunOptions(level="standard"))]
+        keys = [case.trial_key for case in planned(START_UP, RunOptions(level="standard"))]
         assert len(set(keys)) == len(keys)
-        assert not set(keys) & {case.trial_key for case in planned(EVERYTHING[-2])}
+        assert not set(keys) & {case.trial_key for case in planned(THROUGHPUT)}
 
         # The user's own databases are never cold.
-        assert "as-found" not in {case.setting for case in planned(EVERYTHING[-1], settings=ALL)}
+        assert "as-found" not in {case.setting for case in planned(START_UP, settings=ALL)}
 
         # Few problems.
         assert len(problems("quick", "start-up")) <= 2
 
-    @every_row("timing", EVERYTHING[-2:])
+    @every_row("timing", (THROUGHPUT, START_UP))
     def test_for_inference_times_forward_alone(self, timing):
         assert {case.direction for case in planned(timing)} == {None}
         found = planned(timing, RunOptions(purpose="inference"))

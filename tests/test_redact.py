@@ -283,6 +283,7 @@ def test_json_without_names_is_left_alone(data):
         assert redact.redacted(data) == data
 
 
+@pytest.mark.thorough
 @every_row(
     "piece",
     [

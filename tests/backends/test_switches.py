@@ -37,6 +37,7 @@ def traced(context):
 
 
 class TestVendorLibraryOff:
+    @pytest.mark.thorough
     def test_onednn_runs_no_convolution(self):
         printed = traced("Onednn().vendor_library_off()")
         assert not re.search(r"exec,cpu,(de)?convolution", printed)

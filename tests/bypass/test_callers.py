@@ -83,6 +83,7 @@ def test_compiled_forward_and_backward_in_one_graph(backend, dynamic):
         assert calls() == 9
 
 
+@pytest.mark.thorough
 @torch_2
 def test_code_compiled_before_follows_install_and_uninstall():
     network, input = Network(), torch.randn(2, 3, 12, 12)

@@ -242,6 +242,7 @@ def test_while_a_graph_is_captured_nothing_is_compiled_or_loaded(library, passed
     assert lines == ["a graph is being captured, in which nothing is compiled or loaded 0", "True", "True"]
 
 
+@pytest.mark.thorough
 def test_a_wrong_kernel_is_refused_and_convolution_goes_on_without_it(library, tmp_path):
     shutil.copytree(
         CHECKOUT / "rocmprobe", tmp_path / "rocmprobe", ignore=shutil.ignore_patterns("__pycache__")

@@ -28,7 +28,11 @@ from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.model.results import read_results
 
 
-@pytest.mark.parametrize("way", [Background.interrupt, Background.terminate], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize(
+    "way",
+    [Background.interrupt, pytest.param(Background.terminate, marks=pytest.mark.thorough)],
+    ids=["ctrl-c", "sigterm"],
+)
 @pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_children_end_and_a_partial_report_is_written(
     tmp_path: Path, gpus: int, way: Callable[[Background], str]

@@ -29,6 +29,7 @@ def suites(folder: Path, *arguments: object) -> Run:
     return Run(folder / "out", done)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "distribution",
     [

@@ -51,6 +51,7 @@ def test_every_bundle_behind_the_pages_passes_the_check(bundles: Path) -> None:
     assert done.stdout.endswith("\n30 taken, 0 refused\n")
 
 
+@pytest.mark.thorough
 def test_every_link_leads_to_a_file_and_no_page_has_a_script(site: Path) -> None:
     for page in site.rglob("*.html"):
         elements = Elements(page.read_text("utf-8"))
@@ -61,6 +62,7 @@ def test_every_link_leads_to_a_file_and_no_page_has_a_script(site: Path) -> None
         assert any("creativecommons.org/licenses/by/4.0" in link for link in elements.links)
 
 
+@pytest.mark.thorough
 def test_the_raw_file_beside_a_cell_has_its_hash(site: Path) -> None:
     stack = data(site, "gfx1010")["stacks"][STACK]
     assert len(stack["raw"]) == 8
@@ -72,6 +74,7 @@ def test_the_raw_file_beside_a_cell_has_its_hash(site: Path) -> None:
         assert raw["date"][:10] in page
 
 
+@pytest.mark.thorough
 def test_the_json_keeps_to_its_schema(site: Path) -> None:
     schema = data(site, "schema")
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -80,6 +83,7 @@ def test_the_json_keeps_to_its_schema(site: Path) -> None:
     assert data(site, "index")["licence"] == "CC-BY-4.0"
 
 
+@pytest.mark.thorough
 def test_disagreement_is_shown_and_not_averaged(site: Path) -> None:
     found = cell(site, "gfx1010", STACK, "default")
     assert (found["state"], found["works"], found["differs"]) == (None, None, True)
@@ -93,6 +97,7 @@ def test_disagreement_is_shown_and_not_averaged(site: Path) -> None:
     assert (agreed["state"], agreed["works"], agreed["submissions"]) == ("error", False, 8)
 
 
+@pytest.mark.thorough
 def test_machines_are_counted_by_label_else_by_what_they_are(site: Path) -> None:
     labelled = data(site, "gfx1012")["stacks"]["torch-2.4.0-rocm6.1-as-gfx1030"]
     assert (labelled["submissions"], labelled["machines"]) == (3, 1)
@@ -102,6 +107,7 @@ def test_machines_are_counted_by_label_else_by_what_they_are(site: Path) -> None
     assert data(site, "gfx1100")["machines"] == 8
 
 
+@pytest.mark.thorough
 def test_a_program_reads_that_miopen_has_to_be_off(site: Path) -> None:
     stack = data(site, "gfx1010")["stacks"]["torch-2.4.0-rocm6.1"]
     found = stack["recommended"]
@@ -112,6 +118,7 @@ def test_a_program_reads_that_miopen_has_to_be_off(site: Path) -> None:
     assert data(site, "gfx1010")["stacks"][STACK]["recommended"]["vendor_library"] is None
 
 
+@pytest.mark.thorough
 def test_the_same_bundles_give_the_same_site(bundles: Path, site: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     cli("table", bundles, "--site", again, "--repository", "https://example.org/r/")

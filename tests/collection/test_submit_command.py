@@ -254,6 +254,7 @@ def test_edited_results_are_refused(bundle: Path, real: Path, tmp_path: Path, na
     assert "edited: " in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_file_with_another_hash_than_the_manifest_says_is_refused(bundle: Path, tmp_path: Path) -> None:
     path = repacked(bundle, tmp_path / "b.zip", lambda files: files.update(
         {"results.json": files["results.json"] + b"\n"}))  # fmt: skip

@@ -162,6 +162,7 @@ def test_how_children_end(command, failure):
     assert children.run(command, os.environ, 60).failure == failure
 
 
+@pytest.mark.thorough
 def test_children_that_stay_or_flood_are_ended():
     ended = children.run(python("import time; print('one', flush=True); time.sleep(600)"), os.environ, 1)
     assert ended.failure == "no answer in 1 s"

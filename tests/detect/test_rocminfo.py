@@ -178,6 +178,7 @@ def test_arbitrary_text_never_raises(text):
     assert isinstance(rocminfo.parse(text).agents, tuple)
 
 
+@pytest.mark.thorough
 @every_row("piece", ["\n", " ", "Agent ", "Name: ", "/dev/kfd ", "GPU[0] : ", "[", "HSA Agents "])
 def test_long_monotonous_text(piece):
     rocminfo.parse(piece * (400_000 // len(piece)))

@@ -132,6 +132,7 @@ def test_failures(installed, name, body, status, state):
     assert facts[f"{prefix}.meaning"].value
 
 
+@pytest.mark.thorough
 def test_a_tool_that_hangs_is_ended_with_its_children(installed, tmp_path):
     child = tmp_path / "child"
     facts = installed("rocminfo", f"echo started; sleep 600 & echo $! > {child}; wait")

@@ -104,6 +104,7 @@ class TestAskingHip:
         assert (gpu.effective_isa.value, gpu.native_isa.value, gpu.vendor.value) == ("gfx1030", None, "amd")
         assert "HIP" in gpu.effective_isa.source
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("faults", "seconds", "message"),
         [

@@ -105,6 +105,7 @@ def test_output_without_end_does_not_keep_the_controller_from_ending_the_child(s
     assert not Path(f"/proc/{child.pid}").exists()
 
 
+@pytest.mark.thorough
 def test_a_child_that_ignores_sigterm_is_killed(start: Start) -> None:
     child = start(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

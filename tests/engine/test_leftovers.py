@@ -31,6 +31,7 @@ def of_a_dead_process() -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_next_run_removes_what_a_dead_one_left_and_says_so(folders: Path) -> None:
     left = of_a_dead_process()
     arguments = ("run", "--device", "cpu", "--only", "copy", "--out", folders / "out")

@@ -76,6 +76,7 @@ def test_the_times_of_all_children_are_in_the_outcome(started: Run) -> None:
     assert outcome.solver is None
 
 
+@pytest.mark.thorough
 def test_the_page_shows_them(started: Run) -> None:
     page = (started.folder / "report.html").read_text("utf-8")
     assert 'id="h-start-up"' in page

@@ -379,6 +379,7 @@ class TestConfiguration:
         found = recommend(run({"*/convolution/*": "wrong", "vendor-off/*": "pass"}, backend=backend))
         assert line in found.configuration.code
 
+    @pytest.mark.thorough
     @every_row("wanted", [each.name for each in synthetic.settings_for("miopen", "all")])
     def test_code_of_every_setting_runs(self, wanted):
         torch = pytest.importorskip("torch")

@@ -230,6 +230,7 @@ def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
         assert torch.equal(got, right), variant
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("direction", [FWD, BWD_DATA])
 def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtype: str) -> None:

@@ -62,6 +62,7 @@ def no_overflow(seen: Any) -> bool:
     return bool(seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bypass_csp", [False, True], ids=["policy", "escaping-alone"])
 def test_hostile_text_is_inert(hostile: Rendered, visit: Visits, bypass_csp: bool) -> None:
     seen = visit(hostile, bypass_csp=bypass_csp)
@@ -298,7 +299,10 @@ def test_everything_folds_and_prints_open(rdna1: Rendered, visit: Visits) -> Non
     assert page.evaluate(folded) == before
 
 
-@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
+@pytest.mark.parametrize(
+    "name",
+    ["rdna1", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("healthy_cpu", "hostile"))],
+)
 def test_axe_has_no_serious_finding(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page = visit(request.getfixturevalue(name), bypass_csp=True, **DESKTOP).page

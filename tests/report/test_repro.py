@@ -189,6 +189,7 @@ class TestRight:
                     found = measured(printed, name)
                     assert any(each == pytest.approx(expected, rel=0.06) for each in found), outcome.id
 
+    @pytest.mark.thorough
     def test_the_exact_tier_passes_on_a_machine_that_is_right(self, tmp_path: Path) -> None:
         outcomes = [
             exactly_wrong(asked(parse_problem(text), direction))
@@ -240,7 +241,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 class TestFailing:
-    @pytest.mark.parametrize("setting", ["default", "vendor-off"])
+    @pytest.mark.parametrize("setting", ["default", pytest.param("vendor-off", marks=pytest.mark.thorough)])
     def test_it_ends_as_the_outcome_did(self, broken: Run, tmp_path: Path, setting: str) -> None:
         found = broken.results
         # Without MIOpen, float16 is blocked: there it stands on GEMM.

@@ -115,6 +115,7 @@ def test_default_forks_as_found_spawns_and_both_give_the_same(both: Run) -> None
     assert both.of("default").numerics == both.of("as-found").numerics
 
 
+@pytest.mark.thorough
 def test_a_forked_child_gets_a_built_environment_too(tmp_path: Path) -> None:
     # In a process of its own, whose fork server finds the torch that tells.
     (tmp_path / "torch").mkdir()
