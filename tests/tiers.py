@@ -1,4 +1,4 @@
-"""How much the tests try: `pytest` the distinct cases, `.ci/run` also what repeats over more of them."""
+"""How much the tests try: `pytest` each feature and rule once, `.ci/run` also what costs more."""
 
 from __future__ import annotations
 
