@@ -1,12 +1,12 @@
-"""How many small faults the tests notice: mutants of functions that judge, run, compute geometry and detect.
+"""Which small faults the tests notice: mutants of functions that judge, run, compute convolutions and detect.
 
-    python benchmarks/mutation_score.py cover          which tests execute which line (once, about ten minutes)
-    python benchmarks/mutation_score.py score          every mutant against the tests that execute its line
-    python benchmarks/mutation_score.py score --tier default
+    python benchmarks/mutation_score.py cover     which tests execute which line, about fifteen minutes
+    python benchmarks/mutation_score.py score     every mutant against the tests that execute its line
 
 Needs the packages coverage and pytest-cov. The mutants are drawn by a fixed seed, the same number from each
-group of modules, from lines that a test of this process executes: what only a child process executes is judged by
-the planted bugs. A mutant is caught when one of these tests fails, the quickest first, for at most ``--seconds``.
+group of modules, from lines that a test executes in its own process; what only children execute is judged by
+the planted bugs. A mutant is caught when one of these tests fails, those of the default tier first, the
+quickest before the others, for at most ``--seconds`` of each tier.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +35,7 @@ GROUPS = {
     "detection": ("rocmprobe/detect",),
 }
 PER_GROUP = 52
+TIERS = ("default", "thorough")
 SEED = 20261123
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -122,8 +122,8 @@ def covering(database: Path) -> dict[str, dict[int, list[str]]]:
             " join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
         )
         arcs = data.execute(
-            "select distinct file.path, context.context, arc.tono from arc"
-            " join file on file.id = arc.file_id join context on context.id = arc.context_id where arc.tono > 0"
+            "select distinct file.path, context.context, arc.tono from arc join file on file.id = arc.file_id"
+            " join context on context.id = arc.context_id where arc.tono > 0"
         )
         for path, context, bits in rows:
             for line in numbits_to_nums(bits):
@@ -150,8 +150,8 @@ def drawn(lines: dict[str, dict[int, list[str]]]) -> list[dict[str, Any]]:
                 line = node.lineno  # type: ignore[attr-defined]
                 tests = lines.get(str(path), {}).get(line, [])
                 if tests:
-                    possible.append({"group": group, "file": relative, "function": name, "line": line,
-                                     "number": number, "change": what, "tests": sorted(set(tests))})  # fmt: skip
+                    found = {"group": group, "file": relative, "function": name, "line": line}
+                    possible.append({**found, "number": number, "change": what, "tests": sorted(set(tests))})
         chosen += chance.sample(possible, min(PER_GROUP, len(possible)))
     return chosen
 
@@ -174,26 +174,26 @@ def in_order(tests: list[str], seconds: dict[str, float], limit: float) -> list[
     return chosen
 
 
-def caught(tree: Path, mutant: dict[str, Any], tests: list[str], limit: float, tier: str) -> str:
-    """The test that fails, ``timeout``, or nothing."""
+def caught(tree: Path, mutant: dict[str, Any], tests: list[str], limit: float) -> str:
+    """The test that fails, why none could be run, or nothing."""
     path = tree / mutant["file"]
     source = path.read_text()
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    markers = "not thorough" if tier == "default" else ""
-    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "-rfE", "--no-header", "--tb=no",
-               "-p", "no:cacheprovider", "-m", markers]  # fmt: skip
-    named = subprocess.run(
-        [*command, "--collect-only", *tests], cwd=tree, env=environment, capture_output=True, check=False
-    )
-    # A name with odd characters is not found again: take all cases of its function.
-    command += list(dict.fromkeys(test.partition("[")[0] for test in tests)) if named.returncode == 4 else tests
+    options = {
+        "cwd": tree,
+        "env": {**os.environ, "PYTHONPATH": str(tree)},
+        "capture_output": True,
+        "text": True,
+    }
+    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "-rfE", "--no-header", "--tb=no"]
+    command += ["-p", "no:cacheprovider", "-m", ""]
+    if subprocess.run([*command, "--collect-only", *tests], check=False, **options).returncode == 4:
+        # A name with odd characters is not found again: take all cases of its function.
+        tests = list(dict.fromkeys(test.partition("[")[0] for test in tests))
     path.write_text(mutated(source, mutant["number"]))
     try:
-        ran = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=3 * limit + 60, check=False
-        )
+        ran = subprocess.run([*command, *tests], timeout=3 * limit + 60, check=False, **options)
     except subprocess.TimeoutExpired:
-        return "timeout"
+        return "a test that does not end"
     finally:
         path.write_text(source)
     if ran.returncode == 4:
@@ -204,6 +204,13 @@ def caught(tree: Path, mutant: dict[str, Any], tests: list[str], limit: float, t
     return "" if ran.returncode in (0, 5) else f"exit {ran.returncode}"
 
 
+def default_tests() -> set[str]:
+    """The tests of the default tier."""
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "--collect-only"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {line for line in listed.splitlines() if "::" in line}
+
+
 def score(arguments: argparse.Namespace) -> None:
     """Try every mutant and print the share that is caught; keep what each was caught by."""
     lines, seconds = covering(arguments.data / "coverage"), durations(arguments.data / "junit.xml")
@@ -211,7 +218,8 @@ def score(arguments: argparse.Namespace) -> None:
     if not listed.exists():
         listed.write_text(json.dumps(drawn(lines)))
     mutants = json.loads(listed.read_text())
-    found: dict[int, str] = {}
+    default = default_tests()
+    found: dict[int, dict[str, str]] = {}
     trees: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.processes):
@@ -222,29 +230,31 @@ def score(arguments: argparse.Namespace) -> None:
                 (tree.parent / "shared").symlink_to(shared)
             trees.append(tree)
 
-        def attempt(number: int) -> None:
-            mutant = mutants[number]
-            line = mutant["line"]
-            tests = lines.get(str(ROOT / mutant["file"]), {}).get(line, [])
-            chosen = in_order(sorted(set(tests)), seconds, arguments.seconds)
-            tree = trees.pop()
-            try:
-                found[number] = caught(tree, mutant, chosen, arguments.seconds, arguments.tier) if chosen else ""
-            finally:
-                trees.append(tree)
-            print(number, mutant["file"], line, mutant["change"], found[number] or "SURVIVES", flush=True)
+        def attempt(at: int) -> None:
+            mutant, tree = mutants[at], trees.pop()
+            tests = sorted(set(lines.get(str(ROOT / mutant["file"]), {}).get(mutant["line"], [])))
+            found[at] = {"tier": "", "caught": ""}
+            for tier in TIERS:
+                own = [test for test in tests if (test in default) == (tier == "default")]
+                chosen = in_order(own, seconds, arguments.seconds)
+                by = caught(tree, mutant, chosen, arguments.seconds) if chosen else ""
+                if by:
+                    found[at] = {"tier": tier, "caught": by}
+                    break
+            trees.append(tree)
+            told = found[at]["caught"] or "not noticed"
+            print(at, mutant["file"], mutant["line"], mutant["change"], told, flush=True)
 
         with ThreadPoolExecutor(arguments.processes) as pool:
             list(pool.map(attempt, range(len(mutants))))
-    rows = [
-        {key: mutant[key] for key in ("group", "file", "function", "line", "number", "change")} | {"caught": found[number]}
-        for number, mutant in enumerate(mutants)
-    ]  # fmt: skip
-    for group in GROUPS:
-        own = [row for row in rows if row["group"] == group]
-        print(f"{group}: {sum(bool(row['caught']) for row in own)} of {len(own)}")
-    print(f"all: {sum(bool(row['caught']) for row in rows)} of {len(rows)}")
-    arguments.out.write_text(json.dumps(rows, indent=1))
+    wanted = ("group", "file", "function", "line", "number", "change")
+    rows = [{**{key: mutant[key] for key in wanted}, **found[at]} for at, mutant in enumerate(mutants)]
+    for group in (*GROUPS, ""):
+        own = [row for row in rows if group in ("", row["group"])]
+        by_tier = [sum(row["tier"] == tier for row in own) for tier in TIERS]
+        told = f"{by_tier[0]} by the default tier, {sum(by_tier)} by both, of {len(own)}"
+        print(f"{group or 'all'}: {told}")
+    arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def durations(report: Path) -> dict[str, float]:
@@ -261,23 +271,19 @@ def durations(report: Path) -> dict[str, float]:
 
 
 def cover(arguments: argparse.Namespace) -> None:
-    """Run the tests once with coverage of branches, by test."""
+    """Run the tests of both tiers once with coverage of branches, by test."""
     arguments.data.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-m", "", f"--junitxml={arguments.data / 'junit.xml'}"),
+        *("--cov=rocmprobe", "--cov-branch", "--cov-context=test", "--cov-report="),
+    ]
     environment = {**os.environ, "COVERAGE_FILE": str(arguments.data / "coverage")}
-    tests = ["-m", "not thorough"]
-    if arguments.tier == "all":
-        tests = ["-m", ""]
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *tests, "--cov=rocmprobe", "--cov-branch", "--cov-context=test",
-         "--cov-report=", f"--junitxml={arguments.data / 'junit.xml'}"],
-        cwd=ROOT, env=environment, check=False,
-    )  # fmt: skip
+    subprocess.run(command, cwd=ROOT, env=environment, check=False)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("cover", "score"))
-    parser.add_argument("--tier", choices=("default", "all"), default="all")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "mutation_score")
     parser.add_argument("--mutants", type=Path, help="drawn before, to be tried again")
     parser.add_argument("--seconds", type=float, default=15)
