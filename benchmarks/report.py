@@ -22,7 +22,8 @@ from typing import Any
 
 from figures import publish
 
-from rocmprobe.model.results import Results, read_results, to_json
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import read_results, to_json
 from rocmprobe.report import junit
 from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html

@@ -25,7 +25,8 @@ from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import environment, must_spawn
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import problems
-from rocmprobe.model.results import Setting, to_json
+from rocmprobe.model.results import Setting
+from rocmprobe.model.results_file import to_json
 
 #: Seconds that a measurement takes at least.
 SECONDS = 0.1

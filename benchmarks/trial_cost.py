@@ -21,7 +21,7 @@ from figures import publish
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import environment
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results import to_json
+from rocmprobe.model.results_file import to_json
 
 _PARTS = 4
 DEFAULT = settings_for("onednn")[0]

@@ -30,13 +30,8 @@ from rocmprobe.judge.judgement import Expectations
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.model.exit_codes import NOTHING, USAGE
 from rocmprobe.model.problems import LEVELS
-from rocmprobe.model.results import (
-    BadInput,
-    NothingToTest,
-    Outcome,
-    Results,
-    to_json,
-)  # fmt: skip
+from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
+from rocmprobe.model.results_file import to_json
 from rocmprobe.process.leftovers import remove_leftovers
 from rocmprobe.process.signals import held, take_signals
 from rocmprobe.report.pytest_html import HtmlRows

@@ -16,7 +16,8 @@ from typing import Any
 
 import command_host
 
-from rocmprobe.model.results import Outcome, Results, read_results
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.model.results_file import read_results
 
 CHECKOUT = Path(__file__).parents[1]
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"

@@ -22,8 +22,8 @@ from rocmprobe.model.results import (
     Results,
     Setting,
     Trial,
-    to_json,
 )
+from rocmprobe.model.results_file import to_json
 from rocmprobe.simulate.machines import load_machine
 
 PROBLEMS = tuple(

@@ -7,15 +7,8 @@ from pathlib import Path
 
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.members import choose
-from rocmprobe.model.results import (
-    SCHEMA_VERSION,
-    Fact,
-    JoinedRun,
-    Member,
-    Results,
-    write_joined,
-    write_results,
-)
+from rocmprobe.model.results import SCHEMA_VERSION, Fact, JoinedRun, Member, Results
+from rocmprobe.model.results_file import write_joined, write_results
 
 
 def runs(torch: str = "", **given: Results) -> dict[str, Results]:

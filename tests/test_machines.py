@@ -12,7 +12,8 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.gpus import gfx_of, isa_of_override, marketing_name
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model.problems import LEVELS, problems
-from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, from_json, to_json
+from rocmprobe.model.results import DIRECTIONS, BadInput, Machine
+from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import (
     EFFECTS,

@@ -36,12 +36,8 @@ from rocmprobe.model.results import (
     Results,
     Setting,
     Trial,
-    from_json,
-    read_results,
-    results_document,
-    to_json,
-    write_results,
 )
+from rocmprobe.model.results_file import from_json, read_results, results_document, to_json, write_results
 from rocmprobe.model.schema import Count, Name, schema_of
 from rocmprobe.model.states import STATES
 from rocmprobe.text.reading import schema

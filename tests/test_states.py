@@ -14,7 +14,8 @@ from rocmprobe.collection.reading import run_of
 from rocmprobe.collection.submissions import works
 from rocmprobe.judge.assessment import failed
 from rocmprobe.knowledge.layers import holds
-from rocmprobe.model.results import BadInput, Outcome, from_json, to_json
+from rocmprobe.model.results import BadInput, Outcome
+from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
 from rocmprobe.pytest_plugin import assert_outcome
 from rocmprobe.report.junit import reported

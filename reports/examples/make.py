@@ -20,7 +20,7 @@ import click
 
 import rocmprobe
 from rocmprobe.cli.report import report_command
-from rocmprobe.model.results import read_results, to_json, write_results
+from rocmprobe.model.results_file import read_results, to_json, write_results
 from rocmprobe.text.redact import census, redacted_text
 
 HERE = Path(__file__).resolve().parent

@@ -15,7 +15,8 @@ from rocmprobe.cli.github_job import no_commands, summarise
 from rocmprobe.judge.comparison.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.comparison.environment_changes import Difference
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput, Results, from_json, read_joined, read_results, results_file
+from rocmprobe.model.results import BadInput, Results
+from rocmprobe.model.results_file import from_json, read_joined, read_results, results_file
 from rocmprobe.text.printing import say_json
 
 

@@ -10,7 +10,8 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.model.exit_codes import NOTHING, OK
-from rocmprobe.model.results import BadInput, Machine, to_json
+from rocmprobe.model.results import BadInput, Machine
+from rocmprobe.model.results_file import to_json
 from rocmprobe.text.printing import say_json
 
 
@@ -35,7 +36,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     """
     from rocmprobe.detect import ask_torch, detect
     from rocmprobe.judge.findings.machine import machine_findings
-    from rocmprobe.model.results import from_json
+    from rocmprobe.model.results_file import from_json
     from rocmprobe.text.redact import census, redacted
 
     if deep and root != Path("/"):

@@ -27,7 +27,8 @@ from rocmprobe.explain.log_facts import (
     together,
 )
 from rocmprobe.model.exit_codes import OK
-from rocmprobe.model.results import BadInput, Machine, from_json, read_results
+from rocmprobe.model.results import BadInput, Machine
+from rocmprobe.model.results_file import from_json, read_results
 from rocmprobe.report.text import count
 from rocmprobe.text import reading
 from rocmprobe.text.log import LONGEST, Log, read_log

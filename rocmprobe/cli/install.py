@@ -20,7 +20,8 @@ from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput, Machine, NothingToTest, write_whole
+from rocmprobe.model.results import BadInput, Machine, NothingToTest
+from rocmprobe.model.results_file import write_whole
 from rocmprobe.text.printing import say, say_json
 
 _WIDTH = 100

@@ -24,7 +24,7 @@ from rocmprobe.cli.base import describe_holder
 from rocmprobe.engine.journal import NAME, Appended, run_of
 from rocmprobe.engine.lease import leased
 from rocmprobe.engine.options import BUDGETS
-from rocmprobe.model.results import from_json
+from rocmprobe.model.results_file import from_json
 from rocmprobe.model.states import STATES
 from rocmprobe.text.console import Console
 

@@ -10,7 +10,8 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.model.exit_codes import OK
-from rocmprobe.model.results import BadInput, write_whole
+from rocmprobe.model.results import BadInput
+from rocmprobe.model.results_file import write_whole
 from rocmprobe.text.printing import say
 
 

@@ -8,7 +8,7 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.model.exit_codes import OK
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 from rocmprobe.text.printing import say
 
 

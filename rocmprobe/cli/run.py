@@ -12,7 +12,8 @@ import click
 from rocmprobe.cli.base import answering, exhausted, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
-from rocmprobe.model.results import BadInput, NothingToTest, Results, read_results
+from rocmprobe.model.results import BadInput, NothingToTest, Results
+from rocmprobe.model.results_file import read_results
 from rocmprobe.process.signals import ending_in_order, held
 from rocmprobe.text.printing import print_stderr
 

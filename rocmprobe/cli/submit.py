@@ -12,7 +12,8 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput, write_whole
+from rocmprobe.model.results import BadInput
+from rocmprobe.model.results_file import write_whole
 from rocmprobe.text.plain_text import one_line, plain
 from rocmprobe.text.printing import print_stderr_lines, say
 

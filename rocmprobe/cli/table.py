@@ -13,7 +13,8 @@ import click
 from rocmprobe.cli.base import answering
 from rocmprobe.cli.github_job import summarise
 from rocmprobe.model.exit_codes import FINDINGS, OK
-from rocmprobe.model.results import BadInput, replacing, write_whole
+from rocmprobe.model.results import BadInput
+from rocmprobe.model.results_file import replacing, write_whole
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 

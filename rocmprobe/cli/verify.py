@@ -16,7 +16,8 @@ from rocmprobe.judge.recommendation.recommend import dtypes_asked
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
-from rocmprobe.model.results import NATIVE, BadInput, Results, Setting, from_json
+from rocmprobe.model.results import NATIVE, BadInput, Results, Setting
+from rocmprobe.model.results_file import from_json
 
 #: Checks that the recommendation does not rest on: measurements, and layers that it reports separately.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)

@@ -21,7 +21,8 @@ from typing import Any, Optional
 from rocmprobe.collection.identity import chip_name, gpu_facts, stack_facts, stack_name
 from rocmprobe.collection.reading import tested
 from rocmprobe.collection.sources import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
-from rocmprobe.model.results import Results, to_json
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import to_json
 from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import census
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rocmprobe.collection.pages import chip_words, question_words, stack_words
-from rocmprobe.model.results import BadInput, replacing
+from rocmprobe.model.results import BadInput
+from rocmprobe.model.results_file import replacing
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, words
 from rocmprobe.report.escape import table as table_of

@@ -31,7 +31,8 @@ from rocmprobe.collection.bundle import (
 )
 from rocmprobe.collection.sources import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
 from rocmprobe.engine.journal import parsed
-from rocmprobe.model.results import BadInput, Results, as_stored, ordinary_run, read_results, to_json
+from rocmprobe.model.results import BadInput, Results
+from rocmprobe.model.results_file import as_stored, ordinary_run, read_results, to_json
 from rocmprobe.report import write
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted

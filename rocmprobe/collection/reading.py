@@ -42,8 +42,8 @@ from rocmprobe.model.results import (
     Outcome,
     Recommendation,
     Results,
-    to_json,
 )
+from rocmprobe.model.results_file import to_json
 from rocmprobe.model.states import STATES, rank
 from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line

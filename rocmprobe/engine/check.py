@@ -34,17 +34,8 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.model.results import (
-    RECOMMENDED,
-    BadInput,
-    Environment,
-    Machine,
-    NothingToTest,
-    Outcome,
-    Results,
-    Setting,
-    read_results,
-)
+from rocmprobe.model.results import BadInput, Environment, Machine, NothingToTest, Outcome, Results, Setting
+from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 

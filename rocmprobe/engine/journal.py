@@ -25,7 +25,8 @@ from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.solvers import Cure
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.problems import LEVELS
-from rocmprobe.model.results import BadInput, Machine, Outcome, Setting, Trial, from_json, to_json
+from rocmprobe.model.results import BadInput, Machine, Outcome, Setting, Trial
+from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.schema import required_fields
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.text import reading

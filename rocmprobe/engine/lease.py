@@ -19,7 +19,8 @@ from typing import Optional
 
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.targets import Device
-from rocmprobe.model.results import BadInput, Setting, from_json
+from rocmprobe.model.results import BadInput, Setting
+from rocmprobe.model.results_file import from_json
 from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.text.reading import read_json
 

@@ -11,7 +11,8 @@ from typing import Any, Optional
 
 from rocmprobe.backends.capi import ORIGINS, Place, choose, place_in, places
 from rocmprobe.engine.launch import kept
-from rocmprobe.model.results import BadInput, Fact, Gpu, NothingToTest, to_json
+from rocmprobe.model.results import BadInput, Fact, Gpu, NothingToTest
+from rocmprobe.model.results_file import to_json
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted

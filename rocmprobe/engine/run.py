@@ -45,7 +45,6 @@ from rocmprobe.knowledge.visible_devices import in_processor
 from rocmprobe.model.baseline import Baseline, baseline_of
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import (
-    RECOMMENDED,
     SCHEMA_VERSION,
     BadInput,
     Environment,
@@ -57,11 +56,8 @@ from rocmprobe.model.results import (
     NothingToTest,
     Results,
     Setting,
-    read_joined,
-    read_results,
-    to_json,
-    write_joined,
-)  # fmt: skip
+)
+from rocmprobe.model.results_file import RECOMMENDED, read_joined, read_results, to_json, write_joined
 from rocmprobe.model.states import RUN_DIED
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.process.signals import held

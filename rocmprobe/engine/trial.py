@@ -42,7 +42,8 @@ from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
 from rocmprobe.knowledge.solvers import is_switch
-from rocmprobe.model.results import Attempt, Outcome, Setting, Trial, to_json
+from rocmprobe.model.results import Attempt, Outcome, Setting, Trial
+from rocmprobe.model.results_file import to_json
 from rocmprobe.model.states import works
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder

@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge.recommendation.configuration import of_setting
-from rocmprobe.model.results import (
-    RECOMMENDED,
-    UNJUDGED,
-    BadInput,
-    Configuration,
-    Results,
-    read_results,
-)
+from rocmprobe.model.results import UNJUDGED, BadInput, Configuration, Results
+from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.text.plain_text import one_line, quoted
 
 

@@ -17,7 +17,8 @@ from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import forced_setting, solvers
 from rocmprobe.model.problems import DTYPES, KINDS
-from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, Outcome, from_json
+from rocmprobe.model.results import DIRECTIONS, BadInput, Machine, Outcome
+from rocmprobe.model.results_file import from_json
 from rocmprobe.text import reading
 from rocmprobe.text.tables import table_text
 

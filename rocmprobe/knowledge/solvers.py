@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge.settings import within
-from rocmprobe.model.results import Outcome, Setting, from_json
+from rocmprobe.model.results import Outcome, Setting
+from rocmprobe.model.results_file import from_json
 from rocmprobe.text.tables import table
 
 #: What names the one solver that Find may consider.

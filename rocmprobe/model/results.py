@@ -1,21 +1,14 @@
 """What a run knows: facts, settings, trials, outcomes, findings and the recommendation.
 
-Everything here is a frozen dataclass that mirrors one object of ``results.json`` (schema:
-``data/results.schema.json``, described in ``docs/results.md``). No I/O beyond reading and writing
-that file, and no torch.
+Everything here is a frozen dataclass that mirrors one object of ``results.json`` (described in
+``docs/results.md``; ``results_file`` reads and writes it). No I/O, and no torch.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import (
     TYPE_CHECKING,
@@ -23,12 +16,6 @@ from typing import (
     Any,
     Literal,
     Optional,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
 )
 
 from rocmprobe.model import facts as fact_types
@@ -37,9 +24,7 @@ from rocmprobe.model.schema import Count, Name, Positive, Rule
 from rocmprobe.model.states import RUN_DIED, STATES, State, state_of
 from rocmprobe.model.telemetry import DeviceTelemetry
 from rocmprobe.text import reading
-from rocmprobe.text.plain_text import message, one_line, quoted
-
-_T = TypeVar("_T")
+from rocmprobe.text.plain_text import message
 
 SCHEMA_VERSION = 2
 BadInput = reading.BadInput
@@ -565,265 +550,3 @@ class JoinedRun:
     def runs(self) -> tuple[Member, ...]:
         """The members that could be run."""
         return tuple(each for each in self.members if not each.unusable)
-
-
-def to_json(value: Any) -> Any:
-    """A dataclass of this module as plain JSON data."""
-    # As dataclasses.asdict, without its copies of texts and numbers: results have a hundred thousand.
-    if isinstance(value, Mapping):
-        return {key: to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)([to_json(item) for item in value])
-    names = _field_names(value.__class__)
-    if not names:
-        return value
-    found = {name: to_json(getattr(value, name)) for name in names}
-    for name in _where_set(value.__class__):
-        if not found[name]:
-            del found[name]
-    return found
-
-
-@lru_cache(maxsize=64)
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a dataclass; none for any other type."""
-    return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
-
-
-@lru_cache(maxsize=64)
-def _where_set(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in dataclasses.fields(kind) if "where set" in each.metadata)
-
-
-def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
-    """The dataclass ``kind`` from plain JSON data.
-
-    Raises BadInput where a field is missing, or a field or a fact has the wrong type; in a Python without
-    msgspec, where only workers run, which get what their controller has made, TypeError for a missing or an
-    unknown one.
-    """
-    # Imported late: a worker may run in a Python that has torch and nothing else.
-    try:
-        import msgspec
-    except ImportError:
-        return cast(_T, _made(kind, data))
-    try:
-        value: _T = msgspec.convert(data, kind)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # msgspec takes a text with half a surrogate pair, except where it looks up a name.
-        raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
-    check_facts(value)
-    return value
-
-
-#: Fields that lead from the content of a file to facts.
-_LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
-
-
-def check_facts(value: Any) -> None:
-    """Raise BadInput, with its name, for a fact of the wrong type in a machine or a GPU within ``value``."""
-    for name, fact, kind in _facts_in(value):
-        wrong = fact_types.wrong_type(fact.value, kind)
-        if wrong:
-            raise BadInput(f"fact {one_line(name)}: {one_line(wrong)}")
-
-
-def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
-    """Yield every fact with its name and type."""
-    if isinstance(value, Gpu):
-        for name, kind in fact_types.GPU_FACTS.items():
-            yield f"gpus.{name}", getattr(value, name), kind
-    if isinstance(value, Machine):
-        for name, fact in value.facts.items():
-            yield name, fact, fact_types.type_of(name)
-        for name, fact in value.variables.items():
-            yield f"variables.{name}", fact, str
-    for field_name in _LEAD_TO_FACTS:
-        inner = getattr(value, field_name, None)
-        for each in inner if isinstance(inner, tuple) else (inner,):
-            if dataclasses.is_dataclass(each):
-                yield from _facts_in(each)
-
-
-def _made(kind: Any, data: Any) -> Any:
-    """``data`` as a value of the type ``kind``: dataclasses within collections are made, the rest is taken
-    as it is."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if data is None:
-        return None
-    if dataclasses.is_dataclass(kind):
-        types = get_type_hints(kind)
-        return cast(Any, kind)(**{name: _made(types[name], value) for name, value in data.items()})
-    if origin is Union:
-        inner = [each for each in arguments if each is not type(None)]
-        return _made(inner[0], data) if len(inner) == 1 else data
-    if origin is tuple:
-        return tuple(_made(arguments[0], item) for item in data)
-    if arguments and isinstance(data, dict):
-        return {key: _made(arguments[1], value) for key, value in data.items()}
-    if arguments and isinstance(data, list):
-        return [_made(arguments[0], item) for item in data]
-    return data
-
-
-#: The results of the last complete run on this machine that recommends a configuration.
-RECOMMENDED = Path("reports/recommended/results.json")
-
-_NO_RESULTS = "name a results.json of a run"
-_DAMAGED = "the file is damaged, run again"
-
-
-def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
-    """Read a ``results.json``, or its ``content``, which was read from ``path`` already.
-
-    Of a joined run, read those of ``member``, or of the one that is chosen.
-    Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
-    version, or that breaks the schema (naming the place), and for a joined run without such a member.
-    """
-    data = _read(path, content)
-    if "members" in data:
-        path = _member(_joined(data, path), path, member)
-        data = _read(path)
-    return _results(data, path)
-
-
-def results_file(source: Path) -> Path:
-    """Return the results.json of ``source``, which is that itself or the folder of a run."""
-    return source / "results.json" if source.is_dir() else source
-
-
-def ordinary_run(source: Path) -> Path:
-    """Return ``source``, a results.json or the folder of a run; of a joined run that of the chosen member.
-
-    Raises BadInput if a joined run recommends none.
-    """
-    path = results_file(source)
-    joined = read_joined(path)
-    if joined is None:
-        return source
-    chosen = _member(joined, path)
-    return chosen.parent if source.is_dir() else chosen
-
-
-def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
-    """Return the results.json of a member of a joined run, the chosen one if none is named."""
-    name = member or joined.chosen
-    if name not in [each.name for each in joined.runs]:
-        several = ", ".join(str(path.parent / each.name) for each in joined.runs)
-        wanted = f"has no run of {quoted(name)}" if name else "recommends none of its runs"
-        raise BadInput(f"{path}: {wanted}; name one of them: {several or 'there is none'}")
-    return path.parent / name / path.name
-
-
-def read_joined(path: Path) -> Optional[JoinedRun]:
-    """Read the ``results.json`` of a joined run; None for that of an ordinary one, or where there is none.
-
-    Raises BadInput for a file that is damaged.
-    """
-    if not path.is_file():
-        return None
-    data = _read(path)
-    return _joined(data, path) if "members" in data else None
-
-
-def _read(path: Path, content: Optional[bytes] = None) -> Mapping[str, Any]:
-    content = reading.read_bytes(path, _NO_RESULTS) if content is None else content
-    data = reading.json_of(content, str(path), _NO_RESULTS)
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if version is None or (version != SCHEMA_VERSION and "rocmprobe" not in data):
-        raise BadInput(f"{path}: not a results file of rocmprobe; {_NO_RESULTS}")
-    if version != SCHEMA_VERSION:
-        raise BadInput(
-            f"{path}: schema_version is {quoted(version)}, this rocmprobe reads {SCHEMA_VERSION}; "
-            "use the rocmprobe that wrote it, or run again"
-        )
-    return cast(Mapping[str, Any], data)
-
-
-def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
-    try:
-        joined: JoinedRun = from_json(JoinedRun, data)
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
-    for each in joined.members:
-        # A name is a folder beside this file; no file leads elsewhere.
-        if not MEMBER_NAME.fullmatch(each.name):
-            raise BadInput(f"{path}: {quoted(each.name)} is no name of an environment; {_DAMAGED}")
-    return joined
-
-
-def _results(data: Mapping[str, Any], path: Path) -> Results:
-    reading.check(data, "results", str(path), _DAMAGED)
-    try:
-        results: Results = from_json(Results, data)
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
-    return results
-
-
-def check_results(results: Results, path: Path) -> None:
-    """Hold results that were put together from the journal ``path`` against the schema. Raises BadInput."""
-    reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
-
-
-def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` whole or not at all: a reader never sees half a file."""
-    write_whole(results_document(results), path)
-
-
-def write_joined(joined: JoinedRun, path: Path) -> None:
-    """Write the ``results.json`` of a joined run whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(results_document(joined), path)
-
-
-def results_document(results: Union[Results, JoinedRun]) -> bytes:
-    """The content of ``results.json``."""
-    data = to_json(as_stored(results))
-    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
-    return text.encode("utf-8", "backslashreplace")
-
-
-def write_whole(content: bytes, path: Path) -> None:
-    """Write ``path`` whole or not at all. Raises OSError, which names ``path``."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``path`` if the block succeeds. If not, ``path`` stays as it is.
-
-    A device or a pipe cannot be replaced, and is yielded itself. Raises OSError, which names ``path``.
-    """
-    in_place = path.exists() and not path.is_file()
-    target = Path(os.path.realpath(path))
-    temporary = path if in_place else target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        if not in_place:
-            temporary.replace(target)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-    finally:
-        if not in_place:
-            with suppress(OSError):
-                temporary.unlink()
-
-
-def as_stored(value: _T) -> _T:
-    """``value`` as ``results.json`` gives it back: a number that is not finite becomes None, as JSON has no
-    word for it."""
-    return cast(_T, _stored(value))
-
-
-def _stored(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _stored(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)([_stored(item) for item in value])
-    stored = {name: _stored(getattr(value, name)) for name in _field_names(value.__class__)}
-    return dataclasses.replace(value, **stored) if stored else value

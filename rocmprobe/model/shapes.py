@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
-from rocmprobe.model.results import DIRECTIONS, BadInput, write_whole
+from rocmprobe.model.results import DIRECTIONS, BadInput
+from rocmprobe.model.results_file import write_whole
 from rocmprobe.model.schema import Count, Positive, Rule, Seconds
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import quoted

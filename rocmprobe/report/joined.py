@@ -12,15 +12,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from rocmprobe.judge.members import choose
-from rocmprobe.model.results import (
-    JoinedRun,
-    Member,
-    Results,
-    read_joined,
-    results_file,
-    write_joined,
-    write_whole,
-)
+from rocmprobe.model.results import JoinedRun, Member, Results
+from rocmprobe.model.results_file import read_joined, results_file, write_joined, write_whole
 from rocmprobe.report import text
 from rocmprobe.report.escape import joined as blocks_of
 from rocmprobe.report.escape import table as escaped_table

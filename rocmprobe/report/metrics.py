@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocmprobe.judge.check_verdict import REASONS, STATES, Verdict
-from rocmprobe.model.results import replacing
+from rocmprobe.model.results_file import replacing
 from rocmprobe.model.states import STATES as OUTCOMES
 from rocmprobe.process.processes import started
 

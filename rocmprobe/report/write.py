@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.judge.judgement import judge
-from rocmprobe.model.results import (
-    Results,
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import (
     as_stored,
     check_results,
     ordinary_run,

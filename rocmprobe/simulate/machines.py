@@ -18,7 +18,8 @@ from typing import Any, Optional
 from rocmprobe.knowledge.solvers import by_name, in_play
 from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
-from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine, check_facts
+from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
+from rocmprobe.model.results_file import check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, planted
 from rocmprobe.simulate.generated import ALL_FAULTS, BUGS, DEFAULT_BUG, PHASES, generated, planted_machine
 from rocmprobe.text import reading

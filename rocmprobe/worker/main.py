@@ -23,7 +23,8 @@ from typing import Any, Optional, Protocol
 from rocmprobe.backends.capi import Place
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
-from rocmprobe.model.results import Setting, from_json
+from rocmprobe.model.results import Setting
+from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
 
 #: After one of these messages the device context may be unusable, and the process runs no further case.

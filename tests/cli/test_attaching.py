@@ -8,7 +8,7 @@ import pytest
 import sample
 from runs import SMALL, Run, cli, machine_file
 
-from rocmprobe.model.results import read_results, write_results
+from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.terminal.github import summary, workflow_commands
 from rocmprobe.report.terminal.markdown import markdown

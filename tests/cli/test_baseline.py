@@ -12,7 +12,8 @@ import pytest
 from runs import PROBLEM, SMALL, Run, machine_file, resume, run
 
 from rocmprobe import pytest_plugin
-from rocmprobe.model.results import SCHEMA_VERSION, Outcome, Results, write_results
+from rocmprobe.model.results import SCHEMA_VERSION, Outcome, Results
+from rocmprobe.model.results_file import write_results
 from rocmprobe.simulate.machines import load_machine
 
 DEFAULT, OFF, GONE = (

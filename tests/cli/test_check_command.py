@@ -23,7 +23,7 @@ from rocmprobe.engine.check import cases_of, setting_of
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
 from rocmprobe.judge.check_verdict import CONVENTIONS, CheckProgress, Verdict, exit_code, judged
-from rocmprobe.model.results import read_results, write_results
+from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.metrics import text, write
 
 KEYS = {

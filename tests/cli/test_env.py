@@ -9,7 +9,8 @@ import pytest
 import sample
 from runs import cli
 
-from rocmprobe.model.results import Configuration, Finding, write_results
+from rocmprobe.model.results import Configuration, Finding
+from rocmprobe.model.results_file import write_results
 
 
 def written(folder: Path, **changes: object) -> Path:

@@ -18,17 +18,8 @@ from sample_logs import COLLECT_ENV, LINES
 from tiers import examples
 
 from rocmprobe.cli import main
-from rocmprobe.model.results import (
-    SCHEMA_VERSION,
-    Attempt,
-    Fact,
-    Gpu,
-    Machine,
-    Outcome,
-    Results,
-    Trial,
-    write_results,
-)
+from rocmprobe.model.results import SCHEMA_VERSION, Attempt, Fact, Gpu, Machine, Outcome, Results, Trial
+from rocmprobe.model.results_file import write_results
 
 FATAL = (
     "rocBLAS error: Cannot read /home/joe/env/lib/python3.8/site-packages/torch/lib/rocblas/library/"

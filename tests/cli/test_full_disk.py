@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from runs import PROBLEM, Run, environment, journal, kinds, machine_file, resume, run
 
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 
 
 def _limit(size: int) -> None:

@@ -17,7 +17,8 @@ from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.installation import Place, plan
 from rocmprobe.knowledge.options import options
-from rocmprobe.model.results import Fact, Gpu, Machine, to_json
+from rocmprobe.model.results import Fact, Gpu, Machine
+from rocmprobe.model.results_file import to_json
 
 STABLE, NIGHTLY = (
     "https://stable.repo.amd.com/rocm/whl-next/",

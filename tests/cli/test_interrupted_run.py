@@ -25,7 +25,7 @@ from runs import (
 )
 
 from rocmprobe.engine.lease import DeviceLease
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import sample
 from runs import cli
 
-from rocmprobe.model.results import write_results
+from rocmprobe.model.results_file import write_results
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from runs import SMALL
 from rocmprobe import cli
 from rocmprobe.cli import run as run_command
 from rocmprobe.model.exit_codes import OK
-from rocmprobe.model.results import Configuration, Recommendation, Results, write_results
+from rocmprobe.model.results import Configuration, Recommendation, Results
+from rocmprobe.model.results_file import write_results
 
 COMPLETE = sample.healthy_cpu()
 assert COMPLETE.recommendation is not None

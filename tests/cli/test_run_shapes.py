@@ -12,7 +12,8 @@ from runs import rocmprobe, run
 
 from rocmprobe.cli.verify import verifying
 from rocmprobe.engine.options import RunOptions
-from rocmprobe.model.results import Configuration, Recommendation, from_json
+from rocmprobe.model.results import Configuration, Recommendation
+from rocmprobe.model.results_file import from_json
 from rocmprobe.model.shapes import Shapes
 
 MODEL = """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, environment, kinds, machine_file, wait_until
 
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 
 
 def suites(folder: Path, *arguments: object) -> Run:

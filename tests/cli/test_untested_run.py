@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import Run, cli, rocmprobe, run
 
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 
 #: Loaded as Python starts: this machine with an RX 5700 XT in it, and a torch that is built for CUDA.
 OTHER_MACHINE = """

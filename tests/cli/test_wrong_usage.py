@@ -10,7 +10,8 @@ import pytest
 from runs import cli, machine_file
 
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.results import SCHEMA_VERSION, Machine, Results, write_results
+from rocmprobe.model.results import SCHEMA_VERSION, Machine, Results
+from rocmprobe.model.results_file import write_results
 
 RESULTS = Results(
     SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", None, True, None, {}, Machine(), (), (), (), ()

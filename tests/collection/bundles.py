@@ -14,7 +14,7 @@ from typing import Any
 from rocmprobe.collection.bundle import pack
 from rocmprobe.collection.packing import pack_run
 from rocmprobe.collection.sources import JOURNAL
-from rocmprobe.model.results import write_results
+from rocmprobe.model.results_file import write_results
 from rocmprobe.report.write import judged_results
 
 Records = list[dict[str, Any]]

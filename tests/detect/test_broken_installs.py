@@ -8,7 +8,7 @@ from machine_trees import Build
 from stack_trees import SITE, TORCH, bundle, torch_hip
 from tiers import examples
 
-from rocmprobe.model.results import from_json, to_json
+from rocmprobe.model.results_file import from_json, to_json
 
 LIBRARY = torch_hip(bundle(["gfx1030"]), needed=["libMIOpen.so.1"], runpath="$ORIGIN:/opt/rocm/lib")
 FILES = st.sampled_from(

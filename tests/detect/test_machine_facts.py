@@ -15,7 +15,8 @@ from tiers import examples
 from rocmprobe.detect import detect, machine
 from rocmprobe.detect.stack import torch_build
 from rocmprobe.detect.tree import LIMIT, Tree
-from rocmprobe.model.results import Fact, from_json, to_json
+from rocmprobe.model.results import Fact
+from rocmprobe.model.results_file import from_json, to_json
 
 DIST = "usr/lib/python3/dist-packages/torch"
 WHEEL = """from typing import Optional

@@ -15,7 +15,7 @@ from rows import every_row
 
 from rocmprobe.cli import main
 from rocmprobe.knowledge import gpus
-from rocmprobe.model.results import to_json
+from rocmprobe.model.results_file import to_json
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 KFD = "sys/class/kfd/kfd"

@@ -14,7 +14,7 @@ from runs import wait_until
 
 from rocmprobe.engine.child import Child
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results import to_json
+from rocmprobe.model.results_file import to_json
 
 Start = Callable[[str], Child]
 

@@ -19,7 +19,8 @@ from stand_in_pythons import HIDDEN, python_with_torch_alone
 from rocmprobe.engine.child import Child, fork_server
 from rocmprobe.engine.interpreters import interpreters
 from rocmprobe.engine.launch import launch_of
-from rocmprobe.model.results import JoinedRun, Results, read_joined, read_results
+from rocmprobe.model.results import JoinedRun, Results
+from rocmprobe.model.results_file import read_joined, read_results
 
 PROBLEM = "conv2d-fp32-n1-c4-i8x8-k4-f3x3"
 CHEAP = (

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from runs import PROBLEM, Background, Run, kinds, machine_file, run
 
-from rocmprobe.model.results import Outcome, read_results
+from rocmprobe.model.results import Outcome
+from rocmprobe.model.results_file import read_results
 
 FLAKY = tuple(f"conv1d-fp32-n1-c{channels}-i9-k4-f3" for channels in range(1, 21))
 CHOSEN = (

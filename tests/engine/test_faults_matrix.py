@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pytest
 from runs import Background, wait_until
 
-from rocmprobe.model.results import CAUSES, Outcome, Trial, read_results
+from rocmprobe.model.results import CAUSES, Outcome, Trial
+from rocmprobe.model.results_file import read_results
 from rocmprobe.report.terminal.tables import TABLES
 from rocmprobe.simulate.generated import ALL_FAULTS, FINE, KINDS, PHASES, fault_machine, fault_problem
 from rocmprobe.simulate.machines import load_machine

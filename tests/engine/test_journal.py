@@ -16,7 +16,8 @@ from rocmprobe.engine.journal import (
     parsed,
     to_record,
 )
-from rocmprobe.model.results import BadInput, Outcome, to_json
+from rocmprobe.model.results import BadInput, Outcome
+from rocmprobe.model.results_file import to_json
 
 OUTCOME = Outcome("cpu/torch/default/copy", "cpu", "torch", "default", "copy", "copy", "pass")
 

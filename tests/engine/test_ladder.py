@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import PROBLEM, Run, journal, machine_file, resume, run
 
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 from rocmprobe.report.write import judged_results
 
 RUNGS = tuple(f"--only={check}" for check in ("copy", "elementwise", "gemm", "im2col", "convolution"))

@@ -18,7 +18,8 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.lease import DeviceLease, holder, leased
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results import Fact, Gpu, read_results
+from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.model.results_file import read_results
 
 MEASUREMENT = (
     "--device", "cpu", "--only", "throughput", "--settings", "vendor-off", "--problem", PROBLEM,

@@ -18,7 +18,7 @@ import sample
 import yaml
 from markdown_reading import faults, sections
 
-from rocmprobe.model.results import to_json
+from rocmprobe.model.results_file import to_json
 
 RECIPES = Path(__file__).parents[2] / "examples" / "github-actions"
 #: YAML 1.1 reads the key "on" as true.

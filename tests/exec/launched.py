@@ -12,7 +12,8 @@ from typing import Any
 import sample
 from runs import rocmprobe
 
-from rocmprobe.model.results import Configuration, Results, Setting, write_results
+from rocmprobe.model.results import Configuration, Results, Setting
+from rocmprobe.model.results_file import write_results
 
 #: A convolution and its gradients, with what a program can see of the conditions it runs under.
 CONVOLVES = """

@@ -8,8 +8,9 @@ from rows import every_row
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.judgement import judge
-from rocmprobe.model.results import Fact, from_json, to_json
+from rocmprobe.model.results import Fact
 from rocmprobe.model.results import Recommendation as Told
+from rocmprobe.model.results_file import from_json, to_json
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}
 

@@ -15,7 +15,8 @@ from rocmprobe.judge.assessment import assess
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.causes import causes, layers
-from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS, from_json, to_json
+from rocmprobe.model.results import SEVERITIES, UNJUDGED, VERDICTS
+from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.states import STATES
 
 BASES = {

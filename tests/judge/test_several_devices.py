@@ -10,8 +10,9 @@ from rich.console import Console
 from synthetic import STATUS, natively, run
 
 from rocmprobe.judge.recommendation.recommend import recommend
-from rocmprobe.model.results import Fact, from_json, read_results, to_json, write_results
+from rocmprobe.model.results import Fact
 from rocmprobe.model.results import Recommendation as Recommended
+from rocmprobe.model.results_file import from_json, read_results, to_json, write_results
 from rocmprobe.report.page.html import page
 from rocmprobe.report.terminal.ending import render_run
 from rocmprobe.report.terminal.markdown import markdown

@@ -12,16 +12,8 @@ from several_environments import runs, together, unjudged, written
 from synthetic import STATUS, blocked_by_convolution, card, natively, run
 
 from rocmprobe.judge.members import choose
-from rocmprobe.model.results import (
-    BadInput,
-    Fact,
-    JoinedRun,
-    Member,
-    from_json,
-    read_joined,
-    read_results,
-    results_document,
-)
+from rocmprobe.model.results import BadInput, Fact, JoinedRun, Member
+from rocmprobe.model.results_file import from_json, read_joined, read_results, results_document
 from rocmprobe.report.joined import markdown, page, side_by_side
 
 DEAD = {**natively(STATUS), **blocked_by_convolution()}

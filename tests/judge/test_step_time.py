@@ -13,7 +13,8 @@ from rocmprobe.judge import assessment
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.judge.recommendation.step_time import step_times
-from rocmprobe.model.results import Outcome, Results, Setting, StepTime, to_json
+from rocmprobe.model.results import Outcome, Results, Setting, StepTime
+from rocmprobe.model.results_file import to_json
 from rocmprobe.model.shapes import Recorded, Shapes, Steps
 from rocmprobe.report.page.shapes_table import program, sentence
 

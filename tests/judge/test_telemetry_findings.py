@@ -12,7 +12,7 @@ from rows import every_row
 
 from rocmprobe.judge.findings.alarms import FINDINGS, alarms, telemetry_findings
 from rocmprobe.model import telemetry
-from rocmprobe.model.results import from_json, to_json
+from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Limit, summary
 
 RUN = synthetic.run()

@@ -11,7 +11,8 @@ import sample
 from rendering import Rendered, Visit, render
 from several_environments import together
 
-from rocmprobe.model.results import Member, write_joined
+from rocmprobe.model.results import Member
+from rocmprobe.model.results_file import write_joined
 from rocmprobe.report.joined import page
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocmprobe.model.results import Results, read_results, to_json
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import read_results, to_json
 from rocmprobe.report import junit
 from rocmprobe.report.junit import reported
 from rocmprobe.report.page import html

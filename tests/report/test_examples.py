@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rocmprobe.cli import main
-from rocmprobe.model.results import read_results, to_json
+from rocmprobe.model.results_file import read_results, to_json
 from rocmprobe.text.redact import census, redacted_text
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from runs import PROBLEM, machine_file, run
 
 from rocmprobe.cli import main
 from rocmprobe.exec import command
-from rocmprobe.model.results import read_results
+from rocmprobe.model.results_file import read_results
 from rocmprobe.text.plain_text import is_plain
 
 HOSTILE = (

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from markdown_reading import faults, fences, headings, lists
 from tiers import examples
 
-from rocmprobe.model.results import Results, from_json
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import from_json
 from rocmprobe.report import escape
 from rocmprobe.report.issue.failure import TRACKERS
 from rocmprobe.report.issue.issue import LIMIT, issue_block

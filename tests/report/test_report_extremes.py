@@ -12,12 +12,8 @@ import sample
 from rendering import render, rows, unpacked
 from rich.console import Console
 
-from rocmprobe.model.results import (
-    Estimate,
-    StepTime,
-    TrainingTime,
-    read_results,
-)  # fmt: skip
+from rocmprobe.model.results import Estimate, StepTime, TrainingTime
+from rocmprobe.model.results_file import read_results
 from rocmprobe.report.page import html
 from rocmprobe.report.terminal.ending import render_run
 

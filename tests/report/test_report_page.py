@@ -18,15 +18,8 @@ from markupsafe import Markup
 from rendering import Rendered, render, rows, unpacked
 
 from rocmprobe.knowledge.causes import cause
-from rocmprobe.model.results import (
-    Fact,
-    Machine,
-    Outcome,
-    Results,
-    as_stored,
-    read_results,
-    write_results,
-)  # fmt: skip
+from rocmprobe.model.results import Fact, Machine, Outcome, Results
+from rocmprobe.model.results_file import as_stored, read_results, write_results
 from rocmprobe.model.states import STATES
 from rocmprobe.report import junit
 from rocmprobe.report.junit import reported

@@ -17,7 +17,8 @@ from rich.console import Console
 from tiers import examples
 
 from rocmprobe.judge.findings.machine import machine_findings
-from rocmprobe.model.results import Fact, Machine, Results, from_json, to_json
+from rocmprobe.model.results import Fact, Machine, Results
+from rocmprobe.model.results_file import from_json, to_json
 from rocmprobe.report.issue.failure import TRACKERS
 from rocmprobe.report.issue.issue import issue_block
 from rocmprobe.report.terminal.ending import render_run

@@ -12,7 +12,8 @@ from rendering import Rendered
 from rich.console import Console
 
 from rocmprobe.judge.findings.machine import machine_findings
-from rocmprobe.model.results import Machine, Results, from_json, read_results
+from rocmprobe.model.results import Machine, Results
+from rocmprobe.model.results_file import from_json, read_results
 from rocmprobe.report.terminal import ending as terminal
 from rocmprobe.report.terminal import machine_summary
 from rocmprobe.report.terminal.markdown import markdown

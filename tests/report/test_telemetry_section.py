@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from rocmprobe.judge.findings.alarms import telemetry_findings
-from rocmprobe.model.results import Results, from_json
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import from_json
 from rocmprobe.model.telemetry import DeviceTelemetry, Series, summary
 from rocmprobe.report.page import html
 from rocmprobe.report.page.plots import Line, lines

@@ -16,7 +16,8 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.child import Child
 from rocmprobe.engine.launch import databases_folder, environment, kernels_folder, must_spawn
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.model.results import Setting, to_json
+from rocmprobe.model.results import Setting
+from rocmprobe.model.results_file import to_json
 
 JUNK = {
     "MIOPEN_FIND_MODE": "7", "MIOPEN_USER_DB_PATH": "/nowhere", "HSA_NO_SCRATCH_RECLAIM": "0",

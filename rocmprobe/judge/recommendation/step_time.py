@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Optional
 
 from rocmprobe.judge.assessment import computed_seconds, timed_problems
-from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepTime, from_json
+from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepTime
+from rocmprobe.model.results_file import from_json
 from rocmprobe.model.shapes import Shapes, Steps
 
 #: How often each direction of each problem is computed.

@@ -13,7 +13,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rocmprobe.model.results import Results, to_json
+from rocmprobe.model.results import Results
+from rocmprobe.model.results_file import to_json
 from rocmprobe.report import text
 from rocmprobe.report.issue.failure import TRACKERS, failures
 from rocmprobe.report.issue.issue import issue_block
