@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +31,7 @@ from rocmprobe.knowledge.stacks import amd_index, has_code, stacks
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.results import SCHEMA_VERSION, Results
 from rocmprobe.model.schema import schema_of
-from rocmprobe.report.terminal.settings_table import generated, markdown_table
+from rocmprobe.report.terminal import settings_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 
 _PAGES = ("catalogue", "chips-and-stacks", "command-line", "installing", "quickstart")
@@ -113,7 +113,49 @@ def _made(part: re.Match[str]) -> str:
 
 
 def _settings() -> Iterator[str]:
-    yield generated(json.loads(_COSTS.read_text("utf-8")))
+    costs = json.loads(_COSTS.read_text("utf-8"))
+    yield from markdown_table(
+        ("setting", "library", "set", "what it sets", "where it means something", "why", "cost"),
+        (
+            (
+                *(row.name, row.libraries, row.chosen, "<br>".join(map(_code, row.sets))),
+                *(row.where, row.why, row.cost),
+            )
+            for row in settings_table.rows()
+        ),
+    )
+    yield from ("", "What makes PyTorch ask in this or that way, by its own version:", "")
+    yield from markdown_table(
+        ("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in settings_table.way_rows()]
+    )
+    load = " to ".join(map(str, costs["load_average"]))
+    yield from (
+        "",
+        f"Measured with one thread of {costs['cpu']} and torch {costs['torch']}: the best time over that",
+        f"of `default`, over {len(costs['problems'])} problems and {costs['rounds']} rounds in which the",
+        "settings took turns; in brackets what comes of either half of the rounds. Other programs ran",
+        f"beside it: {costs['cpus']} processors, load average {load}.",
+        "",
+    )
+    timed = {"fwd": "forward", "fwd_bwd": "forward + backward", "first_call": "first call"}
+    yield from markdown_table(
+        ("setting", *timed.values()),
+        [(name, *(_ratio(times[key]) for key in timed)) for name, times in costs["settings"].items()],
+    )
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if "=" in text else text
+
+
+def _ratio(cost: Mapping[str, Any]) -> str:
+    return f"{cost['ratio']} ({' and '.join(map(str, cost['halves']))})"
+
+
+def markdown_table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose cells are Markdown already."""
+    lines = [header, ["---"] * len(header), *body]
+    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def _solvers() -> Iterator[str]:

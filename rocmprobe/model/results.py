@@ -10,13 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    Optional,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 from rocmprobe.model import facts as fact_types
 from rocmprobe.model.changes import Changes, Expected
