@@ -104,7 +104,7 @@ def test_every_kernel_and_kind_of_tile_computes_exactly(direction: str) -> None:
 def test_drawn_problems_are_computed_exactly(direction: str, dtype: str) -> None:
     library = _library(dtype)
 
-    @settings(max_examples=250 if THOROUGH else 25, deadline=None)
+    @settings(max_examples=100 if THOROUGH else 25, deadline=None)
     @given(
         geometries(8), st.tuples(*[st.sampled_from(LAYOUTS)] * 3), st.booleans(), st.integers(0, 1000)
     )  # fmt: skip
