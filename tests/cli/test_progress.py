@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,13 +38,15 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_pat
     fault = {"library": "miopen", "effect": "hang", "problem": PROBLEM}
     machine = machine_file(tmp_path / "machine.toml", fault, first_call=6)
     arguments = ["--only", "*/default/convolution/*", "--purpose", "inference"]
-    done = subprocess.run(
-        [
-            sys.executable, "-c", _IMPATIENT, "run", "--simulate", str(machine), *arguments,
-            "--problem", GOOD, "--problem", PROBLEM, "--out", str(tmp_path / "out"),
-        ],
-        env=environment(), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    # A folder of its own: in another, a run that some other test killed may have left something to tell of.
+    with tempfile.TemporaryDirectory() as temporary:
+        done = subprocess.run(
+            [
+                sys.executable, "-c", _IMPATIENT, "run", "--simulate", str(machine), *arguments,
+                "--problem", GOOD, "--problem", PROBLEM, "--out", str(tmp_path / "out"),
+            ],
+            env=environment({"TMPDIR": temporary}), capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
     assert done.returncode == 1, done.stderr
     lines = done.stdout.partition("SIMULATED")[0].splitlines()
     assert "\x1b" not in done.stdout
