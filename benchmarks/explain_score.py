@@ -17,6 +17,8 @@ from pathlib import Path
 
 import click
 
+from rocmprobe.explain.extraction import extract
+from rocmprobe.explain.known_reports import similar
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.explain.signatures import Calibration, calibration
 from rocmprobe.explain.weighing import scores, weigh
@@ -61,7 +63,8 @@ def read(path: Path) -> list[Record]:
                 f"{path}: line {number}: {error!r}; a record has log, cause and log_quality"
             ) from error
         log = of_text(text)
-        points = weigh(log, together(given, facts_in(log))).points
+        resembling = similar(log, {row.get("url", "")})
+        points = weigh(log, together(given, facts_in(log)), extract(log), resembling).points
         records.append(Record(str(row.get("id", number)), str(row.get("url", number)), tier, label, points))
     return records
 

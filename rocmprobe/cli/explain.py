@@ -48,21 +48,33 @@ _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | r
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
               "rocblas_targets, os, first_gpu, exit, a variable.")  # fmt: skip
+@click.option("--machine", is_flag=True,
+              help="Add the facts of this machine: for a program that failed here.")  # fmt: skip
+@click.option("-v", "--verbose", is_flag=True, help="Also list each possible cause with its evidence.")
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
 @answering
 def explain_command(
-    log: Optional[str], as_json: bool, facts: Optional[Path], given: tuple[str, ...], no_redact: bool
+    log: Optional[str],
+    as_json: bool,
+    facts: Optional[Path],
+    given: tuple[str, ...],
+    machine: bool,
+    verbose: bool,
+    no_redact: bool,
 ) -> int:
     """Say why a program failed, from the log that it printed, or from the results.json of a run.
 
     \b
     Examples:
-      python train.py 2>&1 | rocmprobe explain
+      python train.py 2>&1 | rocmprobe explain --machine
       rocmprobe explain log.txt --fact 'gpu=RX 5700 XT' --fact HSA_OVERRIDE_GFX_VERSION=10.3.0
     """
-    answer = explained(log, given_facts(facts, given))
+    known_here = given_facts(facts, given)
+    if machine:
+        known_here = over(known_here, facts_of_this_machine())
+    answer = explained(log, known_here)
     if not no_redact:
         answer = without_identifiers(answer)
     if as_json:
@@ -73,8 +85,15 @@ def explain_command(
         from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
-            render_explanation(answer, Console())
+            render_explanation(answer, Console(), verbose)
     return OK
+
+
+def facts_of_this_machine() -> Facts:
+    """Return what `rocmprobe detect` finds on this machine, as facts for a log from here."""
+    from rocmprobe.detect import detect
+
+    return facts_of_machine(detect(Path("/")))
 
 
 def explained(source: Optional[str], given: Facts) -> Explanation:

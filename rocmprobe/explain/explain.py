@@ -6,11 +6,14 @@ cure, or to the layer that speaks.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
+from rocmprobe.explain.extraction import extract
+from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.situations import WORDS
@@ -24,6 +27,8 @@ _RIVAL = 0.1
 _SURE = 0.9
 #: From this score on a cause, a group or a layer is the answer.
 _ANSWER = 0.7
+#: A known report is shown that shares at least this much of the text, and at most so many are.
+_RESEMBLES, _MOST = 0.3, 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 
@@ -51,12 +56,13 @@ class Level:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The causes of a failure, best first; none, or ``unknown`` alone, where nothing speaks.
+    """The causes of a failure, best first. Empty, or ``unknown`` alone, if nothing speaks.
 
     ``summary`` is the answer in a sentence, at the level that the evidence supports, and ``action`` what
     serves all the causes that are left at that level. ``layer`` and ``group`` are the best of each.
-    ``decide`` is the further fact that would tell those causes apart, where one is missing; ``note`` says how
-    far the answer goes.
+    ``decide`` is the further fact that would tell those causes apart, or None. ``note`` says how far the
+    answer goes. ``elsewhere`` says why AMD's stack has no part in the failure, "" if it may have one.
+    ``similar`` are public reports whose logs share text with this one.
     """
 
     summary: str
@@ -67,20 +73,52 @@ class Explanation:
     facts: Facts
     decide: Optional[str]
     note: str
+    elsewhere: str = ""
+    similar: tuple[SimilarReport, ...] = ()
+
+    @property
+    def sure(self) -> bool:
+        """Return True if the first cause is the answer."""
+        return bool(self.causes) and self.causes[0].cause != "unknown" and self.causes[0].score >= _ANSWER
 
 
-def explain(log: Log, facts: Facts) -> Explanation:
-    """Why the program that printed ``log`` failed, on a machine with these ``facts``."""
-    weighed = weigh(log, facts)
+def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanation:
+    """Explain why the program that printed ``log`` failed, on a machine with these ``facts``.
+
+    ``without`` are addresses of known reports that must not take part (to score a report that is one).
+    """
+    resembling = similar(log, without)
+    weighed = weigh(log, facts, extract(log), resembling)
     shares = scores(weighed.points, calibration())
-    named = _shown(shares, weighed)
-    ranked = tuple(_ranked(name, share, weighed, facts.true_gfx) for name, share in named)
+    ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
     summary, action = _answer(ranked, layer, group, weighed, facts.true_gfx)
-    notes = (_note(ranked), *(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed)))
+    shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
+    note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     return Explanation(
-        summary, layer, group, action, ranked, facts, _decide(ranked, layer), " ".join(filter(None, notes))
-    )
+        summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
+        None if weighed.elsewhere else _decide(ranked, layer), note, weighed.elsewhere if ranked else "",
+        () if weighed.elsewhere else shown,
+    )  # fmt: skip
+
+
+_SENTENCES = re.compile(r"(?<=[.:;]) +(?=[A-Z`])")
+_ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([^\s`,;'\"]+)")
+
+
+def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
+    """Return advice without the sentences that only ask for variables that are set already."""
+    kept, dropped = [], []
+    for sentence in _SENTENCES.split(advice):
+        asked = _ASSIGNMENT.findall(sentence)
+        if asked and all(env.get(name) == value.rstrip(".") for name, value in asked):
+            dropped += [f"{name}={env[name]}" for name, _ in asked]
+        else:
+            kept.append(sentence)
+    if not dropped:
+        return advice
+    already = f"{' and '.join(dict.fromkeys(dropped))} is set already and does not help here."
+    return " ".join((already, *(kept or ["Run `rocmprobe run`: it tries each layer and each setting."])))
 
 
 def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Optional[Level]:
@@ -114,13 +152,11 @@ def _best_group(shares: Iterable[tuple[str, float]]) -> Optional[Level]:
     return Level(best, round(found[best], 3))
 
 
-def _shown(shares: list[tuple[str, float]], weighed: Weighed) -> list[tuple[str, float]]:
-    """The causes to tell. "Not known" is the first only where nothing speaks: else it stands after the
-    others."""
-    others = [pair for pair in shares if pair[0] != "unknown"]
-    if shares[0][0] != "unknown" or not others:
-        return others
-    return [*others, shares[0]] if weighed.speaking else shares
+def _shown(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return the causes worth showing. "unknown" is one of them only above guesses that are less probable."""
+    if shares[0][0] == "unknown":
+        return shares if len(shares) > 1 else []
+    return [pair for pair in shares if pair[0] != "unknown"]
 
 
 def _answer(
@@ -131,12 +167,17 @@ def _answer(
     silicon: Optional[str],
 ) -> tuple[str, str]:
     """(summary, action) at the lowest level that is sure enough."""
-    if not ranked or ranked[0].cause == "unknown":
+    named = [each for each in ranked if each.cause != "unknown"]
+    if not named:
         return _from_facts(weighed)
-    first = ranked[0]
+    first = named[0]
+    if weighed.elsewhere:
+        return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
+    if first.cause == "benign-warning" and first == ranked[0]:
+        return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
     if first.score >= _ANSWER:
         return f"{causes.cause(first.cause).title}.", first.advice
-    left = [each for each in ranked if each.cause != "unknown" and each.score >= _RIVAL * first.score]
+    left = [each for each in named if each.score >= _RIVAL * first.score]
     if group and group.score >= _ANSWER:
         row = causes.group(group.name)
         among = [each for each in left if causes.cause(each.cause).group == group.name]
@@ -148,7 +189,9 @@ def _answer(
         )
         advice = causes.chosen(place.advice, weighed.words, silicon) if place.advice else first.advice
         return f"{place.fails}{inside}{_which(len(left))}", advice
-    return f"{causes.cause(first.cause).title}, perhaps: the evidence is thin.", first.advice
+    if ranked[0].cause == "unknown":
+        return _from_facts(weighed)
+    return f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.", first.advice
 
 
 def _which(reasons: int) -> str:
@@ -162,44 +205,36 @@ def _which(reasons: int) -> str:
 def _from_facts(weighed: Weighed) -> tuple[str, str]:
     """Where the log tells nothing: what chip and stack cannot do together, if anything."""
     unknown = causes.advice_for("unknown", weighed.words)
-    if weighed.failing:
-        return f"The log does not tell why; but by the facts {weighed.failing[0].says}.", unknown
+    if weighed.refused:
+        return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
 
 
-def _ranked(cause: str, score: float, weighed: Weighed, silicon: Optional[str]) -> RankedCause:
+def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:
     row = causes.cause(cause)
+    advice = causes.advice_for(cause, weighed.words, facts.true_gfx)
     by_weight = sorted(
         ((by_cause[cause], says) for says, by_cause in weighed.pieces if cause in by_cause),
         key=lambda pair: -abs(pair[0]),
     )
     return RankedCause(
         cause=cause,
-        layer=weighed.layers.get(cause) or (weighed.speaking if cause == "unknown" else None) or row.layer,
+        layer=(weighed.speaking if cause == "unknown" else None) or row.layer,
         score=round(score, 3),
         evidence=tuple(says for weight, says in by_weight if weight > 0),
-        advice=causes.advice_for(cause, weighed.words, silicon),
+        advice=without_what_is_set(advice, facts.env),
         verify=row.verify,
         against=tuple(says for weight, says in by_weight if weight < 0),
     )
 
 
 def _decide(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> Optional[str]:
-    if not ranked or ranked[0].score >= _SURE:
+    named = [each for each in ranked if each.cause != "unknown"]
+    if not named or named[0].score >= _SURE:
         return None
-    if ranked[0].score < _ANSWER and layer and layer.score >= _ANSWER and causes.layer(layer.name).confirm:
+    if named[0].score < _ANSWER and layer and layer.score >= _ANSWER and causes.layer(layer.name).confirm:
         return causes.layer(layer.name).confirm
-    if len(ranked) == 1:
-        return causes.question(ranked[0].cause, "unknown")
-    first, second = ranked[0], ranked[1]
+    if len(named) == 1:
+        return causes.question(named[0].cause, "unknown")
+    first, second = named[0], named[1]
     return causes.question(first.cause, second.cause) if second.score >= _RIVAL * first.score else None
-
-
-def _note(ranked: tuple[RankedCause, ...]) -> str:
-    if not ranked:
-        return "Not enough evidence: nothing in the log or the facts points to a cause."
-    if ranked[0].cause == "unknown":
-        return "Not enough evidence for one cause; what follows are guesses."
-    if ranked[0].score < 0.5:
-        return "The evidence is thin: the first cause is less likely than all others together."
-    return ""

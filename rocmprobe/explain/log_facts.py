@@ -224,12 +224,28 @@ def facts_in(log: Log) -> Facts:
         effective_gfx=_chip(texts.all(_EFFECTIVE_PRINTS)),
         rocm=texts.first(_ROCM_PRINTS),
         torch=_tidy(texts.first(_TORCH_PRINTS) or _pip_show(log)),
+        torch_targets=_arch_list(texts),
         os=_system(texts.first(_OS_PRINTS)),
         env=variables_in(text for text, _ in texts.lines),
         exit=next(
             (name for name, words in _EXIT_PRINTS.items() if any(map(texts.whole.__contains__, words))), None
         ),
     )
+
+
+#: What ``torch.cuda.get_arch_list()`` prints, and torch's warning about a chip that its list lacks.
+_ARCH_LIST = re.compile(
+    r"\[(?P<list>'gfx\w+'(?:, ?'gfx\w+')*)\]|PyTorch[^.]{0,40} "
+    r"supports[^.]{0,60}?(?P<words>gfx\w+(?:[ ,]+gfx\w+)+)"
+)
+
+
+def _arch_list(texts: _Texts) -> Optional[str]:
+    """Return the targets that a log says the installed torch holds code for, separated by blanks."""
+    if "torch" not in texts.whole and "arch_list" not in texts.whole:
+        return None
+    match = next((found for text, _ in texts.lines if (found := _ARCH_LIST.search(text))), None)
+    return " ".join(re.findall(r"gfx[0-9a-f]+", match[0])) if match else None
 
 
 def facts_of(given: Mapping[str, Any]) -> Facts:

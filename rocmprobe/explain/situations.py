@@ -78,14 +78,13 @@ _CURRENT = re.compile(r"current device: (\d+)")
 #: How devices are called that have no name of their own: the GPU of a processor, and cards.
 _NAMED_APU = re.compile(r"Radeon(?:\(TM\))? Graphics\b")
 _NAMED_CARD = re.compile(r"Radeon (?:\(TM\) )?(?:RX|AI|Pro|PRO|VII) ?\w")
+#: How people name them.
+_STATED_APU = re.compile(r"(?i)\bi?GPU in|\biGPU\b|\bAPU\b|integrated|Ryzen \d")
+_STATED_CARD = re.compile(r"\bRX ?\d{3,4}|Radeon (?:VII|Pro|PRO)|Instinct|\bVega \d\d\b|\bMI\d{2,3}")
 #: Names of packages and indexes that say for which targets they were built.
 _PACKAGE = re.compile(
     r"(?:rocm_sdk_libraries[_-]|device[_-]|/v2/|rocm[-_])(gfx[0-9]{2,4}[0-9a-fxX]{0,2})(?=[-_\]./ ]|$)"
     r"|rocm-sdk targets\s+(gfx[0-9a-f;]+)"
-)
-_OTHER_VENDOR = (
-    r"NVIDIA (GeForce|RTX|Graphics|A|H|L|Tesla)|NVIDIA-SMI \d|GeForce|\b[RG]TX \d|\bTesla\b|\b[AH]100\b"
-    r"|\bsm_\d\d|\bmacOS\b|Darwin|Apple M\d"
 )
 
 _LINUX = re.compile(r"(?i)linux|ubuntu|debian|fedora|arch|manjaro|gentoo|nixos|suse|rhel|centos|mint|pop!_os")
@@ -134,7 +133,7 @@ WORDS: Mapping[str, str] = {
 KNOWN_WORDS = frozenset(
     {
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
-        "torch-cpu", "torch-cuda", "foreign", "apu", "no-override", "override", "override-ignored",
+        "torch-cpu", "torch-cuda", "apu", "no-override", "override", "override-ignored",
         "override-needless", "torch-1", "torch-2", "rocm-4", "rocm-5", "rocm-6", "rocm-lists",
         "two-rocms", "apu-beside-card", "failing-on-apu", "desktop-apu", "find-restricted",
         *_KERNEL_ORIGINS, *_ENDINGS, *WORDS,
@@ -166,7 +165,7 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
             if each.relation.name in _BY_ANSWER
         ),
         *(word for word, pattern in _IN_LOG.items() if _in(pattern, text)),
-        *_several(text),
+        *_several(text, facts.gpu or ""),
         *filter(None, [_kernel_origin(log)]),
         *(["find-restricted"] if _find_restricted(facts) else []),
         *([facts.exit] if facts.exit in _ENDINGS else []),
@@ -207,13 +206,14 @@ def _package(text: str) -> Optional[str]:
     return (match[1] or match[2].replace(";", " ")) if match else None
 
 
-def _several(text: str) -> Iterable[str]:
-    """What a log that lists several of something says."""
+def _several(text: str, stated: str) -> Iterable[str]:
+    """What a log that lists several of something says, or the name of the GPU that was ``stated``."""
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"
     kinds = {row.apu is True for row in map(gpus.target, set(_LISTED.findall(text))) if row}
-    if kinds == {True, False} or (_NAMED_APU.search(text) and _NAMED_CARD.search(text)):
+    named = _NAMED_APU.search(text) and _NAMED_CARD.search(text)
+    if kinds == {True, False} or named or (_STATED_APU.search(stated) and _STATED_CARD.search(stated)):
         yield "apu-beside-card"
     if "gfx1036" in text:
         yield "desktop-apu"
@@ -250,8 +250,6 @@ def _about(facts: Facts, text: str) -> set[str]:
     words |= {word for word, pattern in _STATED.items() if _in(pattern, stated)}
     if facts.true_gfx or facts.effective_gfx:
         words.add("amd")
-    if "amd" not in words and (_in(_OTHER_VENDOR, stated) or _in(_OTHER_VENDOR, text)):
-        words.add("foreign")
     # TensorBoard's lines are in many logs of PyTorch.
     if "torch" in words and not _in(_ABOUT["tensorflow"], stated):
         words.discard("tensorflow")

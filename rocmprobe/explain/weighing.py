@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
+from rocmprobe.explain.extraction import Record
+from rocmprobe.explain.known_reports import SimilarReport, votes
 from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.reasoning import ANYWHERE, ENDED, Case, Inference, reason
 from rocmprobe.explain.signatures import Calibration, Hit, Signature, found, rules
 from rocmprobe.explain.situations import WORDS, words_and_answers
 from rocmprobe.knowledge import causes
-from rocmprobe.knowledge.compatibility import Answer, failing
+from rocmprobe.knowledge.compatibility import Answer
 from rocmprobe.text.log import Log
+
+#: The points of a report with the same text.
+_VOTE = 1.6
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,8 @@ class Weighed:
     ``named`` are the causes that lines speak for, not facts alone; ``excluded`` those that facts rule out
     although something speaks for them, each with why. ``layers`` is where causes sit here, ``speaking`` the
     layer whose text reports the failure, ``places`` the layers in whose texts the evidence for each cause
-    stands, with its weight. ``primitive`` is what was asked of the vendor library, ``failing`` what chip and
-    stack cannot do together.
+    stands, with its weight. ``primitive`` is what was asked of the vendor library, ``refused`` what chip and
+    stack cannot do together. ``elsewhere`` says why AMD's stack has no part in it, "" where it may.
     """
 
     points: Mapping[str, float]
@@ -36,11 +42,19 @@ class Weighed:
     speaking: Optional[str] = None
     places: Mapping[str, Mapping[Optional[str], float]] = field(default_factory=dict)
     primitive: Optional[str] = None
-    failing: tuple[Answer, ...] = ()
+    refused: tuple[Answer, ...] = ()
+    elsewhere: str = ""
 
 
-def weigh(log: Log, facts: Facts) -> Weighed:
-    """The evidence that signatures, rules, and the relations of chip and stack find."""
+def weigh(
+    log: Log, facts: Facts, record: Optional[Record] = None, resembling: Iterable[SimilarReport] = ()
+) -> Weighed:
+    """Add up the evidence that signatures, rules, and the relations of chip and stack give.
+
+    With the structure of the log (``record``), the rules of ``explain/reasoning.py`` take part, and known
+    reports that resemble the log vote for their causes. A run's own evidence has neither: rocmprobe knows
+    what it called there.
+    """
     hits = found(log.lines)
     situations, answered = words_and_answers(facts, log)
     primitive = next((word for word in WORDS if word in situations), None)
@@ -49,18 +63,38 @@ def weigh(log: Log, facts: Facts) -> Weighed:
     pieces = [(_quoted(hit), hit.signature.points) for hit in hits]
     pieces += [(rule.says, rule.points) for rule in rules() if causes.all_hold(rule.when, words)]
     pieces += [(each.says, given) for each in answered if (given := each.points(showing))]
+    refused = tuple(sorted((each for each in answered if not each.holds), key=lambda each: not each.stops))
+    inferred = reason(Case(record, facts, words, hits, refused, log.lines)) if record else ()
+    elsewhere = next((each.says for each in inferred if each.elsewhere), "")
+    if elsewhere:
+        pieces = [(says, kept) for says, points in pieces if (kept := _of_any_gpu(points))]
+    pieces += [(each.says, each.points) for each in inferred if not (each.elsewhere and pieces)]
+    if not elsewhere:
+        pieces += _votes(resembling, facts.true_gfx, words)
     points: dict[str, float] = defaultdict(float)
     for _, by_cause in pieces:
         for cause, weight in by_cause.items():
             points[cause] += weight
-    speaking = _speaking(hits, points)
+    owner = next((each.layer for each in inferred if each.layer), None)
+    speaking = owner or _speaking(hits, points)
     settled = {cause: each.says for each in answered for cause in each.settled}
     excluded = {cause: says for cause, says in settled.items() if points.pop(cause, 0.0) > 0}
     named = {cause for hit in hits for cause, weight in hit.signature.points.items() if weight > 0}
     return Weighed(
         points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, excluded,
-        speaking, _places(hits, answered, showing, speaking), primitive, failing(answered),
+        speaking, _places(hits, answered, showing, speaking, inferred), primitive, refused,
+        elsewhere,
     )  # fmt: skip
+
+
+def _votes(
+    resembling: Iterable[SimilarReport], gfx: Optional[str], words: frozenset[str]
+) -> Iterator[tuple[str, Mapping[str, float]]]:
+    for each, part in votes(resembling, gfx):
+        if each.report.cause == "benign-warning" and words & ENDED:
+            continue
+        says = f"a known report shares {each.similarity:.0%} of the text: {each.report.url}"
+        yield says, {each.report.cause: round(_VOTE * part, 2)}
 
 
 def ruled_out(weighed: Weighed) -> tuple[str, ...]:
@@ -129,7 +163,11 @@ def _layers(hits: Iterable[Hit]) -> dict[str, str]:
 
 
 def _places(
-    hits: Iterable[Hit], answered: Iterable[Answer], showing: frozenset[str], speaking: Optional[str]
+    hits: Iterable[Hit],
+    answered: Iterable[Answer],
+    showing: frozenset[str],
+    speaking: Optional[str],
+    inferred: Iterable[Inference],
 ) -> Mapping[str, Mapping[Optional[str], float]]:
     found_places: dict[str, dict[Optional[str], float]] = defaultdict(lambda: defaultdict(float))
     for signature in (hit.signature for hit in hits):
@@ -140,4 +178,13 @@ def _places(
         for cause, weight in each.points(showing).items():
             if weight > 0:
                 found_places[cause][speaking or causes.cause(cause).layer] += weight
+    for inference in inferred:
+        for cause, weight in inference.points.items():
+            if weight > 0:
+                found_places[cause][inference.layer or causes.cause(cause).layer] += weight
     return found_places
+
+
+def _of_any_gpu(points: Mapping[str, float]) -> dict[str, float]:
+    """Return the points of causes that a program can have on any vendor's GPU."""
+    return {name: weight for name, weight in points.items() if causes.cause(name).group in ANYWHERE}

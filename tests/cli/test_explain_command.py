@@ -51,7 +51,9 @@ def test_the_answer_as_json(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(COLLECT_ENV + FATAL)
     told = answer(path)
-    assert list(told) == ["summary", "layer", "group", "action", "causes", "facts", "decide", "note"]
+    assert list(told) == [
+        "summary", "layer", "group", "action", "causes", "facts", "decide", "note", "elsewhere", "similar"
+    ]  # fmt: skip
     assert list(told["layer"]) == list(told["group"]) == ["name", "score"]
     assert told["causes"]
     for cause in told["causes"]:
@@ -61,6 +63,49 @@ def test_the_answer_as_json(tmp_path: Path) -> None:
     assert told["facts"]["torch"] == "1.13.1+rocm5.2"
     assert told["facts"]["exit"] == "abort"
     assert answer("-", log=path.read_text()) == told == answer(log=path.read_text())
+
+
+def test_guesses_only_on_request() -> None:
+    log = "RuntimeError: miopenStatusUnknownError\n"
+    code, brief = asked(log=log)
+    assert code == 0
+    assert brief.startswith("MIOpen fails")
+    assert "5 guesses more: -v" in brief
+    assert "a guess (0." not in brief
+    assert "a guess (0." in asked("-v", log=log)[1]
+
+
+def test_the_machine_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(vendor=Fact("amd"), name=Fact("Radeon RX 5600 XT"), native_isa=Fact("gfx1010"))
+    monkeypatch.setattr("rocmprobe.detect.detect", lambda root: Machine(gpus=(gpu,)))
+    log = "RuntimeError: miopenStatusUnknownError\n"
+    here = answer("--machine", "--fact", "torch=1.13.1+rocm5.2", log=log)["facts"]
+    assert (here["true_gfx"], here["torch"]) == ("gfx1010", "1.13.1+rocm5.2")
+    assert "true_gfx" not in answer(log=log)["facts"]
+    assert "--machine" in asked(log=log)[1]
+    assert "Missing" not in asked("--machine", log=log)[1]
+
+
+def test_what_is_not_amd_s_is_said_in_the_first_line() -> None:
+    log = (
+        'Traceback (most recent call last):\n  File "/v/site-packages/numpy/lib/x.py", line 3, in '
+        "f\nKeyError: 3\n"
+    )
+    code, output = asked(log=log)
+    assert code == 0
+    assert output.startswith("Not a failure of the AMD stack: numpy raised KeyError (3)")
+    assert "Layer" not in output
+    assert answer(log=log)["elsewhere"]
+
+
+def test_similar_reports_have_address_and_outcome() -> None:
+    told = answer(log=FATAL)
+    assert told["similar"]
+    for each in told["similar"]:
+        assert each["report"]["url"].startswith("https://github.com/")
+        assert each["report"]["outcome"]
+        assert 0.3 <= each["similarity"] <= 1
+    assert told["similar"][0]["report"]["url"] in asked(log=FATAL)[1].replace("\n", "")
 
 
 def test_not_enough_evidence_is_an_answer() -> None:

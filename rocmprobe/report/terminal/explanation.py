@@ -3,63 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Union
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from rocmprobe.explain.explain import Explanation, RankedCause
-from rocmprobe.explain.log_facts import Facts, known
+from rocmprobe.explain.known_reports import SimilarReport
+from rocmprobe.explain.log_facts import known
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.report import text
 
 #: From which score on a cause is called so.
 _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a guess"))
-#: What is less likely than this is said in one line, except for the first.
-_WORTH_ADVICE = 0.1
+#: Lines of evidence for the first cause.
+_SHOWN_EVIDENCE = 2
 #: Longer lines of a log are cut here; the JSON has them whole.
 _LONGEST = 300
 #: So are longer facts.
 _LONGEST_FACT = 2000
 
 
-def render_explanation(explanation: Explanation, console: Console) -> None:
-    """The answer, what to do, and what would decide; each cause with its score, evidence, advice and how to
-    verify it; the facts."""
+def render_explanation(explanation: Explanation, console: Console, verbose: bool = False) -> None:
+    """Print the answer, its evidence, what to do and what would decide; then similar reports and the facts.
+
+    With ``verbose``, print each cause with its score, evidence, advice and how to verify it.
+    """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)
-    for number, cause in enumerate(explanation.causes, 1):
-        if number > 1 and cause.score < _WORTH_ADVICE:
-            console.print(_heading(number, cause, titles.get(cause.cause, cause.cause)))
-        else:
+    if verbose:
+        for number, cause in enumerate(explanation.causes, 1):
             _print_cause(number, cause, titles.get(cause.cause, cause.cause), console)
+    _print_similar(explanation.similar, console)
     if explanation.note:
         console.print(_labelled("Note", explanation.note))
-    _print_facts(explanation.facts, console)
+    _print_facts(explanation, console)
+    others = len(explanation.causes) - explanation.sure
+    if others > 0 and not verbose and not explanation.elsewhere:
+        console.print(_line(f"{text.count(others, 'guess', 'guesses')} more: -v", "dim"))
 
 
 def _print_answer(explanation: Explanation, console: Console) -> None:
     console.print(_line(explanation.summary, "bold"))
-    # The first cause says the same again where it is the answer.
-    of_first = explanation.causes[0].advice if explanation.causes else ""
+    first = explanation.causes[0] if explanation.sure else None
+    if explanation.layer and not explanation.elsewhere:
+        layer, score = explanation.layer.name, (first or explanation.layer).score
+        console.print(_inset(_labelled("Layer", f"{layer}, {_word(score)} ({score:.2f})")))
+    evidence = next((each.evidence for each in explanation.causes if each.evidence), ())
+    if not explanation.elsewhere:
+        for line in evidence[:_SHOWN_EVIDENCE]:
+            console.print(_inset(_labelled("Because", text.one_line(line, _LONGEST))))
     for word, sentence in (
-        ("What to do", explanation.action if explanation.action != of_first else ""),
+        ("What to do", explanation.action),
+        ("To verify", first.verify if first else ""),
         ("To decide", explanation.decide),
     ):
         if sentence:
-            console.print(Padding(_labelled(word, sentence), (0, 0, 0, 3), expand=False))
-    for what, level in (("Layer", explanation.layer), ("Group of causes", explanation.group)):
-        if level:
-            console.print(
-                Padding(_labelled(what, f"{level.name} ({level.score:.2f})"), (0, 0, 0, 3), expand=False)
-            )
+            console.print(_inset(_labelled(word, sentence)))
     console.print()
 
 
+def _print_similar(similar: Iterable[SimilarReport], console: Console) -> None:
+    for number, each in enumerate(similar):
+        if number == 0:
+            console.print(_line("Similar reports:", "dim"))
+        machine = ", ".join(
+            filter(None, (each.report.gfx, each.report.torch and f"torch {each.report.torch}"))
+        )
+        console.print(_inset(text.plain(f"{each.report.url}{f' ({machine})' if machine else ''}")))
+        console.print(_inset(text.plain(f"  {each.report.outcome}")))
+
+
+def _inset(line: Union[str, Text]) -> Padding:
+    return Padding(line, (0, 0, 0, 3), expand=False)
+
+
+def _word(score: float) -> str:
+    return next(word for least, word in _WORDS if score >= least or least == 0)
+
+
 def _heading(number: int, cause: RankedCause, title: str) -> Text:
-    word = next(word for least, word in _WORDS if cause.score >= least or least == 0)
     heading = _line(f"{number}. {title}", "bold")
-    return heading.append(text.plain(f"  {word} ({cause.score:.2f}); {cause.layer}, {cause.cause}"), "dim")
+    return heading.append(
+        text.plain(f"  {_word(cause.score)} ({cause.score:.2f}); {cause.layer}, {cause.cause}"), "dim"
+    )
 
 
 def _print_cause(number: int, cause: RankedCause, title: str, console: Console) -> None:
@@ -79,10 +107,18 @@ def _print_list(label: str, lines: Iterable[str], console: Console) -> None:
         console.print(Padding(Text(text.one_line(line, _LONGEST)), (0, 0, 0, 5), expand=False))
 
 
-def _print_facts(facts: Facts, console: Console) -> None:
+def _print_facts(explanation: Explanation, console: Console) -> None:
+    facts = explanation.facts
     shown = {name: text.one_line(text.show(value), _LONGEST_FACT) for name, value in known(facts).items()}
     listed = "; ".join(f"{name} {value}" for name, value in shown.items())
-    console.print(_labelled("Known", listed or "nothing but the log; --fact says more"))
+    console.print(_labelled("Known", listed or "nothing but the log"))
+    if not explanation.elsewhere and not explanation.sure and not (facts.gpu or facts.true_gfx):
+        console.print(
+            _labelled(
+                "Missing",
+                "the machine. Where it failed, run `rocmprobe explain --machine LOG`; else --fact gpu=..",
+            )
+        )
 
 
 def _labelled(label: str, sentence: str) -> Text:

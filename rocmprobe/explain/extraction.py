@@ -1,0 +1,336 @@
+"""The structure of a log: the error that ended it, the frames and who owns them, memory, vendors, limits.
+
+Nothing here knows a cause. The rules in ``explain/reasoning.py`` read this record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from rocmprobe.text.log import Line, Log
+
+#: Owners that are no package: the interpreter and its standard library, and the user's own files.
+PYTHON, USER = "Python", "the program"
+#: At most this many frames are kept of each kind, nearest to the failure first.
+_FRAMES = 40
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a stack. ``kind`` is "python", "native" or "kernel". ``owner`` is the package of a Python
+    file, PYTHON or USER, or the library or kernel module of native code ("" if the log does not say)."""
+
+    kind: str
+    owner: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Error:
+    """The last error of the log: ``kind`` is the exception's type without its module, or "" for a plain line
+    that reports an error. ``package`` is the module that the type was printed with."""
+
+    kind: str
+    message: str
+    line: int
+    package: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Quantities of an out-of-memory message in bytes, or None if the message does not give them.
+
+    ``allowed`` is a limit that the program set for itself; ``allocated`` and ``reserved`` count PyTorch's own
+    memory.
+    """
+
+    requested: Optional[float] = None
+    total: Optional[float] = None
+    free: Optional[float] = None
+    allocated: Optional[float] = None
+    reserved: Optional[float] = None
+    allowed: Optional[float] = None
+
+    @property
+    def of_others(self) -> Optional[float]:
+        """Bytes that neither PyTorch of this process holds nor are free."""
+        if self.total is None or self.free is None or self.allocated is None:
+            return None
+        return max(0.0, self.total - self.free - self.allocated - (self.reserved or 0.0))
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a log says in structure.
+
+    ``error`` is the last error, ``frames`` the stack nearest to it, innermost first. ``vendors`` are "amd",
+    "nvidia" and "apple" where the log names their GPUs or software. ``last`` is the last line that is not
+    blank, ``warned`` that this line or one of the two before it is a warning, ``failed`` that any line
+    reports an error or an abnormal end. ``building`` is the package or target that was being built when a
+    build failed. ``shared_memory`` is what a kernel required and the limit, in bytes. ``errnos`` are the
+    error numbers in kernel lines, with what reported them. ``as_root`` is True if the log says that it works
+    as root.
+    """
+
+    error: Optional[Error] = None
+    frames: tuple[Frame, ...] = ()
+    vendors: frozenset[str] = frozenset()
+    memory: Optional[Memory] = None
+    shared_memory: Optional[tuple[int, int]] = None
+    building: str = ""
+    errnos: tuple[tuple[str, int], ...] = ()
+    last: Optional[Line] = None
+    warned: Optional[Line] = None
+    failed: bool = False
+    as_root: bool = False
+
+    @property
+    def raiser(self) -> str:
+        """The package whose Python code raised the error, "" if the log has no Python frame."""
+        return next((frame.owner for frame in self.frames if frame.kind == "python"), "")
+
+    @property
+    def native(self) -> Optional[Frame]:
+        """The innermost native or kernel frame whose owner or symbol says whose code it is."""
+        return next((frame for frame in self.frames if frame.kind != "python"), None)
+
+
+_EXCEPTION = re.compile(
+    r"^(?:\w+ \d+ [\d:]+ \S+ )?(?:\[[^\]]{1,40}\]:? ?)?(?:[|>] ?|E +)?"
+    r"((?:[A-Za-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|NotFound|Exit|Died|Failure))(?:: ?(.*)| *$)"
+)
+#: A report of a program that shows errors in a page (ComfyUI's "Error Details").
+_REPORTED_KIND = re.compile(r"^\W*Exception Type:\W*(?:(?P<package>[\w.]+)\.)?(?P<kind>[A-Z]\w+)")
+_REPORTED_MESSAGE = re.compile(r"^\W*Exception Message:[* ]*(?:\w+Error: )?(.*)")
+_THROWN = re.compile(r"terminate called after throwing an instance of \W([\w:]+)\W")
+_WHAT = re.compile(r"^ *what\(\): +(.*)")
+_PLAIN_ERROR = re.compile(
+    r"(?:^|[\s:\]|])(?:fatal |FATAL |internal compiler |linker )?(?:ERROR|[Ee]rror|FAILED"
+    r"|Failed)\b(?![ -]?(?:handling|code 0\b|= ?0\b))"
+)
+_ABNORMAL = re.compile(
+    r"core dumped|[Ss]egmentation fault|\bAborted\b|SIG(?:SEGV|ABRT|KILL|BUS|ILL|FPE)|0xc000[0-9a-f]{4}"
+    r"|exit(?:ed)?(?: with)?(?: code| status)?:? -?[1-9]|[Cc]all [Tt]race|BUG:|Oops|\bpanic\b|\bKilled\b"
+    r"|HW Exception|Memory access fault|timed? ?out|\bhang|GPU reset|\*ERROR\*|\bfault\b|Assertion .* failed"
+    r"|failed|not found|cannot|could not|unable to|undefined symbol|No such",
+    re.IGNORECASE,
+)
+_WARNS = re.compile(
+    r"(?:\b\w*Warning\b: |\b(?:WARN|WARNING|Warning|warning)\b|^W\d{4} |^(?:\[\S{0,12} ?)?\[W\b|\[W\d)"
+)
+_PYTHON_FRAME = re.compile(
+    r"^\s*(?:\[?\w*\]?[|\s>]*)?(?:File \"(?P<file>[^\"]+)\", line \d+|File (?P<notebook>[^\s:]+\.py):\d+"
+    r"|(?P<old>/\S+\.py) in \w+\()"
+)
+_GDB_FRAME = re.compile(
+    r"^\s*#(?P<number>\d+)\s+(?:0x[0-9a-f]+ (?:in )?)?(?P<symbol>[^\s(][^(]*?)\s*\((?P<rest>.*)"
+)
+_TORCH_FRAME = re.compile(
+    r"^\s*frame #(?P<number>\d+): (?P<symbol>.+?) \+ 0x[0-9a-f]+ .* in (?P<library>\S+)\)"
+)
+_KERNEL_FRAME = re.compile(
+    r"(?:^|[\s:]|\? )(?P<symbol>[a-z_]\w+)\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?"
+)
+_LIBRARY = re.compile(r"([\w+.-]+?\.so[.\d]*|[\w+.-]+\.dll)\b")
+#: Frames that only pass a failure on: the C library, the C++ runtime, signal handlers.
+_PASSES_ON = re.compile(
+    r"^(?:n/a|\?\?|_*(?:GI_)?_*(?:raise|abort|libc_\w+|assert\w*|pthread_\w+|kill|restore_rt|clone\w*|start_thread|poll|ioctl)"
+    r"|<signal handler called>|gsignal|std::|__cxa|_Unwind|__gnu_cxx|dump_stack\w*|show_\w+|die\w*"
+    r"|exc_\w+|asm_\w+"
+    r"|do_syscall\w*|entry_SYSCALL\w*|x64_sys_call|__warn\w*|report_bug|handle_bug|page_fault\w*|ret_from_fork\w*"
+    r"|worker_thread|process_one_work|kthread|schedule\w*|__schedule\w*)"
+)
+
+_AMD = re.compile(
+    r"gfx\d{3}|\bamdgpu\b|\bamdkfd\b|\bkfd\b|Radeon|Instinct|FirePro|\bRX ?\d{3,4}\b"
+    r"|\bMI\d{2,3}[AX]?\b|\bROC[mkr]\b|rocm|MIOpen|miopen"
+    r"|rocblas|hipblas|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
+)
+#: ``collect_env`` prints these lines on any machine.
+_NO_AMD = re.compile(
+    r"(?:ROCM used to build PyTorch|HIP runtime version|MIOpen runtime version): N/A|hip: None"
+)
+_NVIDIA = re.compile(
+    r"NVIDIA (?:GeForce|RTX|GTX|Graphics|TITAN|Quadro|Tesla|[AHLB]\d{2,3}\b|GB?\d)|NVIDIA-SMI \d"
+    r"|GeForce|\b(?:RTX|GTX) ?\d{3,4}"
+    r"|\bTesla [A-Z]\d|\b(?:A100|H100|H200|B200|V100|L40S?)\b|\bsm_\d\d|CUDA used to build PyTorch: "
+    r"1\d|Nvidia driver version: \d"
+    r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
+)
+_APPLE = re.compile(r"\bmacOS\b|\bDarwin\b|Apple M\d|\bMPS\b|mps:0|arm64-apple|/Users/\w+/|\.dylib\b")
+
+_SIZE = r"(-?[\d.]+) ?([KMGT]i?B|[KMGT]?B|bytes)\b"
+_REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|allocate|allocating|requested) {_SIZE}")
+_QUANTITIES = (
+    ("total", re.compile(rf"total capacity of {_SIZE}|{_SIZE} total capacity|total: {_SIZE}")),
+    ("free", re.compile(rf"of which {_SIZE} is free|{_SIZE} free|free: {_SIZE}")),
+    ("allocated", re.compile(rf"allocated memory {_SIZE} is allocated|{_SIZE} already allocated")),
+    ("reserved", re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")),
+    ("allowed", re.compile(rf"{_SIZE} allowed")),
+)
+_POWERS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_SHARED = re.compile(
+    r"shared memory,? [Rr]equired: ?(\d+),? [Hh]ardware limit: ?(\d+)|local memory \((\d+)\) "
+    r"exceeds limit \((\d+)\)"
+)
+_BUILDING = (
+    re.compile(r"(?:Failed building wheel for|Failed to build(?: installable wheels for)?:?|error: "
+               r"subprocess-exited.*for) ([\w.-]+)"),
+    re.compile(r"Building wheel for ([\w.-]+)"),
+    re.compile(r"Could not build wheels for ([\w.-]+)"),
+    re.compile(r"^ERROR: Failed building (?:\w+ )*([\w.-]+)"),
+)  # fmt: skip
+_ERRNO = re.compile(r"(?P<what>[\w.: -]{3,60}?) failed(?: with error)? \(?(?:ret=)?(?P<number>-\d{1,3})\)?")
+_AS_ROOT = re.compile(
+    r"(?i)\b(?:as root|with sudo|under sudo|using sudo)\b.{0,40}\b(?:works?|fine|succeeds?|ok)\b"
+    r"|\b(?:works?|fine|succeeds?)\b.{0,30}\b(?:as root|with sudo|under sudo)\b"
+)
+
+
+def extract(log: Log) -> Record:
+    """Return the structure of a log."""
+    lines = [line for line in log.lines if line.text.strip()]
+    text = "\n".join(line.text for line in lines)
+    error = _last_error(lines)
+    return Record(
+        error=error,
+        frames=tuple(_frames(lines, error)),
+        vendors=frozenset(_vendors(text)),
+        memory=_memory(lines),
+        shared_memory=_shared_memory(text),
+        building=next((match[1] for pattern in _BUILDING if (match := pattern.search(text))), ""),
+        errnos=tuple(_errnos(lines)),
+        last=lines[-1] if lines else None,
+        warned=next((line for line in reversed(lines[-3:]) if is_warning(line.text)), None),
+        failed=any(_reports_failure(line.text) for line in lines),
+        as_root=_AS_ROOT.search(text) is not None,
+    )
+
+
+def is_warning(text: str) -> bool:
+    """Return True if its program calls this line a warning."""
+    return _WARNS.search(text) is not None
+
+
+def _reports_failure(text: str) -> bool:
+    if is_warning(text):
+        return False
+    return bool(_EXCEPTION.match(text) or _PLAIN_ERROR.search(text) or _ABNORMAL.search(text))
+
+
+def _last_error(lines: Iterable[Line]) -> Optional[Error]:
+    """Return the exception that ended the log, or else the last line that reports an error.
+
+    A C++ exception's ``what()`` stands on the next line. Of a Python message with several lines, the first.
+    """
+    found: Optional[Error] = None
+    plain: Optional[Error] = None
+    thrown = ""
+    for line in lines:
+        text = line.text
+        if match := _EXCEPTION.match(text):
+            found = Error(match[2], (match[3] or "").strip(), line.number, match[1].rstrip("."))
+        elif match := _REPORTED_KIND.match(text):
+            found = Error(match["kind"], "", line.number, match["package"] or "")
+        elif found and not found.message and (match := _REPORTED_MESSAGE.match(text)):
+            found = replace(found, message=match[1].strip())
+        elif match := _THROWN.search(text):
+            thrown = match[1].rpartition("::")[2]
+            found = Error(thrown, "", line.number, match[1].rpartition("::")[0])
+        elif thrown and (match := _WHAT.match(text)):
+            found = Error(thrown, match[1].strip(), line.number, found.package if found else "")
+            thrown = ""
+        elif _PLAIN_ERROR.search(text) and not is_warning(text):
+            plain = Error("", text.strip(), line.number)
+    return found or plain
+
+
+def _frames(lines: Iterable[Line], error: Optional[Error]) -> Iterator[Frame]:
+    """Yield frames, innermost first: native ones before those of Python, since they are nearer to the
+    hardware."""
+    native: list[Frame] = []
+    python: list[Frame] = []
+    for line in lines:
+        if (match := _TORCH_FRAME.match(line.text)) or (match := _GDB_FRAME.match(line.text)):
+            owned = match.groupdict().get("library") or match.groupdict().get("rest") or ""
+            symbol = match["symbol"].strip()
+            library = _LIBRARY.search(owned.replace("\\", "/").rpartition("/")[2] or owned)
+            if not _PASSES_ON.match(symbol) or (library and symbol in ("n/a", "??")):
+                native.append(Frame("native", library[1] if library else "", symbol, line.number))
+        elif match := _PYTHON_FRAME.match(line.text):
+            path = match["file"] or match["notebook"] or match["old"]
+            if not path.startswith("<"):
+                python.append(Frame("python", owner_of(path), path, line.number))
+        elif (match := _KERNEL_FRAME.search(line.text)) and not _PASSES_ON.match(match["symbol"]):
+            native.append(Frame("kernel", match["module"] or "", match["symbol"], line.number))
+    before = [frame for frame in python if error is None or frame.line <= error.line]
+    yield from native[:_FRAMES]
+    yield from list(reversed(before or python))[:_FRAMES]
+
+
+def owner_of(path: str) -> str:
+    """Return the package that a Python file belongs to, PYTHON for the standard library, USER otherwise."""
+    parts = [part for part in re.split(r"[/\\]+", path) if part]
+    for folder in ("site-packages", "dist-packages", "custom_nodes", "extensions"):
+        if folder in parts[:-1]:
+            name = parts[len(parts) - parts[::-1].index(folder)]
+            return name[:-3] if name.endswith(".py") else name
+    folders = parts[:-1]
+    if any(re.fullmatch(r"python3?\.?\d*|Python3\d+|[Ll]ib", part) for part in folders[-4:]) and any(
+        re.fullmatch(r"(?i)python3?\.?\d*|lib", part) for part in folders
+    ):
+        return PYTHON if re.search(r"(?i)[/\\](?:lib[/\\]python3|python3\d+[/\\]lib)", path) else USER
+    return USER
+
+
+def _vendors(text: str) -> Iterator[str]:
+    if _AMD.search(_NO_AMD.sub("", text)):
+        yield "amd"
+    if _NVIDIA.search(text):
+        yield "nvidia"
+    if _APPLE.search(text):
+        yield "apple"
+
+
+def _bytes(number: str, unit: str) -> float:
+    letter = unit[0].upper() if unit[0] in "KMGTkmgt" else ""
+    return float(number) * float(1024 ** _POWERS[letter])
+
+
+def _memory(lines: Iterable[Line]) -> Optional[Memory]:
+    """Return the quantities of the last out-of-memory message."""
+    last = next(
+        (
+            line.text
+            for line in reversed(list(lines))
+            if re.search(r"(?i)out of memory|OutOfMemory", line.text)
+        ),
+        "",
+    )
+    found = {}
+    for name, pattern in (("requested", _REQUESTED), *_QUANTITIES):
+        if match := pattern.search(last):
+            number, unit = list(filter(None, match.groups()))[:2]
+            try:
+                found[name] = _bytes(number, unit)
+            except ValueError:  # "1.2.3 GiB" is no number
+                continue
+    return Memory(**found) if found else None
+
+
+def _shared_memory(text: str) -> Optional[tuple[int, int]]:
+    match = _SHARED.search(text)
+    if not match:
+        return None
+    required, limit = (int(group) for group in match.groups() if group)
+    return required, limit
+
+
+def _errnos(lines: Iterable[Line]) -> Iterator[tuple[str, int]]:
+    for line in lines:
+        if re.search(r"amdgpu|kfd|\bdrm\b", line.text) and (match := _ERRNO.search(line.text)):
+            yield match["what"].strip(), int(match["number"])

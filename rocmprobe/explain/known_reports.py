@@ -1,0 +1,135 @@
+"""Public reports that resemble a log, found by fingerprints of their text.
+
+``data/known_reports.json`` has, for each thread, its address, chip, versions, cause, how it ended in a
+sentence of ours, and a fingerprint: hashes of three words in a row. The text of a thread is not kept.
+``benchmarks/known_reports.py`` makes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, Optional
+
+from rocmprobe.text.log import Log
+
+#: Hashes that a fingerprint has at most: the smallest ones, so that two long logs keep the same part.
+SIZE = 128
+#: Hexadecimal digits of one hash.
+DIGITS = 6
+_IN_A_ROW = 3
+#: A report that shares less of the text has no vote (leave one out: from here to 0.7, 57 % have the same
+#: cause, above 82 %).
+_ALIKE = 0.5
+#: Nor one that shares fewer hashes: that is one short message, which the signatures weigh.
+_ENOUGH = 8
+_WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
+_FRAME = re.compile(r"\s*File \"")
+#: Numbers, addresses and folders differ between machines.
+_VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w.+@~-]+[/\\])+")
+
+
+@dataclass(frozen=True)
+class KnownReport:
+    """A labelled public thread. ``outcome`` is how it ended, ``cause`` one of ``data/causes.toml`` or "" if
+    the thread established none of them."""
+
+    url: str
+    outcome: str
+    cause: str = ""
+    gfx: str = ""
+    rocm: str = ""
+    torch: str = ""
+
+
+@dataclass(frozen=True)
+class SimilarReport:
+    """A known report, how much of the log's text it shares (0 to 1), rare words counting more, and how many
+    hashes that is."""
+
+    report: KnownReport
+    similarity: float
+    shared: int = 0
+
+
+def fingerprint(log: Log) -> frozenset[str]:
+    """Return the fingerprint of a log: at most SIZE hashes of DIGITS hexadecimal digits."""
+    found: set[str] = set()
+    after_frame = False
+    for line in log.lines:
+        # Frames and their source lines are alike in all programs that call PyTorch.
+        is_frame = _FRAME.match(line.text) is not None
+        if is_frame or after_frame:
+            after_frame = is_frame
+            continue
+        words = _WORD.findall(_VARYING.sub(" # ", line.text.lower()))
+        for first in range(len(words) - _IN_A_ROW + 1):
+            row = " ".join(words[first : first + _IN_A_ROW])
+            found.add(f"{zlib.crc32(row.encode()):08x}"[:DIGITS])
+    return frozenset(sorted(found)[:SIZE])
+
+
+@lru_cache(maxsize=1)
+def known_reports() -> tuple[tuple[KnownReport, frozenset[str]], ...]:
+    """Return every known report with its fingerprint."""
+    file = resources.files("rocmprobe").joinpath("data/known_reports.json")
+    return tuple(_report(**row) for row in json.loads(file.read_text("utf-8"))["reports"])
+
+
+def _report(fingerprint: str, **row: Any) -> tuple[KnownReport, frozenset[str]]:
+    starts = range(0, len(fingerprint), DIGITS)
+    return KnownReport(**row), frozenset(fingerprint[start : start + DIGITS] for start in starts)
+
+
+def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...]:
+    """Return the reports that share text with a log, the most similar first, apart from the threads
+    ``without``."""
+    known = [(report, hashes) for report, hashes in known_reports() if report.url not in without]
+    return ranked(fingerprint(log), known)
+
+
+def votes(resembling: Iterable[SimilarReport], gfx: Optional[str]) -> Iterator[tuple[SimilarReport, float]]:
+    """Yield for each cause the report that resembles a log the most, and its vote (0 to 1).
+
+    A report votes that shares enough text and is not from another chip than ``gfx``. Where the same text has
+    several causes, each has its part of the vote.
+    """
+    voting = [
+        each
+        for each in resembling
+        if each.similarity >= _ALIKE and each.shared >= _ENOUGH and _same_chip(each.report.gfx, gfx)
+    ]
+    whole = sum(each.similarity for each in voting)
+    for cause in dict.fromkeys(each.report.cause for each in voting if each.report.cause):
+        of_cause = [each for each in voting if each.report.cause == cause]
+        yield of_cause[0], of_cause[0].similarity * sum(each.similarity for each in of_cause) / whole
+
+
+def _same_chip(of_report: str, gfx: Optional[str]) -> bool:
+    return not (of_report.startswith("gfx") and gfx) or of_report[:-1] == gfx[:-1]
+
+
+def ranked(
+    hashes: frozenset[str], known: Iterable[tuple[KnownReport, frozenset[str]]]
+) -> tuple[SimilarReport, ...]:
+    """Return the known reports with text in common, by the cosine of their weighted fingerprints."""
+    listed = list(known)
+    times = Counter(each for _, others in listed for each in others)
+
+    def length(of: Iterable[str]) -> float:
+        return sum(math.log((len(listed) + 1) / (times[each] + 0.5)) ** 2 for each in of)
+
+    own = length(hashes)
+    found = []
+    for report, others in listed:
+        shared = hashes & others
+        if shared and own:
+            found.append(SimilarReport(report, length(shared) / math.sqrt(own * length(others)), len(shared)))
+    return tuple(sorted(found, key=lambda each: -each.similarity))

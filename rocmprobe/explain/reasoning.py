@@ -1,0 +1,468 @@
+"""From the structure of a log to inferences: is it AMD's stack, did it fail, whose code failed, by which
+numbers.
+
+Each rule is one function that reads a record (``explain/extraction.py``), facts and words. Its docstring has
+the source. The rules are asked in the order of ``RULES``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+from rocmprobe.explain.extraction import PYTHON, USER, Error, Memory, Record
+from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.signatures import Hit
+from rocmprobe.knowledge import causes
+from rocmprobe.knowledge.compatibility import THIS, Answer
+from rocmprobe.text.log import Line
+
+#: Causes that the program, its packages or its build can have on any vendor's GPU.
+ANYWHERE = frozenset(("program", "outside", "none", "speed", "memory"))
+_GIB = 1024**3
+#: How a program ended, if it failed.
+ENDED = frozenset(("exception", "segv", "abort", "hang"))
+#: Of the memory that a limit, another process or the desktop takes: less explains no failure.
+_NOTICEABLE = 0.25 * _GIB
+#: The LDS of one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
+#: Backend).
+_LDS_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What a rule concludes: a clause for people, points by cause, and the layer that failed, where known.
+
+    ``elsewhere`` is True if AMD's stack has no part in the failure.
+    """
+
+    says: str
+    points: Mapping[str, float] = field(default_factory=dict)
+    layer: Optional[str] = None
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that a rule may read: the structure of the log, the facts, the words of
+    ``explain/situations.py``, the signatures found, and the relations that chip and stack answer
+    with "no"."""
+
+    record: Record
+    facts: Facts
+    words: frozenset[str]
+    hits: tuple[Hit, ...]
+    refused: tuple[Answer, ...] = ()
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def fatal(self) -> tuple[Hit, ...]:
+        """The signatures that name a failure of AMD's stack."""
+        return tuple(hit for hit in self.hits if hit.signature.kind == "fatal" and not _is_anywhere(hit))
+
+    def explains(self, line: int) -> bool:
+        """Return True if a signature of any kind of failure is in this line."""
+        return any(
+            line in (found.number, found.last)
+            for hit in self.hits
+            if hit.signature.kind == "fatal" and hit.signature.points
+            for found in hit.lines
+        )
+
+
+def reason(case: Case) -> tuple[Inference, ...]:
+    """Return what the rules infer, in their order. A rule that shows AMD's stack to have no part is the last
+    one asked."""
+    found: list[Inference] = []
+    for rule in RULES:
+        for inference in rule(case):
+            found.append(inference)
+            if inference.elsewhere:
+                return tuple(found)
+    return tuple(found)
+
+
+def _is_anywhere(hit: Hit) -> bool:
+    named = [name for name, weight in hit.signature.points.items() if weight > 0]
+    return all(causes.cause(name).group in ANYWHERE for name in named)
+
+
+# ---- is it AMD's stack at all? -------------------------------------------------------------------------
+
+#: Exceptions that Python code raises about itself, its files and its network.
+#: Source: Python, Built-in Exceptions; requests and urllib3, exceptions; pydantic, ValidationError.
+_PLAIN = frozenset(
+    {
+        "TypeError", "KeyError", "AttributeError", "NameError", "UnboundLocalError", "IndexError",
+        "ValueError", "FileNotFoundError", "FileExistsError", "IsADirectoryError", "NotADirectoryError",
+        "JSONDecodeError", "UnicodeDecodeError", "UnicodeEncodeError", "SyntaxError", "IndentationError",
+        "ZeroDivisionError", "RecursionError", "HTTPError", "ConnectionError", "ConnectTimeout",
+        "ReadTimeout", "SSLError",
+        "MaxRetryError", "ProxyError", "ValidationError", "SafetensorError", "UnpicklingError", "LookupError",
+        "OverflowError", "ConfigurationError", "EntryNotFoundError", "RepositoryNotFoundError",
+        "GatedRepoError", "LocalEntryNotFoundError", "ConfigAttributeError", "ScannerError", "BadZipFile",
+    }
+)  # fmt: skip
+#: Exceptions that only report that another process or thread failed; the reason stands above them.
+_FOLLOWS = re.compile(
+    r"CalledProcessError|BrokenPipe|EOFError|ConnectionReset|ConnectionRefused|ChildFailed|ProcessExited|Dead"
+    r"|ActorDied|ActorError|WorkerCrashed|RayTaskError|ProcessRaised|SystemExit|InternalTorchDynamo|BackendCompilerFailed"
+)
+#: Words by which an error is about a GPU, its libraries or its compiler after all.
+_OF_A_STACK = re.compile(
+    r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
+    r"|\.so\b|\.dll\b"
+    r"|symbol|glibc|\bhsa|solver|/dev/(?:kfd|dri)|out of memory|amdgpu|\bfp8\b|float8|sm_\d|device function"
+    r"|bfloat16"
+    r"|hsaco|llvm|ptx"
+)
+
+
+def other_vendor(case: Case) -> Iterator[Inference]:
+    """Infer that the GPU is another vendor's.
+
+    Source: the names that drivers print (NVIDIA-SMI, Metal, collect_env).
+    """
+    vendors = set(case.record.vendors)
+    stated = case.facts.gpu or ""
+    if case.facts.true_gfx or case.facts.effective_gfx or "amd" in vendors:
+        return
+    name = (
+        "NVIDIA" if "nvidia" in vendors or re.search(r"(?i)nvidia|geforce|\b[rg]tx\b|tesla", stated) else ""
+    )
+    name = name or ("Apple" if "apple" in vendors or re.search(r"(?i)apple|\bM[1-5]\b", stated) else "")
+    if name and not re.search(r"(?i)amd|radeon|instinct", stated):
+        raised = f"; {_raised(case.record)}" if _raised(case.record) else ""
+        points = {"outside": 6.0} if case.record.failed else {}
+        yield Inference(f"the GPU is from {name}{raised}", points, "user-code", elsewhere=True)
+
+
+def plain_error(case: Case) -> Iterator[Inference]:
+    """Infer that the program stopped with an error of Python, of a package, a file or the network, and no
+    line names a failure of AMD's stack.
+
+    Source: the types of exceptions and the owner of the innermost frame.
+    """
+    error = case.record.error
+    if (
+        error is None
+        or not error.kind
+        or case.explains(error.line)
+        or not _is_plain(error, case.record.raiser)
+    ):
+        return
+    if case.fatal or case.words & (ENDED - {"exception"}):
+        yield Inference(f"{_raised(case.record)}, an error of code or data", {"outside": 1.5})
+        return
+    says = f"{_raised(case.record)}, an error of code or data"
+    yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True)
+
+
+def _is_plain(error: Error, raiser: str) -> bool:
+    if _FOLLOWS.search(error.kind) or _OF_A_STACK.search(error.message):
+        return False
+    if error.kind in _PLAIN:
+        return True
+    # Packages raise types of their own for their own faults; torch's RuntimeError may be the GPU's.
+    return (
+        bool(raiser)
+        and raiser not in (USER, PYTHON, "torch", "triton", "vllm", "flash_attn")
+        and bool(error.message)
+        and error.kind
+        not in ("RuntimeError", "ImportError", "OSError", "AssertionError", "ModuleNotFoundError")
+    )
+
+
+def _raised(record: Record) -> str:
+    """Return "PACKAGE raised TYPE (MESSAGE)", "" if the log has no exception."""
+    if record.error is None or not record.error.kind:
+        return ""
+    what = f"{record.error.kind}" + (f" ({_short(record.error.message)})" if record.error.message else "")
+    return f"{record.raiser or record.error.package or USER} raised {what}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+# ---- does the log hold the failure? --------------------------------------------------------------------
+
+
+def only_warnings(case: Case) -> Iterator[Inference]:
+    """Infer that the log ends in a warning and reports no error.
+
+    Source: Python warnings; torch's and glog's levels.
+    """
+    if case.record.warned and not (case.record.failed or case.fatal or case.words & ENDED):
+        # A warning that is known to be harmless has its points already.
+        points = {"benign-warning": 0.6 if "remark" in case.words else 3.4}
+        yield Inference("the log ends in a warning, and no line reports an error", points)
+
+
+# ---- whose code failed? --------------------------------------------------------------------------------
+
+#: Owners of native frames by symbol or library, and the layer that fails there.
+#: Source: the namespaces of MIOpen, rocBLAS, ROCr, CLR, LLVM, PyTorch and ggml; Linux drivers/gpu/drm.
+_OWNERS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    ("MIOpen", "miopen-exec", re.compile(r"\bmiopen::|\bmiopen[A-Z]|libMIOpen")),
+    ("rocBLAS", "rocblas", re.compile(r"rocblas|Tensile|hipblas", re.IGNORECASE)),
+    ("ROCr", "hsa", re.compile(r"\brocr::|libhsa-runtime|\bhsa_|hsaKmt|libhsakmt")),
+    ("Triton", "triton", re.compile(r"\btriton|libtriton", re.IGNORECASE)),
+    ("HIP", "hip", re.compile(r"\bamd::|\bhip[A-Z:_]|\broc::|amdhip64")),
+    ("LLVM", "miopen-compile", re.compile(r"comgr|\bllvm::|\bclang::|\blld::|libLLVM")),
+    ("PyTorch", "torch-build", re.compile(r"\b(?:c10|at|torch|caffe2)::|libtorch|libc10")),
+    ("the program", "user-code", re.compile(r"\b(?:ggml|llama|whisper|sd)_\w|libggml|libllama")),
+)
+_DRIVER = re.compile(
+    r"^(?:amdgpu|kfd|kgd|dcn?\d*|dm|dc|gfx_v|sdma_v|mes_v|smu|psp|vcn_v|gmc_v|drm|ttm|amdkcl|gmc|vm|svm)_|amdgpu|amdkfd"
+)
+
+
+def owner(case: Case) -> Iterator[Inference]:
+    """Take the layer from the owner of the innermost native frame.
+
+    Source: gdb, systemd-coredump, torch's backtraces, the kernel's call traces.
+    """
+    frame = case.record.native
+    if frame is None:
+        return
+    if frame.kind == "kernel":
+        if _DRIVER.search(frame.text) or frame.owner in ("amdgpu", "amdkfd", "amdttm", "amdkcl"):
+            says = f"line {frame.line}: the kernel's call trace is in the driver ({frame.text})"
+            yield Inference(says, {"kernel-driver-regression": 1.6, "gpu-hang-reset": 0.8}, "driver")
+        return
+    for who, layer, pattern in _OWNERS:
+        if pattern.search(f"{frame.text} {frame.owner}"):
+            points = {"miopen-solver-bug": 3.4} if "miopen::solver" in frame.text else {}
+            yield Inference(
+                f"line {frame.line}: the innermost frame is in {who} ({_short(frame.text)})", points, layer
+            )
+            return
+
+
+_NOT_IN = re.compile(r"(?P<path>/\S+): version .?(?P<symbol>(?:GLIBCXX|CXXABI|GLIBC)_[\d.]+).? not found")
+_OF_THE_SYSTEM = re.compile(r"^/(?:usr/)?lib(?:32|64)?/")
+
+
+def shadowed_library(case: Case) -> Iterator[Inference]:
+    """Infer that a C or C++ runtime in a program's own folder hides that of the system.
+
+    Source: ld.so(8).
+    """
+    for line in case.lines:
+        if (match := _NOT_IN.search(line.text)) and not _OF_THE_SYSTEM.match(match["path"]):
+            yield Inference(
+                f"line {line.number}: {match['path']} is not the system's library, and hides the newer one",
+                {"library-path": 5.0, "rocm-package-wrong-os": -5.0},
+                "user-env",
+            )
+            return
+
+
+def own_runtime_in_wsl(case: Case) -> Iterator[Inference]:
+    """Infer that the libhsa-runtime64 of a PyTorch wheel hides the one of the system, which knows WSL.
+
+    Source: AMD, Install PyTorch for ROCm on WSL (replace the wheel's libhsa-runtime64).
+    """
+    if "wsl" in case.words and "+rocm" in (case.facts.torch or "") and _sees_nothing(case):
+        yield Inference(
+            "a PyTorch wheel brings a ROCr of its own, which does not know WSL",
+            {"library-path": 3.6},
+            "hsa",
+        )
+
+
+def _sees_nothing(case: Case) -> bool:
+    names = {hit.signature.name for hit in case.hits}
+    return "no-hip-gpus" in names or {"asks-available", "prints-false"} <= names
+
+
+def other_release(case: Case) -> Iterator[Inference]:
+    """Infer that an extension failed that was built with another ROCm than torch brings.
+
+    Source: HIP, versions of the runtime; one process has one libamdhip64.
+    """
+    raiser, torch = case.record.raiser, re.search(r"\+rocm(\d\.\d)", case.facts.torch or "")
+    system = re.match(r"(\d\.\d)", case.facts.rocm or "")
+    if torch and system and torch[1] != system[1] and raiser not in ("", USER, PYTHON, "torch"):
+        yield Inference(
+            f"{raiser} failed; torch is built for ROCm {torch[1]}, and the installed ROCm is {system[1]}",
+            {"rocm-versions-mixed": 3.4},
+        )
+
+
+_WANTED = re.compile(
+    r"lib(?:amdhip64|hiprtc|rocblas|hipblas|MIOpen|rccl)\.so\.(\d): cannot open shared"
+    r"|amdhip64_(\d)\.dll\W{1,3}(?:was )?not found"
+)
+
+
+def wanted_release(case: Case) -> Iterator[Inference]:
+    """Infer that a program asks for the HIP of another release than is installed.
+
+    Source: CLR, whose soname has the major version of ROCm since ROCm 5.
+    """
+    here = {
+        number[0] for number in re.findall(r"/rocm-(\d)\.\d", "\n".join(line.text for line in case.lines))
+    }
+    here |= set(re.findall(r"^(\d)\.\d", case.facts.rocm or ""))
+    for line in case.lines:
+        match = _WANTED.search(line.text)
+        if match and "amdhip64" in match[0] and here and not here & set(filter(None, match.groups())):
+            asked = match[1] or match[2]
+            found = ", ".join(sorted(here))
+            says = f"line {line.number}: it asks for the HIP of ROCm {asked}, and ROCm {found} is installed"
+            yield Inference(
+                says, {"library-path": 2.8, "rocm-versions-mixed": 1.6, "runtime-library-missing": -1.6}
+            )
+            return
+
+
+def as_root(case: Case) -> Iterator[Inference]:
+    """Infer missing rights if the program works as root.
+
+    Source: Linux, permissions of /dev/kfd and /dev/dri.
+    """
+    if case.record.as_root:
+        yield Inference("the log says that it works as root", {"kfd-permission": 4.6}, "permissions")
+
+
+_CUDA_BUILD = re.compile(
+    r"\bnvcc\b|CUDA_HOME|cuda_runtime\.h|cuda\.h\b|-gencode|CUDAExtension|CUDA_TOOLKIT_ROOT_DIR"
+)
+
+
+def failed_build(case: Case) -> Iterator[Inference]:
+    """Infer why a package did not build.
+
+    Source: pip, cmake and ninja; what asks for nvcc has no HIP sources.
+    """
+    if not case.record.building or case.record.building.lower() in ("the", "wheel", "wheels"):
+        return
+    cuda = next((line for line in case.lines if _CUDA_BUILD.search(line.text)), None)
+    if cuda is not None:
+        says = f"line {cuda.number}: the build of {case.record.building} asks for NVIDIA's compiler"
+        yield Inference(says, {"cuda-only-extension": 4.0}, "user-env")
+    else:
+        yield Inference(f"{case.record.building} did not build", {"source-build-failure": 2.8})
+
+
+def kernel_errno(case: Case) -> Iterator[Inference]:
+    """Name the error number that the kernel driver reports.
+
+    Source: Linux, errno.h; drivers/gpu/drm/amd.
+    """
+    for what, number in case.record.errnos[:1]:
+        meaning = {-12: "no memory", -22: "invalid argument", -62: "timer expired", -110: "no answer in time"}
+        says = f"the kernel driver reports {number} ({meaning.get(number, 'an error')}) from {what}"
+        yield Inference(says, {"gpu-firmware-bug": 0.6} if number in (-62, -110) else {}, "driver")
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------------
+
+
+def memory(case: Case) -> Iterator[Inference]:
+    """Say what took the memory, from the numbers of an out-of-memory message.
+
+    Source: PyTorch c10/cuda/CUDACachingAllocator.cpp.
+    """
+    quantities = case.record.memory
+    if quantities is not None and (says := _what_took(quantities)):
+        yield Inference(says, {"vram-oom": 1.0}, "oom")
+
+
+def _what_took(memory: Memory) -> str:
+    if memory.allowed is not None and memory.free and memory.free - memory.allowed > _NOTICEABLE:
+        limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
+        return f"{limit}, while {_gib(memory.free)} are free"
+    if memory.requested and memory.total and memory.requested > memory.total:
+        return f"one allocation asks for {_gib(memory.requested)}, and the GPU has {_gib(memory.total)}"
+    if memory.reserved and memory.requested and memory.reserved > memory.requested > 0:
+        return f"{_gib(memory.reserved)} are reserved and not used: the free memory is in pieces"
+    others = memory.of_others
+    if others and memory.total and others > max(_NOTICEABLE, 0.15 * memory.total):
+        return f"other processes hold {_gib(others)} of {_gib(memory.total)}"
+    return ""
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:.1f} GiB"
+
+
+def shared_memory(case: Case) -> Iterator[Inference]:
+    """Infer that a kernel needs more LDS than the chip has.
+
+    Source: LLVM, User Guide for AMDGPU Backend (64 KiB).
+    """
+    if case.record.shared_memory:
+        required, limit = case.record.shared_memory
+        if required > limit:
+            of_chip = " (all that AMD's chips have)" if limit == _LDS_BYTES else ""
+            says = f"a kernel needs {required:,} bytes of LDS, and the limit is {limit:,}{of_chip}"
+            yield Inference(says, {"triton-compile-failure": 4.6}, "triton")
+
+
+_OVERFLOW = re.compile(
+    r"(?i)(?:size calculation overflowed|integer multiplication overflow|integer overflow"
+    r"|(?:negative|invalid) (?:dimension|size|length)s?[^\n]{0,20}-\d{6,}|\b18446744\d{12}\b|-2147483\d{3}\b)"
+)
+
+
+def overflow(case: Case) -> Iterator[Inference]:
+    """Infer that a size overflowed its integer type.
+
+    Source: the limits of int32 and uint64.
+    """
+    for line in case.lines:
+        if _OVERFLOW.search(line.text):
+            yield Inference(
+                f"line {line.number}: a size is beyond its integer type", {"miopen-size-limit": 3.0}
+            )
+            return
+
+
+# ---- what chip and stack cannot do together ------------------------------------------------------------
+
+
+def facts_alone(case: Case) -> Iterator[Inference]:
+    """Rank the cause that facts give if the log names no failure, and chip and stack cannot work together.
+
+    Source: data/compatibility.toml.
+    """
+    if case.fatal or case.record.warned or not case.record.failed:
+        return
+    if any(hit.signature.shows for hit in case.hits):  # the relations themselves weigh what shows
+        return
+    for answer in case.refused:
+        weights = [
+            (weight, name) for points in answer.relation.no.values() for name, weight in points.items()
+        ]
+        weight, name = max(weights, default=(0.0, ""))
+        if weight > 0:
+            cause = answer.cause if name == THIS else name
+            yield Inference(f"the log names no failure; by the facts, {answer.says}", {cause: 2.6})
+            return
+
+
+Rule = Callable[[Case], Iterable[Inference]]
+
+#: In the order in which they are asked: scope, failure, owner, arithmetic, chip and stack.
+RULES: tuple[Rule, ...] = (
+    other_vendor,
+    plain_error,
+    only_warnings,
+    owner,
+    shadowed_library,
+    own_runtime_in_wsl,
+    other_release,
+    wanted_release,
+    as_root,
+    failed_build,
+    kernel_errno,
+    memory,
+    shared_memory,
+    overflow,
+    facts_alone,
+)

@@ -1,0 +1,261 @@
+"""What a log says in structure, and what follows from it: scope, owner, numbers, chip and stack."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rows import every_row
+
+from rocmprobe.explain.explain import Explanation, explain, without_what_is_set
+from rocmprobe.explain.extraction import PYTHON, USER, extract, owner_of
+from rocmprobe.explain.known_reports import fingerprint, known_reports, similar
+from rocmprobe.explain.log_facts import Facts, facts_in, together
+from rocmprobe.knowledge.causes import causes
+from rocmprobe.text.log import of_text
+
+NOTHING = Facts()
+NAVI10 = Facts(true_gfx="gfx1010", torch="2.6.0+rocm6.2")
+RUN = """Traceback (most recent call last):
+  File "/home/x/ComfyUI/execution.py", line 323, in execute
+    output = get()
+"""
+SITE = "/home/x/venv/lib/python3.10/site-packages"
+
+
+def answer(text: str, facts: Facts = NOTHING) -> Explanation:
+    log = of_text(text)
+    return explain(log, together(facts, facts_in(log)))
+
+
+class TestExtraction:
+    @every_row(
+        ("path", "owner"),
+        [
+            (f"{SITE}/diffusers/models/unet.py", "diffusers"),
+            (f"{SITE}/six.py", "six"),
+            ("/usr/lib/python3/dist-packages/numpy/core.py", "numpy"),
+            ("C:\\ComfyUI\\custom_nodes\\KJNodes\\nodes.py", "KJNodes"),
+            ("/usr/lib/python3.10/json/decoder.py", PYTHON),
+            ("C:\\Python310\\lib\\json\\decoder.py", PYTHON),
+            ("/home/x/ComfyUI/execution.py", USER),
+            ("train.py", USER),
+        ],
+    )
+    def test_owners_of_python_files(self, path, owner):
+        assert owner_of(path) == owner
+
+    @every_row(
+        ("text", "kind", "message", "raiser"),
+        [
+            (f'{RUN}  File "{SITE}/torch/x.py", line 1, in f\nTypeError: no', "TypeError", "no", "torch"),
+            (f"{RUN}huggingface_hub.errors.EntryNotFoundError: 404", "EntryNotFoundError", "404", USER),
+            ("terminate called after throwing an instance of 'miopen::Exception'\n  what():  x.cpp:3: no",
+             "Exception", "x.cpp:3: no", ""),
+            ("- **Exception Type:** KeyError\n- **Exception Message:** 'x'", "KeyError", "'x'", ""),
+            ("ERROR: it broke", "", "ERROR: it broke", ""),
+        ],
+    )  # fmt: skip
+    def test_the_last_error(self, text, kind, message, raiser):
+        record = extract(of_text(text))
+        assert (record.error.kind, record.error.message, record.raiser) == (kind, message, raiser)
+
+    @every_row(
+        ("text", "kind", "symbol"),
+        [
+            ("#0  0x7f in raise ()\n#1  0x7f in miopen::solver::X () from /opt/rocm/lib/libMIOpen.so.1",
+             "native", "miopen::solver::X"),
+            ("frame #2: c10::f() + 0x3a (0x7f in /v/torch/lib/libc10_hip.so)", "native", "c10::f()"),
+            ("Call Trace:\n <TASK>\n dump_stack_lvl+0x4a/0x60\n amdgpu_vm_fini+0x1a/0x60 [amdgpu]", "kernel",
+             "amdgpu_vm_fini"),
+        ],
+    )  # fmt: skip
+    def test_the_innermost_native_frame_that_is_somebody_s(self, text, kind, symbol):
+        frame = extract(of_text(text)).native
+        assert (frame.kind, frame.text) == (kind, symbol)
+
+    def test_memory(self):
+        text = (
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+            "capacity of 5.98 GiB of which 1.00 GiB is free. Of the allocated memory 1.50 GiB is allocated "
+            "by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated."
+        )
+        memory = extract(of_text(text)).memory
+        gib = 1024**3
+        assert (memory.requested, memory.free, memory.allocated) == (2 * gib, gib, 1.5 * gib)
+        assert memory.of_others == pytest.approx((5.98 - 1 - 1.5 - 0.5) * gib)
+
+    @given(st.text(max_size=300))
+    def test_no_text_breaks_it(self, text):
+        extract(of_text(text))
+        fingerprint(of_text(text))
+
+
+class TestScope:
+    @every_row(
+        ("text", "facts", "says"),
+        [
+            (f'{RUN}  File "{SITE}/diffusers/a.py", line 1, in f\nKeyError: 1', NAVI10, "diffusers raised"),
+            (f"{RUN}FileNotFoundError: [Errno 2] No such file: 'a.yaml'", NAVI10, "raised FileNotFoundError"),
+            ("GPU 0: NVIDIA GeForce RTX 5090\nRuntimeError: CUDA error: no kernel image", NOTHING,
+             "the GPU is from NVIDIA"),
+            ("macOS 14.1\nUsing device: mps\nRuntimeError: MPS backend out of memory", NOTHING,
+             "the GPU is from Apple"),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_amd_s(self, text, facts, says):
+        found = answer(text, facts)
+        assert found.summary.startswith("Not a failure of the AMD stack: ")
+        assert says in found.summary
+        assert found.decide is None
+        assert not found.similar
+
+    @every_row(
+        "text",
+        [
+            f"{RUN}RuntimeError: HIP error: invalid device function",
+            f"{RUN}ValueError: unsupported target: gfx1010",
+            "rocBLAS error: Cannot read /x/rocblas/library/TensileLibrary.dat\n" + RUN + "KeyError: 'out'",
+            "Segmentation fault (core dumped)\nsubprocess.CalledProcessError: exit status 139.",
+            "NVIDIA GeForce GTX 1080 Ti\nAMD Radeon RX 7900 XT\nHIP error: out of memory",
+        ],
+    )
+    def test_what_may_be_amd_s_is_not_sent_away(self, text):
+        assert not answer(text, NAVI10).elsewhere
+
+    def test_memory_that_is_full_keeps_its_cause_on_any_gpu(self):
+        found = answer("NVIDIA GeForce RTX 3090\ntorch.OutOfMemoryError: CUDA out of memory.")
+        assert found.elsewhere
+        assert found.causes[0].cause == "vram-oom"
+
+    @every_row("line", ["UserWarning: slow path", "[W1010 a.cpp:3] Warning: x", "WARNING: no fast attention"])
+    def test_a_log_that_ends_in_a_warning(self, line):
+        found = answer(f"loading\n{line}")
+        assert found.causes[0].cause == "benign-warning"
+        assert "If the program failed or stopped here, the log does not hold the reason" in found.action
+
+
+class TestWhoseCode:
+    @every_row(
+        ("text", "layer"),
+        [
+            (
+                "#1  0x00007f in miopen::solver::X () from /opt/rocm/lib/libMIOpen.so.1\nAborted",
+                "miopen-exec",
+            ),
+            ("#1  0x00007f in rocr::core::f () from /opt/rocm/lib/libhsa-runtime64.so.1\nAborted", "hsa"),
+            ("BUG: kernel NULL pointer dereference\nRIP: 0010:amdgpu_vm_fini+0x1a/0x60 [amdgpu]", "driver"),
+        ],
+    )
+    def test_the_innermost_frame_decides_the_layer(self, text, layer):
+        found = answer(text)
+        assert found.layer.name == layer
+
+    @every_row(
+        ("path", "cause"),
+        [
+            ("/opt/app/libstdc++.so.6", "library-path"),
+            ("/lib/x86_64-linux-gnu/libc.so.6", "rocm-package-wrong-os"),
+        ],
+    )
+    def test_an_own_runtime_that_hides_the_system_s(self, path, cause):
+        found = answer(
+            f"ImportError: {path}: version `GLIBCXX_3.4.30' not found (required by /x/libMIOpen.so)"
+        )
+        assert found.causes[0].cause == cause
+
+    def test_an_extension_of_another_release(self):
+        text = f'{RUN}  File "{SITE}/flash_attn/a.py", line 1, in f\nRuntimeError: HIP Function Failed'
+        first = answer(text, Facts(torch="2.4.1+rocm6.0", rocm="6.4.0", true_gfx="gfx1100")).causes[0]
+        assert first.cause == "rocm-versions-mixed"
+
+    def test_the_soname_of_another_release(self):
+        text = "ImportError: libamdhip64.so.6: cannot open shared object file: No such file or directory"
+        other = answer(text, Facts(rocm="7.2")).causes[0]
+        assert any("ROCm 6, and ROCm 7 is installed" in line for line in other.evidence)
+        assert not any(
+            "is installed" in line
+            for each in answer(text, Facts(rocm="6.4")).causes
+            for line in each.evidence
+        )
+
+
+class TestArithmetic:
+    @every_row(
+        ("numbers", "says"),
+        [
+            ("GPU 0 has a total capacity of 16.00 GiB of which 12.00 GiB is free. 4.00 GiB allowed; Of the",
+             "limits itself to 4.0 GiB"),
+            ("GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Of the allocated memory "
+             "3.00 GiB is allocated by PyTorch, and 0.10 GiB is reserved by PyTorch but unallocated.",
+             "other processes hold 11.9 GiB of 16.0 GiB"),
+            ("GPU 0 has a total capacity of 1.00 GiB of which 0.50 GiB is free.", "asks for 2.0 GiB"),
+        ],
+    )  # fmt: skip
+    def test_what_took_the_memory(self, numbers, says):
+        first = answer(
+            f"torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. {numbers}"
+        ).causes[0]
+        assert first.cause == "vram-oom"
+        assert any(says in line for line in first.evidence)
+
+    def test_lds(self):
+        text = "OutOfResources: out of resource: shared memory, Required: 98304, Hardware limit: 65536"
+        first = answer(text).causes[0]
+        assert first.cause == "triton-compile-failure"
+        assert any("98,304 bytes of LDS" in line for line in first.evidence)
+
+
+class TestWhatIsAskedAndAdvised:
+    def test_a_variable_that_is_set_is_not_advised(self):
+        advice = "Run `export MIOPEN_FIND_MODE=1` first. Then try a smaller batch."
+        assert without_what_is_set(advice, {}) == advice
+        assert without_what_is_set(advice, {"MIOPEN_FIND_MODE": "2"}) == advice
+        set_already = without_what_is_set(advice, {"MIOPEN_FIND_MODE": "1"})
+        assert (
+            set_already
+            == "MIOPEN_FIND_MODE=1 is set already and does not help here. Then try a smaller batch."
+        )
+
+    def test_facts_alone_rank_a_cause_of_a_failure(self):
+        text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f'
+        risky = Facts(true_gfx="gfx1010", torch="2.9.1+rocm6.4", exit="exception")
+        assert "no official wheel of this version holds code for the chip" in answer(text, risky).summary
+        first = answer(f"{text}\nError: it failed", risky).causes[0]
+        assert (first.cause, first.score < 0.7) == ("arch-not-in-wheel", True)
+
+    def test_the_list_of_a_torch_is_a_fact(self):
+        printed = ">>> torch.cuda.get_arch_list()\n['gfx900', 'gfx1010']"
+        text = f"{printed}\nRuntimeError: HIP error: invalid device function"
+        names = [each.cause for each in answer(text, Facts(true_gfx="gfx1010")).causes]
+        assert "arch-not-in-wheel" not in names
+
+
+class TestKnownReports:
+    def test_the_table(self):
+        names = {cause.name for cause in causes()}
+        urls = [report.url for report, _ in known_reports()]
+        assert len(urls) >= 250
+        for report, hashes in known_reports():
+            assert report.url.startswith("https://")
+            assert report.outcome
+            assert report.cause in names | {""}
+            assert hashes
+
+    def test_a_thread_that_is_left_out_is_not_found(self):
+        log = of_text(
+            "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1030_40.kdb "
+            "Performance may degrade. Please follow instructions to install: https://github.com/ROCmSoftwarePlatform/MIOpen"
+        )
+        found = similar(log)
+        assert found[0].similarity > 0.5
+        assert found[0].report.url not in {each.report.url for each in similar(log, {found[0].report.url})}
+
+    def test_a_short_message_has_no_vote(self):
+        evidence = [
+            line
+            for each in answer("RuntimeError: HIP error: invalid device function").causes
+            for line in each.evidence
+        ]
+        assert evidence
+        assert not any("a known report shares" in line for line in evidence)
