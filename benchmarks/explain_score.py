@@ -28,7 +28,7 @@ from rocmprobe.text import printing, reading
 from rocmprobe.text.log import of_text
 
 #: Of a record, and no facts.
-_ASIDE = ("exit", "platform", "from_application")
+_ASIDE = ("exit", "platform", "from_application", "stratum", "good_answer")
 TIERS = ("decisive", "needs-facts", "partial", "indirect")
 #: Where the reliability table parts scores.
 _BINS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.01)

@@ -92,6 +92,8 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     shares = scores(weighed.points, calibration())
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
+    if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
+        layer = Level(ranked[0].layer, ranked[0].score)
     summary, action = _answer(ranked, layer, group, weighed, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))

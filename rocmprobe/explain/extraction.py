@@ -87,6 +87,7 @@ class Record:
     warned: Optional[Line] = None
     failed: bool = False
     as_root: bool = False
+    excused: frozenset[int] = frozenset()
 
     @property
     def raiser(self) -> str:
@@ -100,8 +101,9 @@ class Record:
 
 
 _EXCEPTION = re.compile(
-    r"^(?:\w+ \d+ [\d:]+ \S+ )?(?:\[[^\]]{1,40}\]:? ?)?(?:[|>] ?|E +)?"
-    r"((?:[A-Za-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|NotFound|Exit|Died|Failure))(?:: ?(.*)| *$)"
+    r"^(?:\w+ \d+ [\d:]+ \S+ )?(?:\[[^\]]{1,40}\]:? ?)?(?:[^|]{0,60}\| ?(?:\w+ ?\| ?)*|> ?|E +)?"
+    r"((?:[A-Za-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|Timeout|NotFound|Exit|Died|Failure)|(?<=socket\.)timeout)"
+    r"(?:: ?(.*)| *$)"
 )
 #: A report of a program that shows errors in a page (ComfyUI's "Error Details").
 _REPORTED_KIND = re.compile(r"^\W*Exception Type:\W*(?:(?P<package>[\w.]+)\.)?(?P<kind>[A-Z]\w+)")
@@ -159,6 +161,7 @@ _NVIDIA = re.compile(
     r"|GeForce|\b(?:RTX|GTX) ?\d{3,4}"
     r"|\bTesla [A-Z]\d|\b(?:A100|H100|H200|B200|V100|L40S?)\b|\bsm_\d\d|CUDA used to build PyTorch: "
     r"1\d|Nvidia driver version: \d"
+    r"|libtorch_cuda\w*\.so|libc10_cuda\.so|NVIDIA driver on your system is too old"
     r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
 )
 _APPLE = re.compile(r"\bmacOS\b|\bDarwin\b|Apple M\d|\bMPS\b|mps:0|arm64-apple|/Users/\w+/|\.dylib\b")
@@ -195,7 +198,8 @@ def extract(log: Log) -> Record:
     """Return the structure of a log."""
     lines = [line for line in log.lines if line.text.strip()]
     text = "\n".join(line.text for line in lines)
-    error = _last_error(lines)
+    excused = _excused(lines)
+    error = _last_error(line for line in lines if line.number not in excused)
     return Record(
         error=error,
         frames=tuple(_frames(lines, error)),
@@ -206,14 +210,31 @@ def extract(log: Log) -> Record:
         errnos=tuple(_errnos(lines)),
         last=lines[-1] if lines else None,
         warned=next((line for line in reversed(lines[-3:]) if is_warning(line.text)), None),
-        failed=any(_reports_failure(line.text) for line in lines),
+        failed=any(_reports_failure(line.text) for line in lines if line.number not in excused),
         as_root=_AS_ROOT.search(text) is not None,
+        excused=excused,
     )
 
 
 def is_warning(text: str) -> bool:
-    """Return True if its program calls this line a warning."""
-    return _WARNS.search(text) is not None
+    """Return True if its program calls this line a warning. The kernel's WARNING is a failed assertion."""
+    return _WARNS.search(text) is not None and "WARNING: CPU:" not in text
+
+
+def _excused(lines: Iterable[Line]) -> frozenset[int]:
+    """Return the numbers of the lines of tracebacks that a program prints after a warning and goes on."""
+    found: set[int] = set()
+    before = ""
+    inside = False
+    for line in lines:
+        starts = "Traceback (most recent call last)" in line.text
+        if starts:
+            inside = is_warning(before) or is_warning(line.text)
+        if inside:
+            found.add(line.number)
+            inside = not (not starts and _EXCEPTION.match(line.text))
+        before = line.text
+    return frozenset(found)
 
 
 def _reports_failure(text: str) -> bool:

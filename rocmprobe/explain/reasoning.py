@@ -120,6 +120,9 @@ _OF_A_STACK = re.compile(
 )
 
 
+_CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
+
+
 def other_vendor(case: Case) -> Iterator[Inference]:
     """Infer that the GPU is another vendor's.
 
@@ -135,8 +138,10 @@ def other_vendor(case: Case) -> Iterator[Inference]:
     name = name or ("Apple" if "apple" in vendors or re.search(r"(?i)apple|\bM[1-5]\b", stated) else "")
     if name and not re.search(r"(?i)amd|radeon|instinct", stated):
         raised = f"; {_raised(case.record)}" if _raised(case.record) else ""
+        named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in case.lines)
+        whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
         points = {"outside": 6.0} if case.record.failed else {}
-        yield Inference(f"the GPU is from {name}{raised}", points, "user-code", elsewhere=True)
+        yield Inference(f"{whose}{raised}", points, "user-code", elsewhere=True)
 
 
 def plain_error(case: Case) -> Iterator[Inference]:
@@ -158,6 +163,34 @@ def plain_error(case: Case) -> Iterator[Inference]:
         return
     says = f"{_raised(case.record)}, an error of code or data"
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True)
+
+
+#: Packages and messages of the network and of downloads.
+#: Source: urllib3, requests, httpx, aiohttp and huggingface_hub, their exceptions; OpenSSL.
+_NETWORK_PACKAGES = frozenset(
+    ("urllib3", "requests", "httpx", "httpcore", "aiohttp", "huggingface_hub", "hf_xet")
+)
+_NETWORK = re.compile(
+    r"(?i)max retries exceeded|connection to \S+ timed out|connect ?timeout|read(?: operation)? timed out"
+    r"|name or service not known|temporary failure in name resolution|certificate verify failed|connection refused"
+    r"|connection reset by peer|proxy authentication|cannot reach|failed to resolve|offline mode"
+)
+
+
+def network(case: Case) -> Iterator[Inference]:
+    """Infer that a download or a connection failed.
+
+    Source: the exceptions of the packages that Python programs download with.
+    """
+    if case.fatal:
+        return
+    line = next((line for line in reversed(case.lines) if _NETWORK.search(line.text)), None)
+    if line is None and case.record.raiser not in _NETWORK_PACKAGES:
+        return
+    says = f"line {line.number}: the network" if line else f"{case.record.raiser} failed: the network"
+    yield Inference(
+        f"{says}, a download or a server is at fault", {"outside": 5.0}, "user-code", elsewhere=True
+    )
 
 
 def _is_plain(error: Error, raiser: str) -> bool:
@@ -291,6 +324,29 @@ def other_release(case: Case) -> Iterator[Inference]:
             f"{raiser} failed; torch is built for ROCm {torch[1]}, and the installed ROCm is {system[1]}",
             {"rocm-versions-mixed": 3.4},
         )
+
+
+_ABSENT = re.compile(
+    r"(?:^|[\s:(])lib(?P<name>[\w+-]+)\.so[.\d]*: cannot open shared object"
+    r"|(?:[Cc]ouldn.t|[Cc]ould not|[Cc]annot|[Ff]ailed to|[Uu]nable to) (?:open|load|find)[^.]{0,40}?"
+    r"\blib(?P<other>[\w+-]+)\.so"
+)
+_OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
+
+
+def absent_library(case: Case) -> Iterator[Inference]:
+    """Infer from the name of a library that is not found whether ROCm or something else is missing.
+
+    Source: ld.so(8).
+    """
+    for line in case.lines:
+        if match := _ABSENT.search(line.text):
+            name = match["name"] or match["other"]
+            if re.match(r"(?i)cu|nv", name):
+                continue
+            points = {"library-path": 2.6} if _OF_ROCM.match(name) else {"runtime-library-missing": 4.4}
+            yield Inference(f"line {line.number}: lib{name} is not found", points, "user-env")
+            return
 
 
 _WANTED = re.compile(
@@ -451,12 +507,14 @@ Rule = Callable[[Case], Iterable[Inference]]
 #: In the order in which they are asked: scope, failure, owner, arithmetic, chip and stack.
 RULES: tuple[Rule, ...] = (
     other_vendor,
+    network,
     plain_error,
     only_warnings,
     owner,
     shadowed_library,
     own_runtime_in_wsl,
     other_release,
+    absent_library,
     wanted_release,
     as_root,
     failed_build,

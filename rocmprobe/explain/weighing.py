@@ -55,7 +55,7 @@ def weigh(
     reports that resemble the log vote for their causes. A run's own evidence has neither: rocmprobe knows
     what it called there.
     """
-    hits = found(log.lines)
+    hits = found(line for line in log.lines if not (record and line.number in record.excused))
     situations, answered = words_and_answers(facts, log)
     primitive = next((word for word in WORDS if word in situations), None)
     words = situations | {hit.signature.name for hit in hits} | {hit.signature.kind for hit in hits}
