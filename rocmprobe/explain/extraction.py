@@ -88,6 +88,7 @@ class Record:
     failed: bool = False
     as_root: bool = False
     excused: frozenset[int] = frozenset()
+    asserted: Optional[Frame] = None
 
     @property
     def raiser(self) -> str:
@@ -134,6 +135,9 @@ _GDB_FRAME = re.compile(
 _TORCH_FRAME = re.compile(
     r"^\s*frame #(?P<number>\d+): (?P<symbol>.+?) \+ 0x[0-9a-f]+ .* in (?P<library>\S+)\)"
 )
+#: A line that ends in the type alone: "Module load: FILE: ModuleNotFoundError".
+_ENDS_IN_TYPE = re.compile(r": ([A-Z]\w+(?:Error|Exception))$")
+_ASSERTION = re.compile(r"(?P<path>\S+\.(?:cpp|cc|c|h|hpp)):\d+: .*\b[Aa]ssertion\b.* failed")
 _KERNEL_FRAME = re.compile(
     r"(?:^|[\s:]|\? )(?P<symbol>[a-z_]\w+)\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(?P<module>\w+)\])?"
 )
@@ -161,6 +165,7 @@ _NVIDIA = re.compile(
     r"|GeForce|\b(?:RTX|GTX) ?\d{3,4}"
     r"|\bTesla [A-Z]\d|\b(?:A100|H100|H200|B200|V100|L40S?)\b|\bsm_\d\d|CUDA used to build PyTorch: "
     r"1\d|Nvidia driver version: \d"
+    r"|CUDNN_STATUS_|cuda_dnn\.cc|CUDA SETUP: CUDA runtime path found|CUDA SETUP: Highest compute"
     r"|libtorch_cuda\w*\.so|libc10_cuda\.so|NVIDIA driver on your system is too old"
     r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
 )
@@ -213,6 +218,14 @@ def extract(log: Log) -> Record:
         failed=any(_reports_failure(line.text) for line in lines if line.number not in excused),
         as_root=_AS_ROOT.search(text) is not None,
         excused=excused,
+        asserted=next(
+            (
+                Frame("native", "", match["path"], line.number)
+                for line in reversed(lines)
+                if (match := _ASSERTION.search(line.text))
+            ),
+            None,
+        ),
     )
 
 
@@ -255,6 +268,8 @@ def _last_error(lines: Iterable[Line]) -> Optional[Error]:
         text = line.text
         if match := _EXCEPTION.match(text):
             found = Error(match[2], (match[3] or "").strip(), line.number, match[1].rstrip("."))
+        elif match := _ENDS_IN_TYPE.search(text):
+            found = Error(match[1], "", line.number)
         elif match := _REPORTED_KIND.match(text):
             found = Error(match["kind"], "", line.number, match["package"] or "")
         elif found and not found.message and (match := _REPORTED_MESSAGE.match(text)):

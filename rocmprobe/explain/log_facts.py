@@ -167,7 +167,7 @@ _EFFECTIVE_PRINTS = _prints(
     ("gpu_type", rf"gpu_type=\"?{_GFX}"),
     ("models and configuration", rf"gpu models and configuration.{{1,60}}{_GFX}"),
     ("compiling for gfx", rf"generated when compiling for {_GFX}"),
-    ("-mcpu=gfx", rf"-mcpu={_GFX}"),
+    ("-mcpu=gfx", rf"(?:miopen|comgr|hiprtc).*-mcpu={_GFX}"),
     (
         "db",
         r"\b(?P<it>gfx(?:9[0-9][0-9a-f]|1[0-9]{2}[0-9a-f]|803))[0-9a-f_]{0,4}\.(?:HIP\.|OpenCL\.)?(?:kdb|\w?fdb|u?db)\b",

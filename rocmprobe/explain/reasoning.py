@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe.explain.extraction import PYTHON, USER, Error, Memory, Record
+from rocmprobe.explain.extraction import PYTHON, USER, Error, Memory, Record, owner_of
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import Hit
 from rocmprobe.knowledge import causes
@@ -61,6 +61,14 @@ class Case:
     def fatal(self) -> tuple[Hit, ...]:
         """The signatures that name a failure of AMD's stack."""
         return tuple(hit for hit in self.hits if hit.signature.kind == "fatal" and not _is_anywhere(hit))
+
+    def fatal_besides(self, *allowed: str) -> tuple[Hit, ...]:
+        """Return the fatal signatures that speak for other causes than ``allowed``."""
+        return tuple(
+            hit
+            for hit in self.fatal
+            if any(weight > 0 and name not in allowed for name, weight in hit.signature.points.items())
+        )
 
     def explains(self, line: int) -> bool:
         """Return True if a signature of any kind of failure is in this line."""
@@ -172,8 +180,9 @@ _NETWORK_PACKAGES = frozenset(
 )
 _NETWORK = re.compile(
     r"(?i)max retries exceeded|connection to \S+ timed out|connect ?timeout|read(?: operation)? timed out"
-    r"|name or service not known|temporary failure in name resolution|certificate verify failed|connection refused"
-    r"|connection reset by peer|proxy authentication|cannot reach|failed to resolve|offline mode"
+    r"|name or service not known|temporary failure in name resolution|certificate verify failed"
+    r"|connection refused|connection reset by peer|proxy authentication|cannot reach|failed to "
+    r"resolve|offline mode"
 )
 
 
@@ -221,6 +230,35 @@ def _short(text: str) -> str:
 
 
 # ---- does the log hold the failure? --------------------------------------------------------------------
+
+
+#: Extensions that have a build of their own for ROCm, or none.
+_EXTENSIONS = re.compile(
+    r"\b(?:flash_attn|xformers|bitsandbytes|triton|deepspeed|apex|mamba_ssm|causal_conv1d)\b"
+)
+
+
+def missing_module(case: Case) -> Iterator[Inference]:
+    """Infer that Python packages are missing or of other versions than the program needs.
+
+    Source: Python, ImportError and ModuleNotFoundError.
+    """
+    error = case.record.error
+    absent = error is not None and error.kind == "ModuleNotFoundError"
+    renamed = next((line for line in case.lines if "cannot import name '" in line.text), None)
+    if case.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
+        return
+    if absent and error and not (_EXTENSIONS.search(error.message) and _is_amd(case)):
+        says = f"{_raised(case.record)}: a Python package is not installed"
+    elif renamed is not None:
+        says = f"line {renamed.number}: two Python packages are not of versions that fit"
+    else:
+        return
+    yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True)
+
+
+def _is_amd(case: Case) -> bool:
+    return "amd" in case.record.vendors or bool(case.facts.true_gfx or case.facts.effective_gfx)
 
 
 def only_warnings(case: Case) -> Iterator[Inference]:
@@ -272,6 +310,30 @@ def owner(case: Case) -> Iterator[Inference]:
             yield Inference(
                 f"line {frame.line}: the innermost frame is in {who} ({_short(frame.text)})", points, layer
             )
+            return
+
+
+#: Source files by the project that they are from.
+_SOURCES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    ("rocm-smi", "", re.compile(r"rocm_smi|amdsmi|amd_smi", re.IGNORECASE)),
+    ("the HIP runtime", "hip", re.compile(r"hipamd|/clr/|rocclr|hip-runtime", re.IGNORECASE)),
+    ("ROCr", "hsa", re.compile(r"rocr|libhsakmt|ROCT|hsa-runtime", re.IGNORECASE)),
+    ("MIOpen", "miopen-exec", re.compile(r"miopen|MLOpen", re.IGNORECASE)),
+    ("rocBLAS", "rocblas", re.compile(r"rocblas|Tensile|hipblas", re.IGNORECASE)),
+)
+
+
+def assertion(case: Case) -> Iterator[Inference]:
+    """Take the layer from the source file of an assertion that failed.
+
+    Source: the C library's assert, which prints the file.
+    """
+    frame = case.record.asserted
+    for who, layer, pattern in _SOURCES if frame else ():
+        if frame and pattern.search(frame.text):
+            says = f"line {frame.line}: an assertion of {who} failed"
+            # rocm-smi only reads sensors: it says nothing about compute.
+            yield Inference(says, {} if layer else {"outside": 3.4}, layer or "user-code")
             return
 
 
@@ -331,6 +393,7 @@ _ABSENT = re.compile(
     r"|(?:[Cc]ouldn.t|[Cc]ould not|[Cc]annot|[Ff]ailed to|[Uu]nable to) (?:open|load|find)[^.]{0,40}?"
     r"\blib(?P<other>[\w+-]+)\.so"
 )
+_BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object")
 _OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
 
 
@@ -340,6 +403,11 @@ def absent_library(case: Case) -> Iterator[Inference]:
     Source: ld.so(8).
     """
     for line in case.lines:
+        package = owner_of(inside[1]) if (inside := _BINARY_ABSENT.search(line.text)) else USER
+        if package not in (USER, PYTHON, "torch"):
+            says = f"line {line.number}: {package} has no binary for this GPU"
+            yield Inference(says, {"cuda-only-extension": 4.8, "library-path": -4.0}, "user-env")
+            return
         if match := _ABSENT.search(line.text):
             name = match["name"] or match["other"]
             if re.match(r"(?i)cu|nv", name):
@@ -396,6 +464,8 @@ def failed_build(case: Case) -> Iterator[Inference]:
     Source: pip, cmake and ninja; what asks for nvcc has no HIP sources.
     """
     if not case.record.building or case.record.building.lower() in ("the", "wheel", "wheels"):
+        return
+    if case.record.asserted:  # what failed is what the build called
         return
     cuda = next((line for line in case.lines if _CUDA_BUILD.search(line.text)), None)
     if cuda is not None:
@@ -482,6 +552,15 @@ def overflow(case: Case) -> Iterator[Inference]:
 # ---- what chip and stack cannot do together ------------------------------------------------------------
 
 
+#: Relations that every GPU program depends on, not one library alone.
+_OF_THE_PROGRAM = frozenset(
+    {
+        "torch-is-for-amd", "torch-has-code", "wheel-has-code", "amd-wheel-has-code", "package-has-code",
+        "silicon-fits-override", "override-is-accepted",
+    }
+)  # fmt: skip
+
+
 def facts_alone(case: Case) -> Iterator[Inference]:
     """Rank the cause that facts give if the log names no failure, and chip and stack cannot work together.
 
@@ -491,7 +570,11 @@ def facts_alone(case: Case) -> Iterator[Inference]:
         return
     if any(hit.signature.shows for hit in case.hits):  # the relations themselves weigh what shows
         return
+    if not case.words & {"torch", "llama"}:
+        return
     for answer in case.refused:
+        if answer.relation.name not in _OF_THE_PROGRAM:
+            continue
         weights = [
             (weight, name) for points in answer.relation.no.values() for name, weight in points.items()
         ]
@@ -508,9 +591,11 @@ Rule = Callable[[Case], Iterable[Inference]]
 RULES: tuple[Rule, ...] = (
     other_vendor,
     network,
+    missing_module,
     plain_error,
     only_warnings,
     owner,
+    assertion,
     shadowed_library,
     own_runtime_in_wsl,
     other_release,

@@ -97,6 +97,22 @@ class TestScope:
         [
             (f'{RUN}  File "{SITE}/diffusers/a.py", line 1, in f\nKeyError: 1', NAVI10, "diffusers raised"),
             (f"{RUN}FileNotFoundError: [Errno 2] No such file: 'a.yaml'", NAVI10, "raised FileNotFoundError"),
+            (f"{RUN}requests.exceptions.ConnectionError: Max retries exceeded", NAVI10, "the network"),
+            (f'{RUN}  File "{SITE}/urllib3/a.py", line 1, in f\nTimeoutError: timed out', NAVI10, "u"
+                                                                                                  "r"
+                                                                                                  "l"
+                                                                                                  "l"
+                                                                                                  "i"
+                                                                                                  "b"
+                                                                                                  "3 failed"),
+            (f"{RUN}ModuleNotFoundError: No module named 'yaml'", NAVI10, "a Python package is not "
+                                                                          "installed"),
+            ("ERROR load: cannot import name 'X' from 'transformers'", NAVI10, "are not of versions "
+                                                                               "that fit"),
+            ("cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR", NOTHING,
+             "the GPU is from NVIDIA"),
+            ("ImportError: /v/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommResume", NOTHING,
+             "this torch is a build for CUDA"),
             ("GPU 0: NVIDIA GeForce RTX 5090\nRuntimeError: CUDA error: no kernel image", NOTHING,
              "the GPU is from NVIDIA"),
             ("macOS 14.1\nUsing device: mps\nRuntimeError: MPS backend out of memory", NOTHING,
@@ -134,6 +150,20 @@ class TestScope:
         assert found.causes[0].cause == "benign-warning"
         assert "If the program failed or stopped here, the log does not hold the reason" in found.action
 
+    def test_a_traceback_after_a_warning_is_no_failure(self):
+        absent = f"{RUN}ModuleNotFoundError: No module named 'flash_attn'"
+        text = f"WARNING  Failed to load flash-attention:\n{absent}"
+        assert not extract(of_text(text)).failed
+        assert "cuda-only-extension" not in [each.cause for each in answer(text, NAVI10).causes]
+        gone_on = f"{text}\nRuntimeError: HIP error: invalid device function"
+        assert answer(gone_on, NAVI10).causes[0].cause == "arch-not-in-wheel"
+
+    def test_the_kernel_s_warning_is_a_failure(self):
+        text = "WARNING: CPU: 3 PID: 1 at drivers/gpu/drm/amd/x.c:715 dc_init+0x2cc/0x410 [amdgpu]"
+        found = answer(text)
+        assert found.layer.name == "driver"
+        assert "benign-warning" not in [each.cause for each in found.causes]
+
 
 class TestWhoseCode:
     @every_row(
@@ -163,6 +193,25 @@ class TestWhoseCode:
             f"ImportError: {path}: version `GLIBCXX_3.4.30' not found (required by /x/libMIOpen.so)"
         )
         assert found.causes[0].cause == cause
+
+    @every_row(
+        ("text", "cause"),
+        [
+            ("libopenblas.so.0: cannot open shared object file", "runtime-library-missing"),
+            ("dso_loader.cc:130] Couldn't open CUDA library libMIOpen.so", "library-path"),
+            (f"OSError: {SITE}/bitsandbytes/libbnb_cpu.so: cannot open shared object", "cuda-only-extension"),
+        ],
+    )  # fmt: skip
+    def test_the_owner_of_a_library_that_is_not_found(self, text, cause):
+        assert answer(text).causes[0].cause == cause
+
+    @every_row(
+        ("path", "layer"),
+        [("/src/hipamd/hip_platform.cpp", "hip"), ("libhsakmt/a.c", "hsa"), ("rocm_smi.cc", "user-code")],
+    )
+    def test_the_source_of_an_assertion(self, path, layer):
+        found = answer(f"{path}:665: void f(): Assertion `err == 0' failed.\nAborted (core dumped)")
+        assert found.layer.name == layer
 
     def test_an_extension_of_another_release(self):
         text = f'{RUN}  File "{SITE}/flash_attn/a.py", line 1, in f\nRuntimeError: HIP Function Failed'
