@@ -186,7 +186,7 @@ def symptoms() -> list[tuple[str, str]]:
 def test_a_symptom_leads_to_the_cause_that_explain_names(log: str, cause: str) -> None:
     read = of_text(log)
     explanation = explain(read, together(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))
-    assert explanation.causes[0].cause == cause
+    assert next(each.cause for each in explanation.causes if each.cause != "unknown") == cause
 
 
 def test_every_exit_code_is_in_its_table() -> None:
