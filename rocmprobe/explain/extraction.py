@@ -215,7 +215,7 @@ def extract(log: Log) -> Record:
         errnos=tuple(_errnos(lines)),
         last=lines[-1] if lines else None,
         warned=next((line for line in reversed(lines[-3:]) if is_warning(line.text)), None),
-        failed=any(_reports_failure(line.text) for line in lines if line.number not in excused),
+        failed=any(reports_failure(line.text) for line in lines if line.number not in excused),
         as_root=_AS_ROOT.search(text) is not None,
         excused=excused,
         asserted=next(
@@ -250,7 +250,8 @@ def _excused(lines: Iterable[Line]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _reports_failure(text: str) -> bool:
+def reports_failure(text: str) -> bool:
+    """Return True if this line reports an error or an abnormal end."""
     if is_warning(text):
         return False
     return bool(_EXCEPTION.match(text) or _PLAIN_ERROR.search(text) or _ABNORMAL.search(text))

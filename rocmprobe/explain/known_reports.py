@@ -7,7 +7,6 @@ sentence of ours, and a fingerprint: hashes of three words in a row. The text of
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import zlib
@@ -15,10 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from typing import Any, Optional
 
 from rocmprobe.text.log import Log
+from rocmprobe.text.tables import json_table
 
 #: Hashes that a fingerprint has at most: the smallest ones, so that two long logs keep the same part.
 SIZE = 128
@@ -79,8 +78,7 @@ def fingerprint(log: Log) -> frozenset[str]:
 @lru_cache(maxsize=1)
 def known_reports() -> tuple[tuple[KnownReport, frozenset[str]], ...]:
     """Return every known report with its fingerprint."""
-    file = resources.files("rocmprobe").joinpath("data/known_reports.json")
-    return tuple(_report(**row) for row in json.loads(file.read_text("utf-8"))["reports"])
+    return tuple(_report(**row) for row in json_table("known_reports")["reports"])
 
 
 def _report(fingerprint: str, **row: Any) -> tuple[KnownReport, frozenset[str]]:

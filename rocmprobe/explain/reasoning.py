@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe.explain.extraction import PYTHON, USER, Error, Memory, Record, owner_of
+from rocmprobe.explain.extraction import PYTHON, USER, Error, Memory, Record, owner_of, reports_failure
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import Hit
 from rocmprobe.knowledge import causes
@@ -542,7 +542,7 @@ def overflow(case: Case) -> Iterator[Inference]:
     Source: the limits of int32 and uint64.
     """
     for line in case.lines:
-        if _OVERFLOW.search(line.text):
+        if _OVERFLOW.search(line.text) and reports_failure(line.text):
             yield Inference(
                 f"line {line.number}: a size is beyond its integer type", {"miopen-size-limit": 3.0}
             )

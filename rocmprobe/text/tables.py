@@ -41,6 +41,14 @@ def table(name: str) -> dict[str, Any]:
     return found
 
 
+@cache
+def json_table(name: str) -> dict[str, Any]:
+    """Return ``data/NAME.json``, parsed once. The caller changes nothing in it."""
+    file = resources.files("rocmprobe").joinpath(f"data/{name}.json")
+    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return found
+
+
 def write_as_json(folder: Path) -> None:
     """Write every table to ``folder`` as NAME.json. Raises OSError."""
     for each in resources.files("rocmprobe").joinpath("data").iterdir():

@@ -139,6 +139,10 @@ class TestScope:
     def test_what_may_be_amd_s_is_not_sent_away(self, text):
         assert not answer(text, NAVI10).elsewhere
 
+    def test_an_index_of_a_list_is_no_index_of_a_tensor(self):
+        found = answer("Traceback (most recent call last):\nIndexError: list index out of range", NAVI10)
+        assert found.causes[0].cause == "outside"
+
     def test_memory_that_is_full_keeps_its_cause_on_any_gpu(self):
         found = answer("NVIDIA GeForce RTX 3090\ntorch.OutOfMemoryError: CUDA out of memory.")
         assert found.elsewhere
@@ -247,6 +251,12 @@ class TestArithmetic:
         ).causes[0]
         assert first.cause == "vram-oom"
         assert any(says in line for line in first.evidence)
+
+    def test_a_large_number_that_no_error_names_is_no_overflow(self):
+        text = "Applied providers with options: {'gpu_mem_limit': '18446744073709551615', 'device_id': '0'}"
+        assert "miopen-size-limit" not in [each.cause for each in answer(text).causes]
+        failed = "RuntimeError: Storage size calculation overflowed with sizes=[18446744073709551615]"
+        assert answer(failed).causes[0].cause == "miopen-size-limit"
 
     def test_lds(self):
         text = "OutOfResources: out of resource: shared memory, Required: 98304, Hardware limit: 65536"
