@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.explain.extraction import extract
+from rocmprobe.explain.extraction import answers, extract
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
@@ -88,7 +88,8 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     ``without`` are addresses of known reports that must not take part (to score a report that is one).
     """
     resembling = similar(log, without)
-    weighed = weigh(log, facts, extract(log), resembling)
+    record = extract(log)
+    weighed = weigh(log, facts, record, resembling)
     shares = scores(weighed.points, calibration())
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
@@ -96,10 +97,13 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
         layer = Level(ranked[0].layer, ranked[0].score)
     summary, action = _answer(ranked, layer, group, weighed, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
+    decide = None if weighed.elsewhere else _decide(ranked, layer)
+    if decide and answers(record, decide):
+        decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     return Explanation(
         summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
-        None if weighed.elsewhere else _decide(ranked, layer), note, weighed.elsewhere if ranked else "",
+        decide, note, weighed.elsewhere if ranked else "",
         () if weighed.elsewhere else shown,
     )  # fmt: skip
 

@@ -89,6 +89,7 @@ class Record:
     as_root: bool = False
     excused: frozenset[int] = frozenset()
     asserted: Optional[Frame] = None
+    printed: frozenset[str] = frozenset()
 
     @property
     def raiser(self) -> str:
@@ -199,6 +200,30 @@ _AS_ROOT = re.compile(
 )
 
 
+#: What shows that the output of a command is in the log, by a word of the command.
+_OUTPUTS = {
+    "rocminfo": re.compile(r"HSA Agents|Marketing Name:|^ *Name: +gfx", re.MULTILINE),
+    "dmesg": re.compile(r"^\[ *\d+\.\d+\] .*(?:amdgpu|kfd|drm)|kernel: .*(?:amdgpu|kfd|drm)", re.MULTILINE),
+    "get_arch_list": re.compile(r"\['gfx\w+'|get_arch_list"),
+    "torch.version": re.compile(r"\+rocm\d|ROCM used to build PyTorch: \d|^\d\.\d\.\d{4,}", re.MULTILINE),
+    "torch.__version__": re.compile(r"\+rocm\d|PyTorch version: \d|torch +\d\.\d"),
+    "/dev/kfd": re.compile(r"[cC]rw\S* .*(?:/dev/)?kfd"),
+    "id -nG": re.compile(r"\bgroups=|is (?:not )?(?:a )?member of .*group"),
+    "pip list": re.compile(r"^(?:numpy|torch) +\d|Package +Version", re.MULTILINE),
+    "dkms status": re.compile(r"^(?:amdgpu|rock)[-/,].*: installed", re.MULTILINE),
+    "lspci": re.compile(r"VGA compatible controller|\[AMD/ATI\]"),
+    "uname": re.compile(r"^Linux \S+ \d|microsoft-standard", re.MULTILINE),
+    "MIOPEN_LOG_LEVEL": re.compile(r"MIOpen\(HIP\): Info"),
+}
+
+
+def answers(record: Record, question: str) -> bool:
+    """Return True if the log has the output of every command that a question asks to run."""
+    commands = [part for piece in re.findall(r"`([^`]+)`", question) for part in re.split(r"[;&]", piece)]
+    words = [next((word for word in _OUTPUTS if word in command), "") for command in commands]
+    return bool(words) and all(word in record.printed for word in words)
+
+
 def extract(log: Log) -> Record:
     """Return the structure of a log."""
     lines = [line for line in log.lines if line.text.strip()]
@@ -218,6 +243,7 @@ def extract(log: Log) -> Record:
         failed=any(reports_failure(line.text) for line in lines if line.number not in excused),
         as_root=_AS_ROOT.search(text) is not None,
         excused=excused,
+        printed=frozenset(word for word, pattern in _OUTPUTS.items() if pattern.search(text)),
         asserted=next(
             (
                 Frame("native", "", match["path"], line.number)

@@ -417,6 +417,7 @@ def _model(name: str) -> str:
     name = re.sub(
         r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
     )
+    name = re.sub(r"\bmi[- ](?=\d)", "mi", name)
     return " ".join(re.sub(r"\b(rx|pro|r[579])(?=\d)", r"\1 ", name).split())
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rows import every_row
 
 from rocmprobe.explain.explain import Explanation, explain, without_what_is_set
-from rocmprobe.explain.extraction import PYTHON, USER, extract, owner_of
+from rocmprobe.explain.extraction import PYTHON, USER, answers, extract, owner_of
 from rocmprobe.explain.known_reports import fingerprint, known_reports, similar
 from rocmprobe.explain.log_facts import Facts, facts_in, together
 from rocmprobe.knowledge.causes import causes
@@ -275,6 +275,13 @@ class TestWhatIsAskedAndAdvised:
             set_already
             == "MIOPEN_FIND_MODE=1 is set already and does not help here. Then try a smaller batch."
         )
+
+    def test_what_the_log_answers_is_not_asked(self):
+        question = "Run `ls -l /dev/kfd; id -nG`: a group that you lack is a matter of rights."
+        shown = "crw-rw---- 1 root render 235, 0 Nov 1 /dev/kfd\nuid=1000(x) gid=1000(x) groups=1000(x)"
+        assert answers(extract(of_text(shown)), question)
+        assert not answers(extract(of_text(shown.splitlines()[0])), question)
+        assert not answers(extract(of_text(shown)), "Run `rocmprobe run --only solver`.")
 
     def test_facts_alone_rank_a_cause_of_a_failure(self):
         text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f'
