@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Optional
+from tempfile import TemporaryFile
+from typing import BinaryIO, Optional
 
 import click
 
@@ -12,6 +14,8 @@ from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
+#: How a program ended, by its exit code, where that tells more than that it failed.
+_ENDS = {128 + 6: "abort", 128 + 11: "segv"}
 _PROGRAM = {"allow_interspersed_args": False}
 
 
@@ -23,25 +27,34 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
               help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip
+@click.option("--explain", "explains", is_flag=True,
+              help="If the program fails, say why, from its stderr and this machine.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def exec_command(
-    profile: Optional[Path], setting: str, simulated: bool, bypass: str, command: tuple[str, ...]
+    profile: Optional[Path],
+    setting: str,
+    simulated: bool,
+    bypass: str,
+    explains: bool,
+    command: tuple[str, ...],
 ) -> int:
     """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md). Of results
     of `run --python`, `python` is that of the recommended environment.
 
-    The exit code is the program's own; 2 where nothing was run.
+    The exit code is the program's own; 2 if nothing was run. With --explain, rocmprobe stays the parent:
+    stderr is then a pipe to the program, and 128 + N stands for the end by signal N.
 
     \b
     Examples:
       rocmprobe exec -- python train.py --epochs 3
+      rocmprobe exec --explain -- python train.py
       rocmprobe exec --setting vendor-off -- python train.py
       rocmprobe exec --bypass always -- torchrun --nproc_per_node 2 train.py
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.exec.command import become, checked, environment, interpreter
+    from rocmprobe.exec.command import become, checked, environment, interpreter, run_below
     from rocmprobe.exec.conditions import conditions
 
     under = conditions(profile, bypass, setting, simulated)
@@ -55,4 +68,28 @@ def exec_command(
             f"warning: {python} runs this, not the environment {under.environment} that was recommended; "
             "write `python` without a folder to use that"
         )
-    become(program, words, environ)
+    if not explains:
+        become(program, words, environ)
+    with TemporaryFile() as printed:
+        code = run_below(program, words, environ, printed)
+        if code:
+            printed.seek(0)
+            _explain(printed, code, environ)
+    return code
+
+
+def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
+    """Print to stderr why a program failed here that wrote ``printed`` to its stderr."""
+    from rocmprobe.cli.explain import facts_of_this_machine, without_identifiers
+    from rocmprobe.explain.explain import explain
+    from rocmprobe.explain.log_facts import Facts, facts_in, over, together, variables_in
+    from rocmprobe.report.terminal.explanation import render_explanation
+    from rocmprobe.text.console import Console
+    from rocmprobe.text.log import read_log
+
+    log = read_log(printed)
+    given = variables_in(f"{name}={value}" for name, value in environ.items())
+    here = over(Facts(env=given, exit=_ENDS.get(code, "exception")), facts_of_this_machine())
+    answer = without_identifiers(explain(log, together(here, facts_in(log))))
+    print_stderr(f"the program ended with exit code {code}")
+    render_explanation(answer, Console(stderr=True), machine=True)

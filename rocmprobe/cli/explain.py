@@ -85,7 +85,7 @@ def explain_command(
         from rocmprobe.text.console import Console
 
         with no_commands(os.environ):
-            render_explanation(answer, Console(), verbose)
+            render_explanation(answer, Console(), verbose, machine)
     return OK
 
 

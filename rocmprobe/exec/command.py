@@ -7,9 +7,11 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from rocmprobe.model.results import BadInput
 
@@ -34,6 +36,8 @@ _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
 _PYTHON_VALUES = "WX"
 _ENV_VALUES = "uCaS"
 _DEEPEST = 5
+#: Bytes of a child's stderr that are passed on at once.
+_PIECE = 65_536
 _TAKES_AWAY = (
     "takes away what rocmprobe puts into the environment, so nothing was run; write it before `rocmprobe`"
 )
@@ -76,6 +80,41 @@ def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> 
         os.execve(program, list(command), dict(environ))  # noqa: S606 - to become it is the purpose
     except OSError as error:
         raise cannot_run(command, error) from error
+
+
+def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
+    """Run ``program`` as a child, pass its stderr on, and write it to ``printed``, too.
+
+    Return its exit code: 128 and the number of the signal that ended it, as shells report it. Ctrl-C
+    reaches the child from the terminal; SIGTERM and SIGHUP are passed on. Raises BadInput if the system
+    cannot start it.
+    """
+    try:
+        process = subprocess.Popen(
+            list(command), executable=program, env=dict(environ), stderr=subprocess.PIPE
+        )
+    except OSError as error:
+        raise cannot_run(command, error) from error
+    before = {
+        number: signal.signal(number, lambda received, _: _pass_on(process, received))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        assert process.stderr is not None
+        while piece := os.read(process.stderr.fileno(), _PIECE):
+            printed.write(piece)
+            sys.stderr.buffer.write(piece)
+            sys.stderr.buffer.flush()
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
+    if number != signal.SIGINT:
+        process.send_signal(number)
 
 
 def cannot_run(command: Sequence[str], error: OSError) -> BadInput:

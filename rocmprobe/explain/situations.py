@@ -36,6 +36,7 @@ _BY_ANSWER = {
     "wheel-has-code": ("wheel-holds", "wheel-lacks"),
     "amd-wheel-has-code": ("", "wheel-lacks"),
     "runtime-knows-chip": ("", "rocm-before-gpu"),
+    "rocblas-has-kernels": ("rocblas-holds", ""),
 }
 #: What shows in a log and in facts alike.
 _ABOUT = {

@@ -152,3 +152,29 @@ def test_a_background_job_stays_deaf_to_ctrl_c(tmp_path: Path) -> None:
     line = f"{sys.executable} -m rocmprobe exec --bypass always -- {sys.executable} {path} > out & wait"
     subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environment(), check=True)
     assert wait_until(lambda: (tmp_path / "out").read_text() == "True\n", 5)
+
+
+FAILS = """
+import sys
+print("said")
+print("RuntimeError: miopenStatusUnknownError", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+def test_a_program_that_failed_is_explained_on_request(tmp_path: Path) -> None:
+    options = ("--bypass", "always", "--explain", "--", sys.executable)
+    done = executed(tmp_path, *options, program(tmp_path, FAILS), MIOPEN_FIND_MODE="2")
+    assert (done.returncode, done.stdout) == (7, "said\n")
+    shown = " ".join(done.stderr.split())
+    assert "miopenStatusUnknownError rocmprobe: the program ended with exit code 7 MIOpen fails" in shown
+    assert "MIOPEN_FIND_MODE" in shown
+    assert "--machine" not in shown
+
+    done = executed(tmp_path, *options, program(tmp_path, "import sys; print('hello', file=sys.stderr)"))
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (0, ["hello"])
+
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    done = executed(tmp_path, *options, program(tmp_path, killed))
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "exit segv" in done.stderr

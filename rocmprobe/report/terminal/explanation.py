@@ -25,10 +25,13 @@ _LONGEST = 300
 _LONGEST_FACT = 2000
 
 
-def render_explanation(explanation: Explanation, console: Console, verbose: bool = False) -> None:
+def render_explanation(
+    explanation: Explanation, console: Console, verbose: bool = False, machine: bool = False
+) -> None:
     """Print the answer, its evidence, what to do and what would decide; then similar reports and the facts.
 
-    With ``verbose``, print each cause with its score, evidence, advice and how to verify it.
+    With ``verbose``, print each cause with its score, evidence, advice and how to verify it. With
+    ``machine``, the facts of this machine are in the answer, so do not ask for them.
     """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)
@@ -38,7 +41,7 @@ def render_explanation(explanation: Explanation, console: Console, verbose: bool
     _print_similar(explanation.similar, console)
     if explanation.note:
         console.print(_labelled("Note", explanation.note))
-    _print_facts(explanation, console)
+    _print_facts(explanation, console, machine)
     others = len(explanation.causes) - explanation.sure
     if others > 0 and not verbose and not explanation.elsewhere:
         console.print(_line(f"{text.count(others, 'guess', 'guesses')} more: -v", "dim"))
@@ -107,12 +110,12 @@ def _print_list(label: str, lines: Iterable[str], console: Console) -> None:
         console.print(Padding(Text(text.one_line(line, _LONGEST)), (0, 0, 0, 5), expand=False))
 
 
-def _print_facts(explanation: Explanation, console: Console) -> None:
+def _print_facts(explanation: Explanation, console: Console, machine: bool) -> None:
     facts = explanation.facts
     shown = {name: text.one_line(text.show(value), _LONGEST_FACT) for name, value in known(facts).items()}
     listed = "; ".join(f"{name} {value}" for name, value in shown.items())
     console.print(_labelled("Known", listed or "nothing but the log"))
-    if not explanation.elsewhere and not explanation.sure and not (facts.gpu or facts.true_gfx):
+    if not (machine or explanation.elsewhere or explanation.sure or facts.gpu or facts.true_gfx):
         console.print(
             _labelled(
                 "Missing",
