@@ -88,8 +88,8 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     ``without`` are addresses of known reports that must not take part (to score a report that is one).
     """
     resembling = similar(log, without)
-    record = extract(log)
-    weighed = weigh(log, facts, record, resembling)
+    structure = extract(log)
+    weighed = weigh(log, facts, structure, resembling)
     shares = scores(weighed.points, calibration())
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
@@ -98,7 +98,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     summary, action = _answer(ranked, layer, group, weighed, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     decide = None if weighed.elsewhere else _decide(ranked, layer)
-    if decide and answers(record, decide):
+    if decide and answers(structure, decide):
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     return Explanation(

@@ -1,6 +1,6 @@
 """The structure of a log: the error that ended it, the frames and who owns them, memory, vendors, limits.
 
-Nothing here knows a cause. The rules in ``explain/reasoning.py`` read this record.
+Nothing here knows a cause. The rules in ``explain/reasoning.py`` read this structure.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Record:
+class LogStructure:
     """What a log says in structure.
 
     ``error`` is the last error, ``frames`` the stack nearest to it, innermost first. ``vendors`` are "amd",
@@ -217,20 +217,20 @@ _OUTPUTS = {
 }
 
 
-def answers(record: Record, question: str) -> bool:
+def answers(structure: LogStructure, question: str) -> bool:
     """Return True if the log has the output of every command that a question asks to run."""
     commands = [part for piece in re.findall(r"`([^`]+)`", question) for part in re.split(r"[;&]", piece)]
     words = [next((word for word in _OUTPUTS if word in command), "") for command in commands]
-    return bool(words) and all(word in record.printed for word in words)
+    return bool(words) and all(word in structure.printed for word in words)
 
 
-def extract(log: Log) -> Record:
+def extract(log: Log) -> LogStructure:
     """Return the structure of a log."""
     lines = [line for line in log.lines if line.text.strip()]
     text = "\n".join(line.text for line in lines)
     excused = _excused(lines)
     error = _last_error(line for line in lines if line.number not in excused)
-    return Record(
+    return LogStructure(
         error=error,
         frames=tuple(_frames(lines, error)),
         vendors=frozenset(_vendors(text)),

@@ -1,8 +1,7 @@
-"""From the structure of a log to inferences: is it AMD's stack, did it fail, whose code failed, by which
-numbers.
+"""Rules from the structure of a log to inferences: scope, failure, owner, arithmetic, chip and stack.
 
-Each rule is one function that reads a record (``explain/extraction.py``), facts and words. Its docstring has
-the source. The rules are asked in the order of ``RULES``.
+A rule is one function that reads a ``LogContext``. Its docstring has the source. ``RULES`` has them in the
+order in which they are asked.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe.explain.extraction import PYTHON, USER, Error, Memory, Record, owner_of, reports_failure
+from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure, Memory, owner_of, reports_failure
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import Hit
 from rocmprobe.knowledge import causes
@@ -45,12 +44,12 @@ class Inference:
 
 
 @dataclass(frozen=True)
-class Case:
+class LogContext:
     """All that a rule may read: the structure of the log, the facts, the words of
     ``explain/situations.py``, the signatures found, and the relations that chip and stack answer
     with "no"."""
 
-    record: Record
+    structure: LogStructure
     facts: Facts
     words: frozenset[str]
     hits: tuple[Hit, ...]
@@ -80,12 +79,12 @@ class Case:
         )
 
 
-def reason(case: Case) -> tuple[Inference, ...]:
+def reason(context: LogContext) -> tuple[Inference, ...]:
     """Return what the rules infer, in their order. A rule that shows AMD's stack to have no part is the last
     one asked."""
     found: list[Inference] = []
     for rule in RULES:
-        for inference in rule(case):
+        for inference in rule(context):
             found.append(inference)
             if inference.elsewhere:
                 return tuple(found)
@@ -131,45 +130,45 @@ _OF_A_STACK = re.compile(
 _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
 
-def other_vendor(case: Case) -> Iterator[Inference]:
+def other_vendor(context: LogContext) -> Iterator[Inference]:
     """Infer that the GPU is another vendor's.
 
     Source: the names that drivers print (NVIDIA-SMI, Metal, collect_env).
     """
-    vendors = set(case.record.vendors)
-    stated = case.facts.gpu or ""
-    if case.facts.true_gfx or case.facts.effective_gfx or "amd" in vendors:
+    vendors = set(context.structure.vendors)
+    stated = context.facts.gpu or ""
+    if context.facts.true_gfx or context.facts.effective_gfx or "amd" in vendors:
         return
     name = (
         "NVIDIA" if "nvidia" in vendors or re.search(r"(?i)nvidia|geforce|\b[rg]tx\b|tesla", stated) else ""
     )
     name = name or ("Apple" if "apple" in vendors or re.search(r"(?i)apple|\bM[1-5]\b", stated) else "")
     if name and not re.search(r"(?i)amd|radeon|instinct", stated):
-        raised = f"; {_raised(case.record)}" if _raised(case.record) else ""
-        named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in case.lines)
+        raised = f"; {_raised(context.structure)}" if _raised(context.structure) else ""
+        named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in context.lines)
         whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
-        points = {"outside": 6.0} if case.record.failed else {}
+        points = {"outside": 6.0} if context.structure.failed else {}
         yield Inference(f"{whose}{raised}", points, "user-code", elsewhere=True)
 
 
-def plain_error(case: Case) -> Iterator[Inference]:
+def plain_error(context: LogContext) -> Iterator[Inference]:
     """Infer that the program stopped with an error of Python, of a package, a file or the network, and no
     line names a failure of AMD's stack.
 
     Source: the types of exceptions and the owner of the innermost frame.
     """
-    error = case.record.error
+    error = context.structure.error
     if (
         error is None
         or not error.kind
-        or case.explains(error.line)
-        or not _is_plain(error, case.record.raiser)
+        or context.explains(error.line)
+        or not _is_plain(error, context.structure.raiser)
     ):
         return
-    if case.fatal or case.words & (ENDED - {"exception"}):
-        yield Inference(f"{_raised(case.record)}, an error of code or data", {"outside": 1.5})
+    if context.fatal or context.words & (ENDED - {"exception"}):
+        yield Inference(f"{_raised(context.structure)}, an error of code or data", {"outside": 1.5})
         return
-    says = f"{_raised(case.record)}, an error of code or data"
+    says = f"{_raised(context.structure)}, an error of code or data"
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True)
 
 
@@ -186,17 +185,17 @@ _NETWORK = re.compile(
 )
 
 
-def network(case: Case) -> Iterator[Inference]:
+def network(context: LogContext) -> Iterator[Inference]:
     """Infer that a download or a connection failed.
 
     Source: the exceptions of the packages that Python programs download with.
     """
-    if case.fatal:
+    if context.fatal:
         return
-    line = next((line for line in reversed(case.lines) if _NETWORK.search(line.text)), None)
-    if line is None and case.record.raiser not in _NETWORK_PACKAGES:
+    line = next((line for line in reversed(context.lines) if _NETWORK.search(line.text)), None)
+    if line is None and context.structure.raiser not in _NETWORK_PACKAGES:
         return
-    says = f"line {line.number}: the network" if line else f"{case.record.raiser} failed: the network"
+    says = f"line {line.number}: the network" if line else f"{context.structure.raiser} failed: the network"
     yield Inference(
         f"{says}, a download or a server is at fault", {"outside": 5.0}, "user-code", elsewhere=True
     )
@@ -217,12 +216,14 @@ def _is_plain(error: Error, raiser: str) -> bool:
     )
 
 
-def _raised(record: Record) -> str:
+def _raised(structure: LogStructure) -> str:
     """Return "PACKAGE raised TYPE (MESSAGE)", "" if the log has no exception."""
-    if record.error is None or not record.error.kind:
+    if structure.error is None or not structure.error.kind:
         return ""
-    what = f"{record.error.kind}" + (f" ({_short(record.error.message)})" if record.error.message else "")
-    return f"{record.raiser or record.error.package or USER} raised {what}"
+    what = f"{structure.error.kind}" + (
+        f" ({_short(structure.error.message)})" if structure.error.message else ""
+    )
+    return f"{structure.raiser or structure.error.package or USER} raised {what}"
 
 
 def _short(text: str) -> str:
@@ -238,18 +239,18 @@ _EXTENSIONS = re.compile(
 )
 
 
-def missing_module(case: Case) -> Iterator[Inference]:
+def missing_module(context: LogContext) -> Iterator[Inference]:
     """Infer that Python packages are missing or of other versions than the program needs.
 
     Source: Python, ImportError and ModuleNotFoundError.
     """
-    error = case.record.error
+    error = context.structure.error
     absent = error is not None and error.kind == "ModuleNotFoundError"
-    renamed = next((line for line in case.lines if "cannot import name '" in line.text), None)
-    if case.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
+    renamed = next((line for line in context.lines if "cannot import name '" in line.text), None)
+    if context.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
         return
-    if absent and error and not (_EXTENSIONS.search(error.message) and _is_amd(case)):
-        says = f"{_raised(case.record)}: a Python package is not installed"
+    if absent and error and not (_EXTENSIONS.search(error.message) and _is_amd(context)):
+        says = f"{_raised(context.structure)}: a Python package is not installed"
     elif renamed is not None:
         says = f"line {renamed.number}: two Python packages are not of versions that fit"
     else:
@@ -257,18 +258,18 @@ def missing_module(case: Case) -> Iterator[Inference]:
     yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True)
 
 
-def _is_amd(case: Case) -> bool:
-    return "amd" in case.record.vendors or bool(case.facts.true_gfx or case.facts.effective_gfx)
+def _is_amd(context: LogContext) -> bool:
+    return "amd" in context.structure.vendors or bool(context.facts.true_gfx or context.facts.effective_gfx)
 
 
-def only_warnings(case: Case) -> Iterator[Inference]:
+def only_warnings(context: LogContext) -> Iterator[Inference]:
     """Infer that the log ends in a warning and reports no error.
 
     Source: Python warnings; torch's and glog's levels.
     """
-    if case.record.warned and not (case.record.failed or case.fatal or case.words & ENDED):
+    if context.structure.warned and not (context.structure.failed or context.fatal or context.words & ENDED):
         # A warning that is known to be harmless has its points already.
-        points = {"benign-warning": 0.6 if "remark" in case.words else 3.4}
+        points = {"benign-warning": 0.6 if "remark" in context.words else 3.4}
         yield Inference("the log ends in a warning, and no line reports an error", points)
 
 
@@ -291,12 +292,12 @@ _DRIVER = re.compile(
 )
 
 
-def owner(case: Case) -> Iterator[Inference]:
+def owner(context: LogContext) -> Iterator[Inference]:
     """Take the layer from the owner of the innermost native frame.
 
     Source: gdb, systemd-coredump, torch's backtraces, the kernel's call traces.
     """
-    frame = case.record.native
+    frame = context.structure.native
     if frame is None:
         return
     if frame.kind == "kernel":
@@ -323,12 +324,12 @@ _SOURCES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 )
 
 
-def assertion(case: Case) -> Iterator[Inference]:
+def assertion(context: LogContext) -> Iterator[Inference]:
     """Take the layer from the source file of an assertion that failed.
 
     Source: the C library's assert, which prints the file.
     """
-    frame = case.record.asserted
+    frame = context.structure.asserted
     for who, layer, pattern in _SOURCES if frame else ():
         if frame and pattern.search(frame.text):
             says = f"line {frame.line}: an assertion of {who} failed"
@@ -341,12 +342,12 @@ _NOT_IN = re.compile(r"(?P<path>/\S+): version .?(?P<symbol>(?:GLIBCXX|CXXABI|GL
 _OF_THE_SYSTEM = re.compile(r"^/(?:usr/)?lib(?:32|64)?/")
 
 
-def shadowed_library(case: Case) -> Iterator[Inference]:
+def shadowed_library(context: LogContext) -> Iterator[Inference]:
     """Infer that a C or C++ runtime in a program's own folder hides that of the system.
 
     Source: ld.so(8).
     """
-    for line in case.lines:
+    for line in context.lines:
         if (match := _NOT_IN.search(line.text)) and not _OF_THE_SYSTEM.match(match["path"]):
             yield Inference(
                 f"line {line.number}: {match['path']} is not the system's library, and hides the newer one",
@@ -356,12 +357,12 @@ def shadowed_library(case: Case) -> Iterator[Inference]:
             return
 
 
-def own_runtime_in_wsl(case: Case) -> Iterator[Inference]:
+def own_runtime_in_wsl(context: LogContext) -> Iterator[Inference]:
     """Infer that the libhsa-runtime64 of a PyTorch wheel hides the one of the system, which knows WSL.
 
     Source: AMD, Install PyTorch for ROCm on WSL (replace the wheel's libhsa-runtime64).
     """
-    if "wsl" in case.words and "+rocm" in (case.facts.torch or "") and _sees_nothing(case):
+    if "wsl" in context.words and "+rocm" in (context.facts.torch or "") and _sees_nothing(context):
         yield Inference(
             "a PyTorch wheel brings a ROCr of its own, which does not know WSL",
             {"library-path": 3.6},
@@ -369,18 +370,18 @@ def own_runtime_in_wsl(case: Case) -> Iterator[Inference]:
         )
 
 
-def _sees_nothing(case: Case) -> bool:
-    names = {hit.signature.name for hit in case.hits}
+def _sees_nothing(context: LogContext) -> bool:
+    names = {hit.signature.name for hit in context.hits}
     return "no-hip-gpus" in names or {"asks-available", "prints-false"} <= names
 
 
-def other_release(case: Case) -> Iterator[Inference]:
+def other_release(context: LogContext) -> Iterator[Inference]:
     """Infer that an extension failed that was built with another ROCm than torch brings.
 
     Source: HIP, versions of the runtime; one process has one libamdhip64.
     """
-    raiser, torch = case.record.raiser, re.search(r"\+rocm(\d\.\d)", case.facts.torch or "")
-    system = re.match(r"(\d\.\d)", case.facts.rocm or "")
+    raiser, torch = context.structure.raiser, re.search(r"\+rocm(\d\.\d)", context.facts.torch or "")
+    system = re.match(r"(\d\.\d)", context.facts.rocm or "")
     if torch and system and torch[1] != system[1] and raiser not in ("", USER, PYTHON, "torch"):
         yield Inference(
             f"{raiser} failed; torch is built for ROCm {torch[1]}, and the installed ROCm is {system[1]}",
@@ -397,12 +398,12 @@ _BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object
 _OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
 
 
-def absent_library(case: Case) -> Iterator[Inference]:
+def absent_library(context: LogContext) -> Iterator[Inference]:
     """Infer from the name of a library that is not found whether ROCm or something else is missing.
 
     Source: ld.so(8).
     """
-    for line in case.lines:
+    for line in context.lines:
         package = owner_of(inside[1]) if (inside := _BINARY_ABSENT.search(line.text)) else USER
         if package not in (USER, PYTHON, "torch"):
             says = f"line {line.number}: {package} has no binary for this GPU"
@@ -423,16 +424,16 @@ _WANTED = re.compile(
 )
 
 
-def wanted_release(case: Case) -> Iterator[Inference]:
+def wanted_release(context: LogContext) -> Iterator[Inference]:
     """Infer that a program asks for the HIP of another release than is installed.
 
     Source: CLR, whose soname has the major version of ROCm since ROCm 5.
     """
     here = {
-        number[0] for number in re.findall(r"/rocm-(\d)\.\d", "\n".join(line.text for line in case.lines))
+        number[0] for number in re.findall(r"/rocm-(\d)\.\d", "\n".join(line.text for line in context.lines))
     }
-    here |= set(re.findall(r"^(\d)\.\d", case.facts.rocm or ""))
-    for line in case.lines:
+    here |= set(re.findall(r"^(\d)\.\d", context.facts.rocm or ""))
+    for line in context.lines:
         match = _WANTED.search(line.text)
         if match and "amdhip64" in match[0] and here and not here & set(filter(None, match.groups())):
             asked = match[1] or match[2]
@@ -444,12 +445,12 @@ def wanted_release(case: Case) -> Iterator[Inference]:
             return
 
 
-def as_root(case: Case) -> Iterator[Inference]:
+def as_root(context: LogContext) -> Iterator[Inference]:
     """Infer missing rights if the program works as root.
 
     Source: Linux, permissions of /dev/kfd and /dev/dri.
     """
-    if case.record.as_root:
+    if context.structure.as_root:
         yield Inference("the log says that it works as root", {"kfd-permission": 4.6}, "permissions")
 
 
@@ -458,29 +459,29 @@ _CUDA_BUILD = re.compile(
 )
 
 
-def failed_build(case: Case) -> Iterator[Inference]:
+def failed_build(context: LogContext) -> Iterator[Inference]:
     """Infer why a package did not build.
 
     Source: pip, cmake and ninja; what asks for nvcc has no HIP sources.
     """
-    if not case.record.building or case.record.building.lower() in ("the", "wheel", "wheels"):
+    if not context.structure.building or context.structure.building.lower() in ("the", "wheel", "wheels"):
         return
-    if case.record.asserted:  # what failed is what the build called
+    if context.structure.asserted:  # what failed is what the build called
         return
-    cuda = next((line for line in case.lines if _CUDA_BUILD.search(line.text)), None)
+    cuda = next((line for line in context.lines if _CUDA_BUILD.search(line.text)), None)
     if cuda is not None:
-        says = f"line {cuda.number}: the build of {case.record.building} asks for NVIDIA's compiler"
+        says = f"line {cuda.number}: the build of {context.structure.building} asks for NVIDIA's compiler"
         yield Inference(says, {"cuda-only-extension": 4.0}, "user-env")
     else:
-        yield Inference(f"{case.record.building} did not build", {"source-build-failure": 2.8})
+        yield Inference(f"{context.structure.building} did not build", {"source-build-failure": 2.8})
 
 
-def kernel_errno(case: Case) -> Iterator[Inference]:
+def kernel_errno(context: LogContext) -> Iterator[Inference]:
     """Name the error number that the kernel driver reports.
 
     Source: Linux, errno.h; drivers/gpu/drm/amd.
     """
-    for what, number in case.record.errnos[:1]:
+    for what, number in context.structure.errnos[:1]:
         meaning = {-12: "no memory", -22: "invalid argument", -62: "timer expired", -110: "no answer in time"}
         says = f"the kernel driver reports {number} ({meaning.get(number, 'an error')}) from {what}"
         yield Inference(says, {"gpu-firmware-bug": 0.6} if number in (-62, -110) else {}, "driver")
@@ -489,12 +490,12 @@ def kernel_errno(case: Case) -> Iterator[Inference]:
 # ---- arithmetic ----------------------------------------------------------------------------------------
 
 
-def memory(case: Case) -> Iterator[Inference]:
+def memory(context: LogContext) -> Iterator[Inference]:
     """Say what took the memory, from the numbers of an out-of-memory message.
 
     Source: PyTorch c10/cuda/CUDACachingAllocator.cpp.
     """
-    quantities = case.record.memory
+    quantities = context.structure.memory
     if quantities is not None and (says := _what_took(quantities)):
         yield Inference(says, {"vram-oom": 1.0}, "oom")
 
@@ -517,13 +518,13 @@ def _gib(size: float) -> str:
     return f"{size / _GIB:.1f} GiB"
 
 
-def shared_memory(case: Case) -> Iterator[Inference]:
+def shared_memory(context: LogContext) -> Iterator[Inference]:
     """Infer that a kernel needs more LDS than the chip has.
 
     Source: LLVM, User Guide for AMDGPU Backend (64 KiB).
     """
-    if case.record.shared_memory:
-        required, limit = case.record.shared_memory
+    if context.structure.shared_memory:
+        required, limit = context.structure.shared_memory
         if required > limit:
             of_chip = " (all that AMD's chips have)" if limit == _LDS_BYTES else ""
             says = f"a kernel needs {required:,} bytes of LDS, and the limit is {limit:,}{of_chip}"
@@ -536,12 +537,12 @@ _OVERFLOW = re.compile(
 )
 
 
-def overflow(case: Case) -> Iterator[Inference]:
+def overflow(context: LogContext) -> Iterator[Inference]:
     """Infer that a size overflowed its integer type.
 
     Source: the limits of int32 and uint64.
     """
-    for line in case.lines:
+    for line in context.lines:
         if _OVERFLOW.search(line.text) and reports_failure(line.text):
             yield Inference(
                 f"line {line.number}: a size is beyond its integer type", {"miopen-size-limit": 3.0}
@@ -561,18 +562,18 @@ _OF_THE_PROGRAM = frozenset(
 )  # fmt: skip
 
 
-def facts_alone(case: Case) -> Iterator[Inference]:
+def facts_alone(context: LogContext) -> Iterator[Inference]:
     """Rank the cause that facts give if the log names no failure, and chip and stack cannot work together.
 
     Source: data/compatibility.toml.
     """
-    if case.fatal or case.record.warned or not case.record.failed:
+    if context.fatal or context.structure.warned or not context.structure.failed:
         return
-    if any(hit.signature.shows for hit in case.hits):  # the relations themselves weigh what shows
+    if any(hit.signature.shows for hit in context.hits):  # the relations themselves weigh what shows
         return
-    if not case.words & {"torch", "llama"}:
+    if not context.words & {"torch", "llama"}:
         return
-    for answer in case.refused:
+    for answer in context.refused:
         if answer.relation.name not in _OF_THE_PROGRAM:
             continue
         weights = [
@@ -585,7 +586,7 @@ def facts_alone(case: Case) -> Iterator[Inference]:
             return
 
 
-Rule = Callable[[Case], Iterable[Inference]]
+Rule = Callable[[LogContext], Iterable[Inference]]
 
 #: In the order in which they are asked: scope, failure, owner, arithmetic, chip and stack.
 RULES: tuple[Rule, ...] = (

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe.explain.extraction import Record
+from rocmprobe.explain.extraction import LogStructure
 from rocmprobe.explain.known_reports import SimilarReport, votes
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.reasoning import ANYWHERE, ENDED, Case, Inference, reason
+from rocmprobe.explain.reasoning import ANYWHERE, ENDED, Inference, LogContext, reason
 from rocmprobe.explain.signatures import Calibration, Hit, Signature, found, rules
 from rocmprobe.explain.situations import WORDS, words_and_answers
 from rocmprobe.knowledge import causes
@@ -47,15 +47,15 @@ class Weighed:
 
 
 def weigh(
-    log: Log, facts: Facts, record: Optional[Record] = None, resembling: Iterable[SimilarReport] = ()
+    log: Log, facts: Facts, structure: Optional[LogStructure] = None, resembling: Iterable[SimilarReport] = ()
 ) -> Weighed:
     """Add up the evidence that signatures, rules, and the relations of chip and stack give.
 
-    With the structure of the log (``record``), the rules of ``explain/reasoning.py`` take part, and known
+    With the structure of the log (``structure``), the rules of ``explain/reasoning.py`` take part, and known
     reports that resemble the log vote for their causes. A run's own evidence has neither: rocmprobe knows
     what it called there.
     """
-    hits = found(line for line in log.lines if not (record and line.number in record.excused))
+    hits = found(line for line in log.lines if not (structure and line.number in structure.excused))
     situations, answered = words_and_answers(facts, log)
     primitive = next((word for word in WORDS if word in situations), None)
     words = situations | {hit.signature.name for hit in hits} | {hit.signature.kind for hit in hits}
@@ -64,7 +64,7 @@ def weigh(
     pieces += [(rule.says, rule.points) for rule in rules() if causes.all_hold(rule.when, words)]
     pieces += [(each.says, given) for each in answered if (given := each.points(showing))]
     refused = tuple(sorted((each for each in answered if not each.holds), key=lambda each: not each.stops))
-    inferred = reason(Case(record, facts, words, hits, refused, log.lines)) if record else ()
+    inferred = reason(LogContext(structure, facts, words, hits, refused, log.lines)) if structure else ()
     elsewhere = next((each.says for each in inferred if each.elsewhere), "")
     if elsewhere:
         pieces = [(says, kept) for says, points in pieces if (kept := _of_any_gpu(points))]
