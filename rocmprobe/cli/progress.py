@@ -231,7 +231,7 @@ class Progress:
             self._spoke = time.monotonic()
 
 
-class _Console(Console):
+class RunConsole(Console):
     """A run whose output nobody reads any more goes on in silence; rich would exit."""
 
     def on_broken_pipe(self) -> None:
@@ -246,7 +246,7 @@ def _uncaptured(console: Console) -> Console:
     except (OSError, ValueError):
         return console
     stream = os.fdopen(descriptor, "w", encoding=console.encoding, errors="backslashreplace")
-    return _Console(file=stream, width=console.width)
+    return RunConsole(file=stream, width=console.width)
 
 
 class _Running:

@@ -136,6 +136,7 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
+    from rocmprobe.cli.progress import RunConsole
     from rocmprobe.cli.verify import derived, refuse, verifying
     from rocmprobe.engine import run
     from rocmprobe.process.leftovers import remove_leftovers
@@ -150,7 +151,7 @@ def run_command(
     console = Console()
     found = remove_leftovers()
     if found:
-        console.print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
+        RunConsole().print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()

@@ -7,12 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from markdown_reading import faults
 from runs import SMALL, Run, cli, environment, machine_file, run
+
+from rocmprobe.process.processes import pid_namespace
+
+#: Above the largest pid of Linux.
+_NO_PROCESS = 4_194_305
 
 HOSTILE = "x|y`` <script>alert(1)</script> @name #77 https://a.example/ \x1b[31m\u202e"
 
@@ -127,8 +133,12 @@ def test_nor_is_a_message_that_nobody_reads(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_run_that_nobody_watches_is_finished(tmp_path: Path) -> None:
     machine = machine_file(tmp_path / "machine.toml")
+    # A folder that a killed run left behind is told before the run begins.
+    left = Path(tempfile.gettempdir()) / f"rocmprobe-{pid_namespace()}-{_NO_PROCESS}-1-x"
+    left.mkdir()
     ended = unread("run", "--simulate", machine, *SMALL, "--out", tmp_path / "out")
     assert (ended.returncode, ended.stderr) == (141, "")
     data = json.loads((tmp_path / "out/results.json").read_text("utf-8"))
     assert {each["state"] for each in data["outcomes"]} == {"pass"}
     assert not data["partial"]
+    assert not left.exists()
