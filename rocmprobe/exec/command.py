@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -103,13 +103,19 @@ def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], 
         assert process.stderr is not None
         while piece := os.read(process.stderr.fileno(), _PIECE):
             printed.write(piece)
-            sys.stderr.buffer.write(piece)
-            sys.stderr.buffer.flush()
+            _pass_bytes(piece)
         code = process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
+
+
+def _pass_bytes(piece: bytes) -> None:
+    """Write the child's own bytes to stderr, unchanged, or drop them if nobody reads it."""
+    with contextlib.suppress(BrokenPipeError):
+        while piece:
+            piece = piece[os.write(2, piece) :]
 
 
 def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
