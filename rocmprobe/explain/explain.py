@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.explain.extraction import answers, extract
+from rocmprobe.explain.extraction import PYTHON, USER, LogStructure, answers, extract
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.signatures import calibration
@@ -27,6 +27,8 @@ _RIVAL = 0.1
 _SURE = 0.9
 #: From this score on a cause, a group or a layer is the answer.
 _ANSWER = 0.7
+#: Longer errors are cut in the answer.
+_LONGEST_QUOTE = 120
 #: A known report is shown that shares at least this much of the text, and at most so many are.
 _RESEMBLES, _MOST = 0.3, 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
@@ -95,7 +97,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     layer, group = _best_layer(shares, weighed), _best_group(shares)
     if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
         layer = Level(ranked[0].layer, ranked[0].score)
-    summary, action = _answer(ranked, layer, group, weighed, facts.true_gfx)
+    summary, action = _answer(ranked, layer, group, weighed, structure, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     decide = None if weighed.elsewhere else _decide(ranked, layer)
     if decide and answers(structure, decide):
@@ -170,12 +172,13 @@ def _answer(
     layer: Optional[Level],
     group: Optional[Level],
     weighed: Weighed,
+    structure: LogStructure,
     silicon: Optional[str],
 ) -> tuple[str, str]:
     """(summary, action) at the lowest level that is sure enough."""
     named = [each for each in ranked if each.cause != "unknown"]
     if not named:
-        return _from_facts(weighed)
+        return _without_cause(weighed, structure)
     first = named[0]
     if weighed.elsewhere:
         return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
@@ -196,7 +199,7 @@ def _answer(
         advice = causes.chosen(place.advice, weighed.words, silicon) if place.advice else first.advice
         return f"{place.fails}{inside}{_which(len(left))}", advice
     if ranked[0].cause == "unknown":
-        return _from_facts(weighed)
+        return _without_cause(weighed, structure)
     return f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.", first.advice
 
 
@@ -208,12 +211,35 @@ def _which(reasons: int) -> str:
     )
 
 
-def _from_facts(weighed: Weighed) -> tuple[str, str]:
-    """Where the log tells nothing: what chip and stack cannot do together, if anything."""
+def _without_cause(weighed: Weighed, structure: LogStructure) -> tuple[str, str]:
+    """(summary, action) where no cause, group or layer is sure: what chip and stack cannot do together, or
+    what the log lacks."""
     unknown = causes.advice_for("unknown", weighed.words)
     if weighed.refused:
         return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
+    error = structure.error
+    if error is None and structure.raiser:
+        says = "the log ends inside a traceback, before the error itself"
+        return f"Not enough evidence: {says}.", "Give the lines that follow: the last one names the error."
+    if error is not None:
+        known = f"{error.kind}: {error.message}".strip(": ")
+        whose = structure.raiser if structure.raiser not in ("", PYTHON, USER) else "the program"
+        return (
+            f"Not enough evidence: rocmprobe does not know the error of line {error.line} ({_cut(known)}).",
+            f"Search for this line in the tracker of {whose}. `rocmprobe run` tests the GPU and its software "
+            f"without the program: if all passes, the reason is in {whose} or its input.",
+        )
+    if not structure.failed:
+        return (
+            "Not enough evidence: no line of this log reports a failure.",
+            "Give the lines from where it stops or fails, with those of stderr: `python train.py > log.txt "
+            "2>&1`. After a hang or a reset of the GPU, add the end of `sudo dmesg`.",
+        )
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[: _LONGEST_QUOTE - 3]}..."
 
 
 def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:

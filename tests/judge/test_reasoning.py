@@ -276,6 +276,24 @@ class TestWhatIsAskedAndAdvised:
             == "MIOPEN_FIND_MODE=1 is set already and does not help here. Then try a smaller batch."
         )
 
+    @every_row(
+        ("text", "says", "do"),
+        [
+            ("epoch 1 of 300, loss 0.31", "no line of this log reports a failure", "2>&1"),
+            (RUN, "ends inside a traceback", "the last one names the error"),
+            (
+                f'{RUN}  File "{SITE}/foo/a.py", line 1, in f\nRuntimeError: no gpu today',
+                "(RuntimeError: no gpu today)",
+                "tracker of foo",
+            ),
+        ],
+    )
+    def test_without_a_cause_the_answer_says_what_the_log_lacks(self, text, says, do):
+        found = answer(text)
+        assert found.summary.startswith("Not enough evidence: ")
+        assert says in found.summary
+        assert do in found.action
+
     def test_what_the_log_answers_is_not_asked(self):
         question = "Run `ls -l /dev/kfd; id -nG`: a group that you lack is a matter of rights."
         shown = "crw-rw---- 1 root render 235, 0 Nov 1 /dev/kfd\nuid=1000(x) gid=1000(x) groups=1000(x)"
