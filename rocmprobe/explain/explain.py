@@ -244,7 +244,7 @@ def _cut(text: str) -> str:
 
 def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:
     row = causes.cause(cause)
-    advice = causes.advice_for(cause, weighed.words, facts.true_gfx)
+    advice = weighed.remedies.get(cause) or causes.advice_for(cause, weighed.words, facts.true_gfx)
     by_weight = sorted(
         ((by_cause[cause], says) for says, by_cause in weighed.pieces if cause in by_cause),
         key=lambda pair: -abs(pair[0]),

@@ -34,13 +34,15 @@ _LDS_BYTES = 65_536
 class Inference:
     """What a rule concludes: a clause for people, points by cause, and the layer that failed, where known.
 
-    ``elsewhere`` is True if AMD's stack has no part in the failure.
+    ``elsewhere`` is True if AMD's stack has no part in the failure. ``remedy`` is what to do about just this,
+    in place of the general advice for the causes in ``points``.
     """
 
     says: str
     points: Mapping[str, float] = field(default_factory=dict)
     layer: Optional[str] = None
     elsewhere: bool = False
+    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,88 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
         named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in context.lines)
         whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
         points = {"outside": 6.0} if context.structure.failed else {}
-        yield Inference(f"{whose}{raised}", points, "user-code", elsewhere=True)
+        remedy = _remedy(context.structure) or (
+            f"rocmprobe knows AMD's GPUs only. Search for the message in the tracker of "
+            f"{_raiser(context.structure) or USER}."
+        )
+        yield Inference(f"{whose}{raised}", points, "user-code", elsewhere=True, remedy=remedy)
+
+
+#: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
+#: Source of each: who prints it. No row names torch: which build of it fits depends on the GPU.
+_REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (  # Python, ModuleNotFoundError
+        re.compile(r"No module named '?(?P<name>(?!torch)\w+)"),
+        "Install the package that brings the module {name} with the Python that runs the program: `python -m "
+        "pip install -r requirements.txt`, from the program's folder. If it is installed, another Python "
+        'runs the program: `python -c "import sys; print(sys.executable)"`.',
+    ),
+    (  # Python, ImportError
+        re.compile(
+            r"cannot import name '\w+' from (?:partially initialized module )?'(?P<name>(?!torch)\w+)"
+        ),
+        "The installed {name} is older or newer than the program was written for: install the version that "
+        "its requirements.txt or README names, in a virtual environment of its own.",
+    ),
+    (  # Python, AttributeError of a module
+        re.compile(r"module '(?P<name>(?!torch)\w+)[\w.]*' has no attribute"),
+        "The {name} that Python imports is broken, of another version, or hidden by a file of that name. "
+        '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
+        "version that the program's requirements.txt names again.",
+    ),
+    (  # PyTorch torch/nn/modules/module.py, load_state_dict
+        re.compile(r"state_dict|[Uu]nexpected key\b|[Mm]issing key\b|size mismatch for"),
+        "The checkpoint was made for another model, version or option than the program builds: use the "
+        "options that it was trained with, or the checkpoint that the program names.",
+    ),
+    (  # safetensors, zipfile, pickle, PyTorch caffe2/serialize
+        re.compile(
+            r"SafetensorError|HeaderTooLarge|BadZipFile|invalid load key|PytorchStreamReader|not a zip"
+        ),
+        "The model file is damaged, incomplete or of another format: delete it, download it again, and "
+        "compare its size with the one on its page.",
+    ),
+    (  # huggingface_hub/errors.py
+        re.compile(r"GatedRepo|RepositoryNotFound|\b40[13] (?:Client Error|Forbidden|Unauthorized)"),
+        "The server refuses the file: accept the terms on the model's page, log in with `hf auth login`, and "
+        "check the model's name.",
+    ),
+    (  # Python, TypeError of a call
+        re.compile(r"unexpected keyword argument|required positional argument|positional arguments? but"),
+        "Two packages are not of versions that fit: install those that the program's requirements.txt names, "
+        "or update the program and its extensions together.",
+    ),
+    (  # Python, FileNotFoundError
+        re.compile(r"FileNotFoundError.*'(?P<name>[^']+)'|\[Errno 2\].*'(?P<name2>[^']+)'"),
+        "The file or folder {name} is not there: correct the path in the command or the settings, or put the "
+        "file there.",
+    ),
+    (  # json, PyYAML
+        re.compile(r"JSONDecodeError|ScannerError|ParserError"),
+        "A file of settings, or what a server answered, is not valid JSON or YAML: correct or delete the "
+        "file that the traceback reads.",
+    ),
+    (  # Python's parser
+        re.compile(r"SyntaxError|IndentationError"),
+        "The program is written for another version of Python than runs it: its README names the version.",
+    ),
+)
+
+
+def _remedy(structure: LogStructure) -> str:
+    """Return what to do about the last error, "" if its message does not tell."""
+    error = structure.error
+    text = f"{error.kind}: {error.message}" if error else ""
+    for pattern, remedy in _REMEDIES:
+        if match := pattern.search(text):
+            name = next(filter(None, match.groups()), "")
+            return remedy.format(name=name) if name or "{name}" not in remedy else ""
+    return ""
+
+
+def _raiser(structure: LogStructure) -> str:
+    """Return the package that raised the error, "" for Python itself and the user's own files."""
+    return structure.raiser if structure.raiser not in (PYTHON, USER) else ""
 
 
 def plain_error(context: LogContext) -> Iterator[Inference]:
@@ -169,7 +252,8 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
         yield Inference(f"{_raised(context.structure)}, an error of code or data", {"outside": 1.5})
         return
     says = f"{_raised(context.structure)}, an error of code or data"
-    yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True)
+    remedy = _remedy(context.structure)
+    yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
 
 
 #: Packages and messages of the network and of downloads.
@@ -181,7 +265,7 @@ _NETWORK = re.compile(
     r"(?i)max retries exceeded|connection to \S+ timed out|connect ?timeout|read(?: operation)? timed out"
     r"|name or service not known|temporary failure in name resolution|certificate verify failed"
     r"|connection refused|connection reset by peer|proxy authentication|cannot reach|failed to "
-    r"resolve|offline mode"
+    r"resolve|offline mode|getaddrinfo|429 too many"
 )
 
 
@@ -196,15 +280,20 @@ def network(context: LogContext) -> Iterator[Inference]:
     if line is None and context.structure.raiser not in _NETWORK_PACKAGES:
         return
     says = f"line {line.number}: the network" if line else f"{context.structure.raiser} failed: the network"
-    yield Inference(
-        f"{says}, a download or a server is at fault", {"outside": 5.0}, "user-code", elsewhere=True
+    remedy = _remedy(context.structure) or (
+        "Try again, also later; check the proxy (HTTPS_PROXY) and the firewall. What can be downloaded with "
+        "a browser can be put where the program looks for it."
     )
+    yield Inference(
+        f"{says}, a download or a server is at fault",
+        {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy,
+    )  # fmt: skip
 
 
 def _is_plain(error: Error, raiser: str) -> bool:
     if _FOLLOWS.search(error.kind) or _OF_A_STACK.search(error.message):
         return False
-    if error.kind in _PLAIN:
+    if error.kind in _PLAIN or "loading state_dict" in error.message:
         return True
     # Packages raise types of their own for their own faults; torch's RuntimeError may be the GPU's.
     return (
@@ -255,7 +344,8 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
         says = f"line {renamed.number}: two Python packages are not of versions that fit"
     else:
         return
-    yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True)
+    remedy = _remedy(context.structure)
+    yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True, remedy=remedy)
 
 
 def _is_amd(context: LogContext) -> bool:

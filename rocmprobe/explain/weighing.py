@@ -31,6 +31,7 @@ class Weighed:
     layer whose text reports the failure, ``places`` the layers in whose texts the evidence for each cause
     stands, with its weight. ``primitive`` is what was asked of the vendor library, ``refused`` what chip and
     stack cannot do together. ``elsewhere`` says why AMD's stack has no part in it, "" where it may.
+    ``remedies`` are, by cause, what to do about just what a rule found.
     """
 
     points: Mapping[str, float]
@@ -44,6 +45,7 @@ class Weighed:
     primitive: Optional[str] = None
     refused: tuple[Answer, ...] = ()
     elsewhere: str = ""
+    remedies: Mapping[str, str] = field(default_factory=dict)
 
 
 def weigh(
@@ -83,7 +85,7 @@ def weigh(
     return Weighed(
         points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, excluded,
         speaking, _places(hits, answered, showing, speaking, inferred), primitive, refused,
-        elsewhere,
+        elsewhere, {cause: each.remedy for each in inferred if each.remedy for cause in each.points},
     )  # fmt: skip
 
 

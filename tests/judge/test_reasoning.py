@@ -127,6 +127,38 @@ class TestScope:
         assert not found.similar
 
     @every_row(
+        ("error", "do"),
+        [
+            ("ModuleNotFoundError: No module named 'yaml'", "the package that brings the module yaml"),
+            ("ImportError: cannot import name 'X' from 'gradio.y' (/b.py)", "The installed gradio is older"),
+            ("AttributeError: module 'onnx' has no attribute 'load'", "print(onnx.__file__)"),
+            ("RuntimeError: Error(s) in loading state_dict for A: size mismatch", "made for another model"),
+            ("KeyError: 'state_dict'", "made for another model"),
+            ("safetensors_rust.SafetensorError: HeaderTooLarge", "download it again"),
+            ("huggingface_hub.errors.GatedRepoError: 401 Client Error", "accept the terms"),
+            ("TypeError: f() got an unexpected keyword argument 'x'", "not of versions that fit"),
+            ("FileNotFoundError: [Errno 2] No such file or directory: 'a/b.yaml'", "a/b.yaml is not there"),
+            ("json.decoder.JSONDecodeError: Expecting value: line 1", "not valid JSON"),
+            ("requests.exceptions.ConnectionError: Max retries exceeded", "check the proxy"),
+            ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: misaligned address", "AMD's GPUs only"),
+        ],
+    )  # fmt: skip
+    def test_what_to_do_names_what_failed(self, error, do):
+        found = answer(f"{RUN}{error}")
+        assert do in found.action
+        assert found.action == found.causes[0].advice
+
+    @every_row(
+        "error",
+        [
+            "ModuleNotFoundError: No module named 'torch'",
+            "AttributeError: module 'torch' has no attribute 'x'",
+        ],
+    )
+    def test_no_build_of_torch_is_advised_without_the_gpu(self, error):
+        assert "requirements.txt" not in answer(f"{RUN}{error}").action
+
+    @every_row(
         "text",
         [
             f"{RUN}RuntimeError: HIP error: invalid device function",
