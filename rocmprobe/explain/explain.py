@@ -229,6 +229,14 @@ def _without_cause(weighed: Weighed, structure: LogStructure) -> tuple[str, str]
             f"Search for this line in the tracker of {whose}. `rocmprobe run` tests the GPU and its software "
             f"without the program: if all passes, the reason is in {whose} or its input.",
         )
+    frame = structure.native
+    if frame is not None and weighed.speaking:
+        where = f"{frame.owner or _cut(frame.text)} (line {frame.line})"
+        return (
+            f"Not enough evidence: the program stops in {where}, and nothing says why.",
+            "Run `rocmprobe run`: it tries each layer in a process of its own and names the first that "
+            "fails.",
+        )
     if not structure.failed:
         return (
             "Not enough evidence: no line of this log reports a failure.",

@@ -131,7 +131,7 @@ _PYTHON_FRAME = re.compile(
     r"|(?P<old>/\S+\.py) in \w+\()"
 )
 _GDB_FRAME = re.compile(
-    r"^\s*#(?P<number>\d+)\s+(?:0x[0-9a-f]+ (?:in )?)?(?P<symbol>[^\s(][^(]*?)\s*\((?P<rest>.*)"
+    r"^\s*(?:#\d+\s+(?:0x[0-9a-f]+ (?:in )?)?|0x[0-9a-f]+ in )(?P<symbol>[^\s(][^(]*?)\s*\((?P<rest>.*)"
 )
 _TORCH_FRAME = re.compile(
     r"^\s*frame #(?P<number>\d+): (?P<symbol>.+?) \+ 0x[0-9a-f]+ .* in (?P<library>\S+)\)"
@@ -261,19 +261,29 @@ def is_warning(text: str) -> bool:
 
 
 def _excused(lines: Iterable[Line]) -> frozenset[int]:
-    """Return the numbers of the lines of tracebacks that a program prints after a warning and goes on."""
+    """Return the numbers of the lines of tracebacks that a program prints after a warning and goes on.
+
+    It did not go on if the log ends there, and the warning announces no traceback by its colon.
+    """
     found: set[int] = set()
-    before = ""
+    last: set[int] = set()
+    before, announced = "", False
     inside = False
     for line in lines:
         starts = "Traceback (most recent call last)" in line.text
         if starts:
             inside = is_warning(before) or is_warning(line.text)
+            announced = before.rstrip().endswith(":") or is_warning(line.text)
+            found |= last
+            last = set()
         if inside:
-            found.add(line.number)
+            last.add(line.number)
             inside = not (not starts and _EXCEPTION.match(line.text))
+        elif line.text.strip():
+            found |= last
+            last = set()
         before = line.text
-    return frozenset(found)
+    return frozenset(found | last if announced else found)
 
 
 def reports_failure(text: str) -> bool:

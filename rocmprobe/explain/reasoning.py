@@ -179,6 +179,11 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
         "version that the program's requirements.txt names again.",
     ),
+    (  # Cython, the check of compiled modules against NumPy
+        re.compile(r"numpy\.\w+ size changed|numpy\.core\.multiarray failed"),
+        "A package was built for another NumPy than the installed one: install the NumPy that the program's "
+        "requirements.txt names, or install that package again, so that it is built for this one.",
+    ),
     (  # PyTorch torch/nn/modules/module.py, load_state_dict
         re.compile(r"state_dict|[Uu]nexpected key\b|[Mm]issing key\b|size mismatch for"),
         "The checkpoint was made for another model, version or option than the program builds: use the "
@@ -328,6 +333,10 @@ _EXTENSIONS = re.compile(
 )
 
 
+#: Cython's check of compiled modules, and an import of a name that another version has.
+_UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
+
+
 def missing_module(context: LogContext) -> Iterator[Inference]:
     """Infer that Python packages are missing or of other versions than the program needs.
 
@@ -335,7 +344,7 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     """
     error = context.structure.error
     absent = error is not None and error.kind == "ModuleNotFoundError"
-    renamed = next((line for line in context.lines if "cannot import name '" in line.text), None)
+    renamed = next((line for line in context.lines if _UNFIT.search(line.text)), None)
     if context.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
         return
     if absent and error and not (_EXTENSIONS.search(error.message) and _is_amd(context)):
@@ -370,7 +379,7 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
 _OWNERS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("MIOpen", "miopen-exec", re.compile(r"\bmiopen::|\bmiopen[A-Z]|libMIOpen")),
     ("rocBLAS", "rocblas", re.compile(r"rocblas|Tensile|hipblas", re.IGNORECASE)),
-    ("ROCr", "hsa", re.compile(r"\brocr::|libhsa-runtime|\bhsa_|hsaKmt|libhsakmt")),
+    ("ROCr", "hsa", re.compile(r"\brocr::|\bHSA::|\bGpuAgent|libhsa-|\bhsa_|hsaKmt|libhsakmt")),
     ("Triton", "triton", re.compile(r"\btriton|libtriton", re.IGNORECASE)),
     ("HIP", "hip", re.compile(r"\bamd::|\bhip[A-Z:_]|\broc::|amdhip64")),
     ("LLVM", "miopen-compile", re.compile(r"comgr|\bllvm::|\bclang::|\blld::|libLLVM")),

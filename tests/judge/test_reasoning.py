@@ -134,6 +134,7 @@ class TestScope:
             ("AttributeError: module 'onnx' has no attribute 'load'", "print(onnx.__file__)"),
             ("RuntimeError: Error(s) in loading state_dict for A: size mismatch", "made for another model"),
             ("KeyError: 'state_dict'", "made for another model"),
+            ("ValueError: numpy.ufunc size changed, may indicate", "built for another NumPy"),
             ("safetensors_rust.SafetensorError: HeaderTooLarge", "download it again"),
             ("huggingface_hub.errors.GatedRepoError: 401 Client Error", "accept the terms"),
             ("TypeError: f() got an unexpected keyword argument 'x'", "not of versions that fit"),
@@ -147,6 +148,37 @@ class TestScope:
         found = answer(f"{RUN}{error}")
         assert do in found.action
         assert found.action == found.causes[0].advice
+
+    def test_a_traceback_at_the_end_is_not_excused_by_a_warning_about_something_else(self):
+        text = f"WARNING | 6 samples were skipped\n{RUN}ValueError: numpy.ndarray size changed"
+        assert answer(text).causes[0].cause == "python-package-conflict"
+
+    def test_a_traceback_that_a_warning_announces_is_its_reason(self):
+        text = f"WARNING Failed to load an option due to the following error:\n{RUN}ValueError: none"
+        assert not answer(text).causes
+
+    @every_row(
+        "text",
+        [
+            "$ ocloc compile -file a.cl\nSegmentation fault",
+            "Thread 1 received signal SIGSEGV, Segmentation fault.\n0x7ffff7e4 in free () from /lib/libc.so",
+        ],
+    )
+    def test_a_crash_alone_is_no_sign_of_the_build_of_pytorch(self, text):
+        assert not answer(text).causes
+
+    @every_row(
+        "frame",
+        [
+            "#0  0x00007f931d6d2850 in ?? () from /opt/rocm/hsa/lib/libhsa-ext-image64.so.1",
+            "0x00007ffff7aca192 in image_create(int) () from /usr/lib64/libhsa-ext-image64.so.1",
+        ],
+    )
+    def test_a_crash_in_a_library_is_named(self, frame):
+        found = answer(f"Thread 1 received signal SIGSEGV, Segmentation fault.\n{frame}")
+        assert found.layer is not None
+        assert found.layer.name == "hsa"
+        assert "the program stops in libhsa-" in found.summary
 
     @every_row(
         "error",
