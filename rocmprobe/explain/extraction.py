@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from rocmprobe.explain.builds import BuildError, first_error
 from rocmprobe.text.log import Line, Log
 
 #: Owners that are no package: the interpreter and its standard library, and the user's own files.
@@ -69,11 +70,12 @@ class LogStructure:
 
     ``error`` is the last error, ``frames`` the stack nearest to it, innermost first. ``vendors`` are "amd",
     "nvidia" and "apple" where the log names their GPUs or software. ``last`` is the last line that is not
-    blank, ``warned`` that this line or one of the two before it is a warning, ``failed`` that any line
-    reports an error or an abnormal end. ``building`` is the package or target that was being built when a
-    build failed. ``shared_memory`` is what a kernel required and the limit, in bytes. ``errnos`` are the
-    error numbers in kernel lines, with what reported them. ``as_root`` is True if the log says that it works
-    as root.
+    blank, ``warned`` that this line or one of the two before it is a warning, ``harmless`` that a
+    line says of itself that it is to be ignored, ``failed`` that any other reports an error or an abnormal
+    end. ``building`` is the package or target that was being built when a
+    build failed, ``build_error`` the first error of that build. ``shared_memory`` is what a kernel
+    required and the limit, in bytes. ``errnos`` are the error numbers in kernel lines, with what reported
+    them. ``as_root`` is True if the log says that it works as root.
     """
 
     error: Optional[Error] = None
@@ -82,9 +84,11 @@ class LogStructure:
     memory: Optional[Memory] = None
     shared_memory: Optional[tuple[int, int]] = None
     building: str = ""
+    build_error: Optional[BuildError] = None
     errnos: tuple[tuple[str, int], ...] = ()
     last: Optional[Line] = None
     warned: Optional[Line] = None
+    harmless: bool = False
     failed: bool = False
     as_root: bool = False
     excused: frozenset[int] = frozenset()
@@ -228,7 +232,8 @@ def extract(log: Log) -> LogStructure:
     """Return the structure of a log."""
     lines = [line for line in log.lines if line.text.strip()]
     text = "\n".join(line.text for line in lines)
-    excused = _excused(lines)
+    harmless = frozenset(line.number for line in lines if _HARMLESS.search(line.text))
+    excused = _excused(lines) | harmless
     error = _last_error(line for line in lines if line.number not in excused)
     return LogStructure(
         error=error,
@@ -237,9 +242,11 @@ def extract(log: Log) -> LogStructure:
         memory=_memory(lines),
         shared_memory=_shared_memory(text),
         building=next((match[1] for pattern in _BUILDING if (match := pattern.search(text))), ""),
+        build_error=first_error(lines),
         errnos=tuple(_errnos(lines)),
         last=lines[-1] if lines else None,
         warned=next((line for line in reversed(lines[-3:]) if is_warning(line.text)), None),
+        harmless=bool(harmless),
         failed=any(reports_failure(line.text) for line in lines if line.number not in excused),
         as_root=_AS_ROOT.search(text) is not None,
         excused=excused,
@@ -253,6 +260,13 @@ def extract(log: Log) -> LogStructure:
             None,
         ),
     )
+
+
+#: What a program says of its own message.
+_HARMLESS = re.compile(
+    r"(?i)nothing to (?:be concerned|worry) about|\bharmless\b|safe to ignore|(?:safely|can be) ignored?"
+    r"|ignore this (?:warning|message)"
+)
 
 
 def is_warning(text: str) -> bool:

@@ -366,9 +366,13 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
 
     Source: Python warnings; torch's and glog's levels.
     """
-    if context.structure.warned and not (context.structure.failed or context.fatal or context.words & ENDED):
-        # A warning that is known to be harmless has its points already.
-        points = {"benign-warning": 0.6 if "remark" in context.words else 3.4}
+    if context.structure.failed or context.fatal or context.words & ENDED:
+        return
+    # A warning that is known to be harmless has its points already.
+    points = {"benign-warning": 0.6 if "remark" in context.words else 3.4}
+    if context.structure.harmless:
+        yield Inference("the program calls its message harmless, and no other line reports an error", points)
+    elif context.structure.warned:
         yield Inference("the log ends in a warning, and no line reports an error", points)
 
 
@@ -389,6 +393,23 @@ _OWNERS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
 _DRIVER = re.compile(
     r"^(?:amdgpu|kfd|kgd|dcn?\d*|dm|dc|gfx_v|sdma_v|mes_v|smu|psp|vcn_v|gmc_v|drm|ttm|amdkcl|gmc|vm|svm)_|amdgpu|amdkfd"
 )
+
+
+_KERNEL_ASSERTION = re.compile(r"WARNING: CPU: \d+ PID: \d+ at \S*drivers/gpu/drm/(?:amd|ttm|scheduler)")
+
+
+def kernel_assertion(context: LogContext) -> Iterator[Inference]:
+    """Infer a defect of the kernel driver from an assertion of its own, if no line tells of a GPU that hangs.
+
+    Source: Linux, WARN_ON, whose line has the source file.
+    """
+    if context.fatal_besides("kernel-driver-regression"):
+        return
+    for line in context.lines:
+        if _KERNEL_ASSERTION.search(line.text):
+            says = f"line {line.number}: an assertion of the kernel driver failed"
+            yield Inference(says, {"kernel-driver-regression": 2.4}, "driver")
+            return
 
 
 def owner(context: LogContext) -> Iterator[Inference]:
@@ -559,20 +580,35 @@ _CUDA_BUILD = re.compile(
 
 
 def failed_build(context: LogContext) -> Iterator[Inference]:
-    """Infer why a package did not build.
+    """Infer why a build failed, and whether it is for AMD's GPUs at all, from its first error.
 
-    Source: pip, cmake and ninja; what asks for nvcc has no HIP sources.
+    Source: compilers, linkers, pip, CMake and ninja; what asks for nvcc has no HIP sources.
     """
-    if not context.structure.building or context.structure.building.lower() in ("the", "wheel", "wheels"):
+    error, package = context.structure.build_error, context.structure.building
+    if package.lower() in ("the", "wheel", "wheels"):
+        package = ""
+    if context.structure.asserted or not (package or error):  # what asserts is what the build called
         return
-    if context.structure.asserted:  # what failed is what the build called
-        return
+    remedy = error.remedy if error else ""
+    says = f"{package or 'what is compiled'} did not build"
+    if error:
+        says += f"; the first error is in line {error.line} ({error.text})"
     cuda = next((line for line in context.lines if _CUDA_BUILD.search(line.text)), None)
-    if cuda is not None:
-        says = f"line {cuda.number}: the build of {context.structure.building} asks for NVIDIA's compiler"
-        yield Inference(says, {"cuda-only-extension": 4.0}, "user-env")
+    if cuda is not None and package:
+        asks = f"line {cuda.number}: the build of {package} asks for NVIDIA's compiler"
+        yield Inference(asks, {"cuda-only-extension": 4.0}, "user-env")
+    elif context.fatal_besides(
+        "source-build-failure", "cuda-only-extension", "miopen-kernel-compile-failure"
+    ):
+        return
+    elif error and error.of_amd is False and not (_is_amd(context) or context.facts.rocm):
+        says += ", and no line names AMD's GPUs or software"
+        remedy = remedy or (
+            f"Search for line {error.line} in the tracker of what is built: what follows comes from it."
+        )
+        yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
     else:
-        yield Inference(f"{context.structure.building} did not build", {"source-build-failure": 2.8})
+        yield Inference(says, {"source-build-failure": 2.8}, "torch-build", remedy=remedy)
 
 
 def kernel_errno(context: LogContext) -> Iterator[Inference]:
@@ -694,6 +730,7 @@ RULES: tuple[Rule, ...] = (
     missing_module,
     plain_error,
     only_warnings,
+    kernel_assertion,
     owner,
     assertion,
     shadowed_library,
