@@ -454,7 +454,8 @@ def assertion(context: LogContext) -> Iterator[Inference]:
         if frame and pattern.search(frame.text):
             says = f"line {frame.line}: an assertion of {who} failed"
             # rocm-smi only reads sensors: it says nothing about compute.
-            yield Inference(says, {} if layer else {"outside": 3.4}, layer or "user-code")
+            points = {"source-build-failure": -2.0} if layer else {"outside": 3.4}
+            yield Inference(says, points, layer or "user-code")
             return
 
 
@@ -608,7 +609,8 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
         )
         yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
     else:
-        yield Inference(says, {"source-build-failure": 2.8}, "torch-build", remedy=remedy)
+        points = {"source-build-failure": 4.0 if error else 2.8}
+        yield Inference(says, points, "torch-build", remedy=remedy)
 
 
 def kernel_errno(context: LogContext) -> Iterator[Inference]:

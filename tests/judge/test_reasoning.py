@@ -281,6 +281,12 @@ class TestWhoseCode:
         found = answer(f"{path}:665: void f(): Assertion `err == 0' failed.\nAborted (core dumped)")
         assert found.layer.name == layer
 
+    def test_a_build_that_calls_hip_and_stops_there_is_no_failure_of_the_build(self):
+        text = "clr/hip_platform.cpp:665: void init(): Assertion `err == hipSuccess' failed."
+        explained = answer(f"Building wheel for apex\n python: /usr/src/{text}\nerror: subprocess-exited")
+        assert not explained.sure
+        assert "A build" not in explained.summary
+
     def test_an_extension_of_another_release(self):
         text = f'{RUN}  File "{SITE}/flash_attn/a.py", line 1, in f\nRuntimeError: HIP Function Failed'
         first = answer(text, Facts(torch="2.4.1+rocm6.0", rocm="6.4.0", true_gfx="gfx1100")).causes[0]
@@ -357,6 +363,15 @@ class TestWhatIsAskedAndAdvised:
         assert found.summary.startswith("Not enough evidence: ")
         assert says in found.summary
         assert do in found.action
+
+    def test_a_cause_that_little_speaks_for_is_not_the_answer(self):
+        explained = answer("AttributeError: module 'torch._C' has no attribute '_CudaDeviceProperties'")
+        assert explained.causes[0].cause == "wrong-torch-build"
+        assert explained.causes[0].score < 0.6
+        assert explained.summary.startswith(
+            "Not enough evidence: rocmprobe does not know the error of line 1"
+        )
+        assert "wheel" not in explained.action
 
     def test_what_the_log_answers_is_not_asked(self):
         question = "Run `ls -l /dev/kfd; id -nG`: a group that you lack is a matter of rights."
