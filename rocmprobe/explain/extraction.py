@@ -6,7 +6,7 @@ Nothing here knows a cause. The rules in ``explain/reasoning.py`` read this stru
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Optional
 
@@ -117,7 +117,7 @@ _REPORTED_MESSAGE = re.compile(r"^\W*Exception Message:[* ]*(?:\w+Error: )?(.*)"
 _THROWN = re.compile(r"terminate called after throwing an instance of \W([\w:]+)\W")
 _WHAT = re.compile(r"^ *what\(\): +(.*)")
 _PLAIN_ERROR = re.compile(
-    r"(?:^|[\s:\]|])(?:fatal |FATAL |internal compiler |linker )?(?:ERROR|[Ee]rror|FAILED"
+    r"(?:^|[\s:\]|)])(?:fatal |FATAL |internal compiler |linker )?(?:ERROR|[Ee]rror|FAILED"
     r"|Failed)\b(?![ -]?(?:handling|code 0\b|= ?0\b))"
 )
 _ABNORMAL = re.compile(
@@ -128,7 +128,8 @@ _ABNORMAL = re.compile(
     re.IGNORECASE,
 )
 _WARNS = re.compile(
-    r"(?:\b\w*Warning\b: |\b(?:WARN|WARNING|Warning|warning)\b|^W\d{4} |^(?:\[\S{0,12} ?)?\[W\b|\[W\d)"
+    r"(?:\b\w*Warning\b: |\b(?:WARN|WARNING|Warning|warning)\b|^W\d{4} |^W: |\bwarn(?:ings\.warn)?\("
+    r"|^(?:\[\S{0,12} ?)?\[W\b|\[W\d)"
 )
 _PYTHON_FRAME = re.compile(
     r"^\s*(?:\[?\w*\]?[|\s>]*)?(?:File \"(?P<file>[^\"]+)\", line \d+|File (?P<notebook>[^\s:]+\.py):\d+"
@@ -179,12 +180,14 @@ _APPLE = re.compile(r"\bmacOS\b|\bDarwin\b|Apple M\d|\bMPS\b|mps:0|arm64-apple|/
 _SIZE = r"(-?[\d.]+) ?([KMGT]i?B|[KMGT]?B|bytes)\b"
 _REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|allocate|allocating|requested) {_SIZE}")
 _QUANTITIES = (
-    ("total", re.compile(rf"total capacity of {_SIZE}|{_SIZE} total capacity|total: {_SIZE}")),
+    ("total", re.compile(rf"total capaci?ty of {_SIZE}|{_SIZE} total capaci?ty|total: {_SIZE}")),
     ("free", re.compile(rf"of which {_SIZE} is free|{_SIZE} free|free: {_SIZE}")),
     ("allocated", re.compile(rf"allocated memory {_SIZE} is allocated|{_SIZE} already allocated")),
     ("reserved", re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")),
     ("allowed", re.compile(rf"{_SIZE} allowed")),
 )
+#: An out-of-memory message has at most so many lines.
+_MEMORY_LINES = 5
 _POWERS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SHARED = re.compile(
     r"shared memory,? [Rr]equired: ?(\d+),? [Hh]ardware limit: ?(\d+)|local memory \((\d+)\) "
@@ -233,7 +236,7 @@ def extract(log: Log) -> LogStructure:
     lines = [line for line in log.lines if line.text.strip()]
     text = "\n".join(line.text for line in lines)
     harmless = frozenset(line.number for line in lines if _HARMLESS.search(line.text))
-    excused = _excused(lines) | harmless
+    excused = _excused(lines) | harmless | _of_pip(lines)
     error = _last_error(line for line in lines if line.number not in excused)
     return LogStructure(
         error=error,
@@ -298,6 +301,17 @@ def _excused(lines: Iterable[Line]) -> frozenset[int]:
             last = set()
         before = line.text
     return frozenset(found | last if announced else found)
+
+
+#: pip reports packages that do not fit, and goes on.
+_PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have \S+ .*incompatible")
+
+
+def _of_pip(lines: Collection[Line]) -> frozenset[int]:
+    """Return the numbers of pip's lines about packages that do not fit, if something fails after them."""
+    numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
+    later = (line for line in lines if numbers and line.number > numbers[-1])
+    return frozenset(numbers if any(reports_failure(line.text) for line in later) else ())
 
 
 def reports_failure(text: str) -> bool:
@@ -389,15 +403,11 @@ def _bytes(number: str, unit: str) -> float:
 
 
 def _memory(lines: Iterable[Line]) -> Optional[Memory]:
-    """Return the quantities of the last out-of-memory message."""
-    last = next(
-        (
-            line.text
-            for line in reversed(list(lines))
-            if re.search(r"(?i)out of memory|OutOfMemory", line.text)
-        ),
-        "",
-    )
+    """Return the quantities of the last out-of-memory message, which some programs print on several lines."""
+    texts = [line.text for line in lines]
+    said = [place for place, text in enumerate(texts) if re.search(r"(?i)out of memory|OutOfMemory", text)]
+    first = next((place for place in said if said[-1] - place < _MEMORY_LINES), 0)
+    last = " ".join(texts[first : first + _MEMORY_LINES]) if said else ""
     found = {}
     for name, pattern in (("requested", _REQUESTED), *_QUANTITIES):
         if match := pattern.search(last):

@@ -25,6 +25,10 @@ _GIB = 1024**3
 ENDED = frozenset(("exception", "segv", "abort", "hang"))
 #: Of the memory that a limit, another process or the desktop takes: less explains no failure.
 _NOTICEABLE = 0.25 * _GIB
+#: So many times the memory that is asked for is enough, in pieces or not.
+_AMPLE = 20
+#: A GPU with less memory is the one of a processor, whose share the BIOS sets.
+_SHARE_OF_AN_APU = 3 * _GIB
 #: The LDS of one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
 #: Backend).
 _LDS_BYTES = 65_536
@@ -122,7 +126,7 @@ _FOLLOWS = re.compile(
 #: Words by which an error is about a GPU, its libraries or its compiler after all.
 _OF_A_STACK = re.compile(
     r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
-    r"|\.so\b|\.dll\b"
+    r"|\.so\b|\.dll\b|\.pyd\b"
     r"|symbol|glibc|\bhsa|solver|/dev/(?:kfd|dri)|out of memory|amdgpu|\bfp8\b|float8|sm_\d|device function"
     r"|bfloat16"
     r"|hsaco|llvm|ptx"
@@ -148,10 +152,16 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
     if name and not re.search(r"(?i)amd|radeon|instinct", stated):
         raised = f"; {_raised(context.structure)}" if _raised(context.structure) else ""
         named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in context.lines)
+        if named and "+rocm" in (context.facts.torch or ""):
+            says = "a part of PyTorch is a build for CUDA, and torch is one for ROCm"
+            yield Inference(says, {"wrong-torch-build": 4.6}, "torch-build")
+            return
         whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
         points = {"outside": 6.0} if context.structure.failed else {}
         remedy = _remedy(context.structure) or (
-            f"rocmprobe knows AMD's GPUs only. Search for the message in the tracker of "
+            "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
+            if named
+            else f"rocmprobe knows AMD's GPUs only. Search for the message in the tracker of "
             f"{_raiser(context.structure) or USER}."
         )
         yield Inference(f"{whose}{raised}", points, "user-code", elsewhere=True, remedy=remedy)
@@ -184,8 +194,10 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "A package was built for another NumPy than the installed one: install the NumPy that the program's "
         "requirements.txt names, or install that package again, so that it is built for this one.",
     ),
-    (  # PyTorch torch/nn/modules/module.py, load_state_dict
-        re.compile(r"state_dict|[Uu]nexpected key\b|[Mm]issing key\b|size mismatch for"),
+    (  # PyTorch torch/nn/modules/module.py, load_state_dict; safetensors
+        re.compile(
+            r"state_dict|[Uu]nexpected key\b|[Mm]issing key\b|size mismatch for|does not contain tensor"
+        ),
         "The checkpoint was made for another model, version or option than the program builds: use the "
         "options that it was trained with, or the checkpoint that the program names.",
     ),
@@ -434,6 +446,50 @@ def owner(context: LogContext) -> Iterator[Inference]:
             return
 
 
+#: The parts of a GPU through which the kernels of a program read and write. The others are the command
+#: processor and the copy engines, which the runtime and the driver feed.
+_OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
+
+
+def page_fault(context: LogContext) -> Iterator[Inference]:
+    """Tell from the part of the GPU that reports a page fault that a kernel of the program made it.
+
+    Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
+    """
+    if any(hit.signature.shows == "hang" for hit in context.hits):  # what a reset leaves behind
+        return
+    for line in context.lines:
+        if _OF_KERNELS.search(line.text):
+            says = f"line {line.number}: a kernel of the program made the page fault, not the driver"
+            yield Inference(says, {"gpu-memory-fault-unexplained": 3.0}, "hsa")
+            return
+
+
+#: Statuses by the library that returns them.
+#: Source: hipblas.h, rocblas-types.h, hipblaslt.h, miopen.h, nccl.h, hsa.h, hip_runtime_api.h.
+_STATUSES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    ("rocBLAS or hipBLASLt", "rocblas", re.compile(r"HIPBLAS(?:LT)?_STATUS_|rocblas_status_")),
+    ("MIOpen", "miopen-exec", re.compile(r"miopenStatus[A-Z]")),
+    ("ROCr", "hsa", re.compile(r"HSA_STATUS_")),
+    ("HIP", "hip", re.compile(r"\bhipError[A-Z]\w+")),
+)
+
+
+def status(context: LogContext) -> Iterator[Inference]:
+    """Take the layer from the status that the last error quotes, if no signature knows it.
+
+    Source: the prefix of each library's statuses.
+    """
+    error = context.structure.error
+    known = {line.number for hit in context.hits for line in hit.lines}
+    if error is None or error.line in known or context.fatal or context.structure.native is not None:
+        return
+    for who, layer, pattern in _STATUSES:
+        if match := pattern.search(error.message):
+            yield Inference(f"line {error.line}: {match.string[match.start() :][:40]} is {who}'s", {}, layer)
+            return
+
+
 #: Source files by the project that they are from.
 _SOURCES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("rocm-smi", "", re.compile(r"rocm_smi|amdsmi|amd_smi", re.IGNORECASE)),
@@ -539,6 +595,34 @@ def absent_library(context: LogContext) -> Iterator[Inference]:
             return
 
 
+_UNFIT_BINARY = re.compile(r"(/\S+-packages/\S+\.so[.\d]*): undefined symbol")
+#: Packages that are built for one release of torch, from whose index they come.
+_OF_TORCH = re.compile(r"Could not find module '[^']*[/\\]site-packages[/\\](torchaudio|torchvision)[/\\]")
+
+
+def unfit_binary(context: LogContext) -> Iterator[Inference]:
+    """Infer from the owner of a binary that does not load that the package was built for another torch.
+
+    Source: ld.so(8); Python, ctypes on Windows.
+    """
+    for line in context.lines:
+        if match := _OF_TORCH.search(line.text):
+            says = f"line {line.number}: the binary of {match[1]} was built for another torch"
+            points = {"python-package-conflict": 5.0, "runtime-library-missing": -4.0}
+            remedy = (
+                "Install torch, torchvision and torchaudio in one command, from one index, in a fresh "
+                "virtual environment: then pip chooses those that fit each other."
+            )
+            yield Inference(says, points, "user-env", remedy=remedy)
+            return
+        package = owner_of(match[1]) if (match := _UNFIT_BINARY.search(line.text)) else USER
+        if package not in (USER, PYTHON, "torch", "torchvision", "torchaudio"):
+            says = f"line {line.number}: the binary of {package} was built for another ROCm or torch"
+            points = {"cuda-only-extension": 4.6, "library-path": -3.0, "rocm-versions-mixed": 0.8}
+            yield Inference(says, points, "torch-build")
+            return
+
+
 _WANTED = re.compile(
     r"lib(?:amdhip64|hiprtc|rocblas|hipblas|MIOpen|rccl)\.so\.(\d): cannot open shared"
     r"|amdhip64_(\d)\.dll\W{1,3}(?:was )?not found"
@@ -633,8 +717,20 @@ def memory(context: LogContext) -> Iterator[Inference]:
     Source: PyTorch c10/cuda/CUDACachingAllocator.cpp.
     """
     quantities = context.structure.memory
-    if quantities is not None and (says := _what_took(quantities)):
-        yield Inference(says, {"vram-oom": 1.0}, "oom")
+    if quantities is None:
+        return
+    total, remedy = quantities.total or 0.0, ""
+    if 0 < total < _SHARE_OF_AN_APU:
+        remedy = (
+            f"The GPU has {_gib(total)} of its own, the share that the BIOS gives to the graphics of the "
+            f"processor: give it 4 GB or more there (UMA frame buffer)."
+        )
+    elif total >= 2 * _SHARE_OF_AN_APU:  # the BIOS of an APU gives enough
+        remedy = causes.chosen(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
+    if says := _what_took(quantities):
+        yield Inference(says, {"vram-oom": 1.0}, "oom", remedy=remedy)
+    elif remedy:
+        yield Inference(f"the GPU has {_gib(total)}", {"vram-oom": 0.2}, "oom", remedy=remedy)
 
 
 def _what_took(memory: Memory) -> str:
@@ -645,6 +741,10 @@ def _what_took(memory: Memory) -> str:
         return f"one allocation asks for {_gib(memory.requested)}, and the GPU has {_gib(memory.total)}"
     if memory.reserved and memory.requested and memory.reserved > memory.requested > 0:
         return f"{_gib(memory.reserved)} are reserved and not used: the free memory is in pieces"
+    if memory.requested and memory.free and memory.free > _AMPLE * memory.requested:
+        return (
+            f"{_gib(memory.free)} are free, and {_gib(memory.requested)} were refused: a limit, not the size"
+        )
     others = memory.of_others
     if others and memory.total and others > max(_NOTICEABLE, 0.15 * memory.total):
         return f"other processes hold {_gib(others)} of {_gib(memory.total)}"
@@ -734,11 +834,14 @@ RULES: tuple[Rule, ...] = (
     only_warnings,
     kernel_assertion,
     owner,
+    page_fault,
+    status,
     assertion,
     shadowed_library,
     own_runtime_in_wsl,
     other_release,
     absent_library,
+    unfit_binary,
     wanted_release,
     as_root,
     failed_build,

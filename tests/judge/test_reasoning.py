@@ -218,6 +218,20 @@ class TestScope:
         assert found.causes[0].cause == "benign-warning"
         assert "If the program failed or stopped here, the log does not hold the reason" in found.action
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "W: Possible missing firmware /lib/firmware/amdgpu/vangogh_toc.bin for module amdgpu",
+            "x.py:99: UserWarning: Failed to import y.\n  warnings.warn('Failed to import y.')",
+        ],
+    )
+    def test_what_programs_call_a_warning(self, text):
+        assert answer(text).causes[0].cause == "benign-warning"
+
+    def test_an_error_behind_a_bracket_is_an_error(self):
+        text = "GeForce GTX 1070\nBest: 224 threads (3.4ms)Error: invalid device function\t/home/x/a.cu:90"
+        assert answer(text).causes[0].cause == "outside"
+
     def test_a_traceback_after_a_warning_is_no_failure(self):
         absent = f"{RUN}ModuleNotFoundError: No module named 'flash_attn'"
         text = f"WARNING  Failed to load flash-attention:\n{absent}"
@@ -287,6 +301,37 @@ class TestWhoseCode:
         assert not explained.sure
         assert "A build" not in explained.summary
 
+    @every_row(
+        ("text", "cause", "layer"),
+        [
+            ("[ 9.1] amdgpu 0000:03:00.0: [gfxhub] page fault (src_id:0 ring:173 vmid:8 pasid:46)\n"
+             "[ 9.2] amdgpu 0000:03:00.0: \t Faulty UTCL2 client ID: TCP (0x8)",
+             "gpu-memory-fault-unexplained", "hsa"),
+            ("RuntimeError: CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling x", None, "rocblas"),
+            (f"OSError: {SITE}/apex/_C.so: undefined symbol: _Z3foo", "cuda-only-extension", "torch-build"),
+            ("FileNotFoundError: Could not find module 'C:\\p\\Lib\\site-packages\\torchaudio\\lib\\x.pyd' "
+             "(or one of its dependencies).", "python-package-conflict", "user-env"),
+        ],
+    )  # fmt: skip
+    def test_whose_the_last_error_is(self, text, cause, layer):
+        explained = answer(text)
+        assert explained.layer is not None
+        assert explained.layer.name == layer
+        assert cause is None or explained.causes[0].cause == cause
+
+    def test_a_part_of_torch_for_cuda_beside_torch_for_rocm(self):
+        text = "OSError: libtorch_cuda.so: cannot open shared object file: No such file or directory"
+        assert answer(text, NAVI10).causes[0].cause == "wrong-torch-build"
+        assert "`rocmprobe install`" in answer(text).action
+
+    def test_what_pip_says_is_not_the_failure_if_something_fails_after_it(self):
+        pip = (
+            "ERROR: pip's dependency resolver does not currently take into account all the packages\n"
+            "torchvision 0.11.2 requires torch==1.10.1, but you have torch 1.9.0 which is incompatible.\n"
+        )
+        assert answer(pip).causes[0].cause == "python-package-conflict"
+        assert not answer(f"{pip}ERROR: Error loading audio file: failed to open file a.wav").causes
+
     def test_an_extension_of_another_release(self):
         text = f'{RUN}  File "{SITE}/flash_attn/a.py", line 1, in f\nRuntimeError: HIP Function Failed'
         first = answer(text, Facts(torch="2.4.1+rocm6.0", rocm="6.4.0", true_gfx="gfx1100")).causes[0]
@@ -321,6 +366,20 @@ class TestArithmetic:
         ).causes[0]
         assert first.cause == "vram-oom"
         assert any(says in line for line in first.evidence)
+
+    def test_the_advice_follows_the_size_of_the_gpu(self):
+        small = "HIP out of memory. Tried to allocate 72.00 MiB. GPU 0 has a total capacty of 512.00 MiB"
+        large = "HIP out of memory. Tried to allocate 66.54 GiB.\nGPU 0 has a total capacity of 96.00 GiB"
+        of_apu = Facts(gpu="Radeon 8060S", true_gfx="gfx1151")
+        assert "The GPU has 0.5 GiB of its own" in answer(small).action
+        assert "BIOS" not in answer(large, of_apu).action
+
+    def test_much_is_free_and_little_was_refused(self):
+        text = (
+            "torch.OutOfMemoryError: HIP out of memory. \nTried to allocate 26.00 MiB. GPU 0 has a total "
+            "capacity of 15.92 GiB of which 13.60 GiB is free."
+        )
+        assert "13.6 GiB are free, and 0.0 GiB were refused" in " ".join(answer(text).causes[0].evidence)
 
     def test_a_large_number_that_no_error_names_is_no_overflow(self):
         text = "Applied providers with options: {'gpu_mem_limit': '18446744073709551615', 'device_id': '0'}"
