@@ -94,11 +94,11 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 def first_error(lines: Collection[Line]) -> Optional[BuildError]:
     """Return the first error of the build that a log shows, None if it shows no failed build."""
-    if any(_AT_RUN_TIME.search(line.text) for line in lines):
-        return None
     texts = [line.text for line in lines]
     for place, line in enumerate(lines):
         if match := _ERROR.search(line.text):
+            if any(map(_AT_RUN_TIME.search, texts)):
+                return None
             whole = texts[place : place + _CMAKE_LINES] if _CMAKE.match(line.text) else [line.text]
             text = line.text[match.start() :] if match[0].startswith("undefined") else line.text
             of_amd = True if any(map(_OF_AMD.search, texts)) else False if match["refused"] else None

@@ -235,8 +235,13 @@ def extract(log: Log) -> LogStructure:
     """Return the structure of a log."""
     lines = [line for line in log.lines if line.text.strip()]
     text = "\n".join(line.text for line in lines)
-    harmless = frozenset(line.number for line in lines if _HARMLESS.search(line.text))
-    excused = _excused(lines) | harmless | _of_pip(lines)
+    lower = text.lower()
+    harmless = frozenset(
+        line.number
+        for line in (lines if any(word in lower for word in _HARMLESS_WORDS) else ())
+        if _HARMLESS.search(line.text)
+    )
+    excused = _excused(lines) | harmless | (_of_pip(lines) if "pip's" in text else frozenset())
     error = _last_error(line for line in lines if line.number not in excused)
     return LogStructure(
         error=error,
@@ -270,6 +275,8 @@ _HARMLESS = re.compile(
     r"(?i)nothing to (?:be concerned|worry) about|\bharmless\b|safe to ignore|(?:safely|can be) ignored?"
     r"|ignore this (?:warning|message)"
 )
+#: One of them is in each such message: a large log is not searched line by line without need.
+_HARMLESS_WORDS = ("nothing to", "harmless", "ignore")
 
 
 def is_warning(text: str) -> bool:
