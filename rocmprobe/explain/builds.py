@@ -39,7 +39,7 @@ _REFUSED = (
 _ERROR = re.compile(
     rf"(?P<refused>{_REFUSED})"
     r"|(?:^|[\s/])(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|nvcc|glslc|ld|ld\.lld|lld|collect2)(?:-\d+|\.exe)?: "
-    r"(?:fatal )?error\b|undefined reference to"
+    r"(?:fatal )?error\b|undefined reference to|\bcannot find -l\w"
     r"|^error: (?:use of undeclared|no (?:matching|member)|unknown type|static assertion|Illegal instruction)"
     r"|^\s*CMake Error|package configuration file provided by"
     r"|make(?:\[\d+\])?: \*\*\* No rule|internal compiler error|PrintStackTraceSignalHandler"
@@ -66,6 +66,11 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"provided by \"(?P<name>[\w-]+)\"|Could NOT find (?P<name2>[\w-]+)"),
         "CMake does not find {name}: install its development package, and give CMake the folder that it is "
         "in, as in `-DCMAKE_PREFIX_PATH=/opt/rocm`.",
+    ),
+    (  # GNU ld, LLD
+        re.compile(r"(?:cannot find|unable to find library) -l(?P<name>[\w+-]+)"),
+        "The linker does not find lib{name}.so: install the package that has it, or name its folder with -L. "
+        "ROCm's libraries are in /opt/rocm/lib.",
     ),
     (  # GNU ld, LLD, Visual C++
         re.compile(r"undefined reference to|undefined symbol: |LNK2(?:001|019)"),

@@ -36,6 +36,8 @@ def answer(text: str) -> Explanation:
          "The header hip/hip.h is missing"),
         ("/usr/bin/ld: main.o: undefined reference to `hipMalloc'\ncollect2: error: ld returned 1", 1,
          "The linker does not find a function"),
+        ("/usr/bin/ld: cannot find -lrocblas: No such file or directory", 1, "does not find librocblas.so"),
+        ("ld.lld: error: unable to find library -lamdhip64", 1, "does not find libamdhip64.so"),
         ("c++: error: unrecognized command line option '-amdgpu-target=gfx803'", 1, "is another compiler"),
         ("k_hip.h:3:4: error: no member named 'shfl' in 'x'", 1, "are of different releases"),
         (" #0 0x0000563051 PrintStackTraceSignalHandler(void*) S.cpp:0:0", 1, "compiler itself crashed"),
