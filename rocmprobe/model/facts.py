@@ -83,14 +83,14 @@ NamesFact = Literal[
 #: Library or package to its path or version.
 ByNameFact = Literal[
     "miopen.find_db", "miopen.kernel_db", "miopen.perf_db", "packages", "rocm.installs", "rocm.loader",
-    "torch.libraries", "torch.loader", "wsl.dids",
+    "torch.libraries", "torch.loader", "torch.reroutes", "wsl.dids",
 ]  # fmt: skip
 FolderFact = Literal[
     "miopen.kernel_cache", "miopen.user_db",
 ]  # fmt: skip
 OtherFact = Literal[
     "access.nodes", "amd_smi.gpus", "capi.mapped", "cpu.quota", "deep.devices", "deep.library",
-    "dmesg.events", "dmesg.gpus", "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
+    "deep.switches", "dmesg.events", "dmesg.gpus", "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
 ]  # fmt: skip
 #: A lookup of any other name is an error for mypy.
 FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
@@ -110,6 +110,7 @@ FACTS: Mapping[str, Any] = {
     "cpu.quota": float,
     "deep.devices": list[TorchDevice],
     "deep.library": Union[str, int],
+    "deep.switches": dict[str, Union[bool, str]],
     "dmesg.events": list[KernelEvent],
     "dmesg.gpus": dict[str, dict[str, int]],
     "rocminfo.agents": list[Agent],

@@ -32,6 +32,13 @@ PROPERTIES = (
     "name", "gcnArchName", "multi_processor_count", "total_memory", "warp_size",
     "pci_domain_id", "pci_bus_id", "pci_device_id",
 )  # fmt: skip
+#: Switches of ``torch.backends`` that choose a library or its kernels. No version of torch has all of them.
+#: Source: torch/backends/ of torch 1.13 to 2.13; hipdnn: https://github.com/ROCm/pytorch/pull/3047.
+SWITCHES = (
+    "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic", "miopen.immediate", "hipdnn.enabled",
+    "cuda.preferred_blas_library", "cuda.preferred_linalg_library", "cuda.preferred_rocm_fa_library",
+    "cuda.flash_sdp_enabled", "cuda.mem_efficient_sdp_enabled", "cuda.math_sdp_enabled",
+)  # fmt: skip
 
 
 def query_torch() -> None:
@@ -61,7 +68,23 @@ def _torch_questions() -> dict[str, Callable[[], Any]]:
         "available": torch.cuda.is_available,
         "device_count": torch.cuda.device_count,
         "devices": lambda: [_properties(torch, index) for index in range(torch.cuda.device_count())],
+        "switches": lambda: _switches(torch.backends),
     }
+
+
+def _switches(backends: Any) -> dict[str, Any]:
+    """Return the switches that this torch has: True, False, or the name of a library in lower case."""
+    found: dict[str, Any] = {}
+    for name in SWITCHES:
+        module, attribute = name.split(".")
+        value = getattr(getattr(backends, module, None), attribute, None)
+        try:
+            value = value() if callable(value) else value
+        except (RuntimeError, AttributeError):  # a build without the library behind the switch
+            continue
+        if value is not None:
+            found[name] = value if isinstance(value, bool) else str(value).rpartition(".")[2].lower()
+    return found
 
 
 def _properties(torch: Any, index: int) -> dict[str, Any]:

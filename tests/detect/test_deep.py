@@ -11,7 +11,17 @@ import pytest
 
 from rocmprobe.detect.stack import deep
 
-QUESTIONS = ("version", "hip", "cuda", "library", "arch_list", "available", "device_count", "devices")
+QUESTIONS = (
+    "version",
+    "hip",
+    "cuda",
+    "library",
+    "arch_list",
+    "available",
+    "device_count",
+    "devices",
+    "switches",
+)
 
 
 @pytest.fixture
@@ -40,7 +50,12 @@ class cuda:
     device_count = staticmethod(lambda: 1)
     get_device_properties = staticmethod(lambda index: Properties)
 class backends:
-    class cudnn: version = staticmethod(lambda: 3001000)
+    class cudnn: version = staticmethod(lambda: 3001000); enabled = True; benchmark = False
+    class miopen: immediate = True
+    class cuda:
+        preferred_blas_library = staticmethod(lambda: "_BlasBackend.Cublaslt")
+        @staticmethod
+        def preferred_rocm_fa_library(): raise RuntimeError("this build has no such library")
 """
 
 
@@ -62,6 +77,12 @@ def test_what_torch_tells(torch_of):
                 "total_memory": 8573157376,
             }
         ],
+        "deep.switches": {
+            "cudnn.enabled": True,
+            "cudnn.benchmark": False,
+            "miopen.immediate": True,
+            "cuda.preferred_blas_library": "cublaslt",
+        },
     }
     assert facts["deep.arch_list"].source == "torch.cuda.get_arch_list()"
 

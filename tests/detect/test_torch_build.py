@@ -109,6 +109,18 @@ def test_how_torch_came_here(build, files, kind):
     assert build.detect().value("torch.build") == kind
 
 
+def test_packages_that_reroute_operators(build):
+    wheel(build)
+    assert build.detect().value("torch.reroutes") is None
+    for name in (
+        "hipdnn_torch/__init__.py",
+        "hipdnn_torch-0.1.0.dist-info/WHEEL",
+        "hipdnn_frontend/__init__.py",
+    ):
+        build.file(f"{SITE}/{name}", "")
+    assert build.detect().value("torch.reroutes") == {"hipdnn_torch": "0.1.0"}
+
+
 def test_torch_for_the_cpu_has_no_targets(build):
     build.file(f"{TORCH}/version.py", "__version__ = '2.4.0+cpu'\nhip = None\ncuda = None\n")
     found = build.detect()

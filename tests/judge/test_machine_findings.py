@@ -376,3 +376,19 @@ def test_an_override_that_releases_break_although_the_silicon_follows(torch, sev
     assert finding.severity == severity
     told = any("ROCm 6.0 and newer break gfx1102" in line for line in finding.evidence)
     assert told == (severity == "warning")
+
+
+def test_what_sends_operators_to_other_libraries():
+    rerouted = found(CARD, torch__reroutes={"hipdnn_torch": "0.1.0"})["reroutes-hipdnn_torch"]
+    assert rerouted.severity == "info"
+    assert "hipdnn_torch.install()" in rerouted.advice
+
+    switched = found(CARD, deep__switches={"hipdnn.enabled": True})
+    assert "torch.backends.hipdnn.enabled = False" in switched["hipdnn-enabled"].advice
+
+    preferred = {"cuda.preferred_blas_library": "cublaslt"}
+    lacking = found(CARD, deep__switches=preferred, hipblaslt__targets=["gfx1100", "gfx942"])
+    assert 'preferred_blas_library("cublas")' in lacking["hipblaslt-preferred-gfx1010"].advice
+    assert not found(CARD, deep__switches=preferred, hipblaslt__targets=["gfx1010"])
+    harmless = {"hipdnn.enabled": False, "cuda.preferred_blas_library": "cublas"}
+    assert not found(CARD, deep__switches=harmless, hipblaslt__targets=["gfx1100"])

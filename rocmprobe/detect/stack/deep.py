@@ -23,13 +23,15 @@ _SOURCES = {
     "available": "torch.cuda.is_available()",
     "device_count": "torch.cuda.device_count()",
     "devices": "torch.cuda.get_device_properties()",
+    "switches": "torch.backends",
 }
 
 
 def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
     """Facts ``deep.*``, one for each question, from torch itself in a child of at most ``timeout`` seconds.
 
-    ``deep.arch_list`` and ``deep.devices`` are lists; ``deep.library`` is the version of MIOpen or cuDNN.
+    ``deep.arch_list`` and ``deep.devices`` are lists, ``deep.switches`` is a dictionary by the name below
+    ``torch.backends``; ``deep.library`` is the version of MIOpen or cuDNN.
     ``deep.error`` is there where the child failed or torch could not be imported. Never raises; a
     question without an answer is a fact without a value whose source says why.
     """

@@ -29,6 +29,9 @@ _ASSIGNMENT = re.compile(
 
 #: Facts of a build that was not found or could not be read.
 _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
+#: Packages that send functions of torch.nn.functional to another library once their install() is called.
+#: Source: https://github.com/ROCm/rocm-libraries/pull/10562.
+_REROUTES = ("hipdnn_torch",)
 #: Installers that mark a package as a distribution's.
 _DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
 _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
@@ -79,11 +82,19 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
 
     ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm,
     cuda, cpu), ``torch.path``; ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of
-    the wheel) and ``torch.libraries`` (the ROCm libraries that came with it, name -> path).
+    the wheel), ``torch.libraries`` (the ROCm libraries that came with it, name -> path) and
+    ``torch.reroutes`` (packages that can send its operators elsewhere, name -> version).
     """
     folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
-        names = (*_UNREAD, "torch.path", "torch.build", "torch.python_tag", "torch.libraries")
+        names = (
+            *_UNREAD,
+            "torch.path",
+            "torch.build",
+            "torch.python_tag",
+            "torch.libraries",
+            "torch.reroutes",
+        )
         return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
     # The name of the folder around it says wheel, distribution or source tree; the rest may name a user.
     path = "/".join(PurePosixPath(folder).parts[-2:])
@@ -123,6 +134,11 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
     installer = (tree.text(f"{around}/{metadata}/INSTALLER") or "").lower()
     wheel = tree.text(f"{around}/{metadata}/WHEEL") or ""
     tag = _TAG.search(wheel)
+    reroutes = {
+        name: _version_beside(tree, around, name)
+        for name in _REROUTES
+        if tree.exists(f"{around}/{name}/__init__.py")
+    }
     if not metadata and tree.exists(f"{around}/setup.py"):
         build = Fact("source", "setup.py beside torch")
     elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
@@ -139,7 +155,15 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
         "torch.python_tag": Fact(tag.group(1), f"{metadata}/WHEEL")
         if tag
         else Fact(None, "no torch-*.dist-info/WHEEL"),
+        "torch.reroutes": Fact(reroutes or None, "the packages beside torch"),
     }
+
+
+def _version_beside(tree: Tree, around: str, package: str) -> Optional[str]:
+    """Return the version of a package beside torch by the name of its metadata, None if it has none."""
+    pattern = re.compile(rf"{package}-(?P<version>[^-]+)\.dist-info")
+    matches = (pattern.fullmatch(name) for name in tree.names(around))
+    return next((match["version"] for match in matches if match), None)
 
 
 def _bundled(tree: Tree, folder: str) -> dict[str, str]:

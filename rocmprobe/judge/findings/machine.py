@@ -362,6 +362,53 @@ def _short(fact: Fact) -> str:
     return " ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
 
 
+def _other_libraries(results: Results) -> Iterator[Finding]:
+    """Find what sends operators to libraries that the tests do not reach, or that lack the chip."""
+    machine = results.machine
+    for package, version in (machine.value("torch.reroutes") or {}).items():
+        yield Finding(
+            f"reroutes-{package}",
+            "info",
+            "benign-warning",
+            "torch-build",
+            f"{package} is installed: its install() sends F.conv2d and F.conv3d to hipDNN",
+            (f"{package} {version or 'of unknown version'}, from {machine.facts['torch.reroutes'].source}",),
+            f"Do not call {package}.install() in a program with the recommended configuration. rocmprobe "
+            "does not test hipDNN, and the bypass sees only the convolutions that hipDNN refuses.",
+        )
+    switches = machine.value("deep.switches") or {}
+    if switches.get("hipdnn.enabled") is True:
+        yield Finding(
+            "hipdnn-enabled",
+            "warning",
+            "unknown",
+            "torch-build",
+            "torch sends batch norm and convolutions to hipDNN instead of MIOpen",
+            ("torch.backends.hipdnn.enabled is True",),
+            "Set `torch.backends.hipdnn.enabled = False` in the program. rocmprobe tests MIOpen, and hipDNN "
+            "ignores most settings of MIOpen.",
+        )
+    targets, libraries = machine.facts.get("hipblaslt.targets", Fact()), ("cublaslt", "hipblaslt")
+    if switches.get("cuda.preferred_blas_library") in libraries and targets.value:
+        for isa in dict.fromkeys(
+            gpu.effective_isa.value for gpu in machine.amd_gpus if gpu.effective_isa.value
+        ):
+            if isa not in targets.value:
+                yield Finding(
+                    f"hipblaslt-preferred-{isa}",
+                    "warning",
+                    "hipblaslt-missing-arch",
+                    "rocblas",
+                    f"torch prefers hipBLASLt, which has no kernels for {isa} here",
+                    (
+                        f"hipblaslt.targets: {' '.join(targets.value)}, from {targets.source}",
+                        "torch.backends.cuda.preferred_blas_library() is hipBLASLt",
+                    ),
+                    "Set TORCH_BLAS_PREFER_HIPBLASLT=0 before Python starts, or call "
+                    '`torch.backends.cuda.preferred_blas_library("cublas")` first: then rocBLAS computes.',
+                )
+
+
 def _databases(results: Results) -> Iterator[Finding]:
     for name in ("miopen.user_db", "miopen.kernel_cache"):
         fact = results.machine.facts.get(name, Fact())
@@ -460,5 +507,6 @@ def _worked(results: Results, gpu: Gpu) -> bool:
 
 MACHINE_RULES = (
     _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
-    way_through_wsl, older_than_the_chip, _kernel_log, _variables, _disagreements, _databases,
+    way_through_wsl, older_than_the_chip, _kernel_log, _variables, _disagreements,
+    _other_libraries, _databases,
 )  # fmt: skip

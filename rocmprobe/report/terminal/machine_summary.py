@@ -24,8 +24,8 @@ _SOFTWARE = (
     "rocm.version", "rocm.installs", "hip.version", "rocblas.targets",
     "rocminfo.state", "rocm_smi.state", "amd_smi.state",
     "miopen.version", "miopen.find_db", "miopen.perf_db", "miopen.user_db",
-    "torch.version", "torch.build", "torch.hip", "torch.targets",
-    "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.error",
+    "torch.version", "torch.build", "torch.hip", "torch.targets", "torch.reroutes",
+    "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.switches", "deep.error",
 )  # fmt: skip
 #: Facts of this moment, with their words.
 _NOW = sorted((*row.glance, row.name) for row in QUANTITIES.values() if row.glance)
