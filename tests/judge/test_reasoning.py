@@ -54,6 +54,8 @@ class TestExtraction:
              "Exception", "x.cpp:3: no", ""),
             ("- **Exception Type:** KeyError\n- **Exception Message:** 'x'", "KeyError", "'x'", ""),
             ("ERROR: it broke", "", "ERROR: it broke", ""),
+            ("RuntimeError:\n  The version is old", "RuntimeError", "The version is old", ""),
+            ("    | [rank0]: ValueError: no", "ValueError", "no", ""),
         ],
     )  # fmt: skip
     def test_the_last_error(self, text, kind, message, raiser):
@@ -117,6 +119,19 @@ class TestScope:
              "the GPU is from NVIDIA"),
             ("macOS 14.1\nUsing device: mps\nRuntimeError: MPS backend out of memory", NOTHING,
              "the GPU is from Apple"),
+            ("[ 1.0] i915 0000:09:00.0: [drm] GPU HANG: ecode 12", NOTHING, "the GPU is from Intel"),
+            ("NVIDIA-SMI has failed because it couldn't communicate\nRuntimeError: No CUDA GPUs", NOTHING,
+             "the GPU is from NVIDIA"),
+            ("DML allocator out of memory!\nRuntimeError: Unknown error", NAVI10,
+             "the program uses DirectML"),
+            ("ggml_vulkan: Device memory allocation failed\nvk::SystemError: ErrorDeviceLost", NOTHING,
+             "the program uses Vulkan"),
+            ("error: failed to commit transaction (conflicting files)", NAVI10, "pacman stops"),
+            ("==> ERROR: One or more files did not pass the validity check!", NOTHING, "makepkg stops"),
+            ("ERROR: failed to solve: me/base:1: pull access denied", NOTHING, "Docker stops"),
+            ("ERROR: No matching distribution found for rocm[libraries]", NOTHING, "pip stops"),
+            ("python: can't open file '/home/x/a.py': [Errno 2] No such file or directory", NOTHING,
+             "can't open file"),
         ],
     )  # fmt: skip
     def test_what_is_not_amd_s(self, text, facts, says):
@@ -142,6 +157,7 @@ class TestScope:
             ("json.decoder.JSONDecodeError: Expecting value: line 1", "not valid JSON"),
             ("requests.exceptions.ConnectionError: Max retries exceeded", "check the proxy"),
             ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: misaligned address", "AMD's GPUs only"),
+            ("RuntimeError: load: [Errno 2] No such file or directory: 'ffmpeg'", "program ffmpeg is not"),
         ],
     )  # fmt: skip
     def test_what_to_do_names_what_failed(self, error, do):
@@ -281,6 +297,14 @@ class TestWhoseCode:
         [
             ("libopenblas.so.0: cannot open shared object file", "runtime-library-missing"),
             ("dso_loader.cc:130] Couldn't open CUDA library libMIOpen.so", "library-path"),
+            ("OSError: libhipblas.so.1: cannot open shared object file", "runtime-library-missing"),
+            ("ImportError: libamdhip64.so.6: cannot open shared object file", "library-path"),
+            ("dlerror: /opt/rocm-3.1.0/lib/libamdocl64.so: cannot open shared object", "rocm-versions-mixed"),
+            ("ImportError: /opt/rocm/lib/migraphx.so: undefined symbol: _Py_ZeroStruct",
+             "python-package-conflict"),
+            ("ptxas fatal : Value 'sm_110' is not defined for option 'gpu-name'", "python-package-conflict"),
+            ("torchvision 0.15.2+rocm5.4.2 requires torch==2.0.1, but you have torch 2.0.0+cu118",
+             "python-package-conflict"),
             (f"OSError: {SITE}/bitsandbytes/libbnb_cpu.so: cannot open shared object", "cuda-only-extension"),
         ],
     )  # fmt: skip
@@ -294,6 +318,50 @@ class TestWhoseCode:
     def test_the_source_of_an_assertion(self, path, layer):
         found = answer(f"{path}:665: void f(): Assertion `err == 0' failed.\nAborted (core dumped)")
         assert found.layer.name == layer
+
+    @every_row(
+        ("text", "says", "do"),
+        [
+            ("rocminfo: /dev/kfd read-write: Invalid argument", "/dev/kfd is there and refuses",
+             "/proc/devices"),
+            ("amdgpu 0000:01:00.0: PSP firmware loading failed\namdgpu: Fatal error during GPU init",
+             "its security processor takes no firmware", "vfio-pci"),
+            ("pci 0000:c5:00.0: BAR 5 [mem size 0x80000]: can't assign; no space\nconsole lost",
+             "too little address space", "Above 4G Decoding"),
+            ("hashcat starting\nhiprtcCompileProgram(): HIPRTC_ERROR_COMPILATION\n"
+             "error: unknown argument: '-fno-x'\n1 error generated when compiling for gfx1010.",
+             "refuses a kernel of the program, not of MIOpen", "take a newer the program"),
+            ("'C:\\rocm\\bin\\clang++' is not recognized as an internal or external command,",
+             "is not found", "HIP_CLANG_PATH"),
+            ('OSError: [WinError 126] The specified module could not be found. Error loading "C:\\v\\lib\\'
+             'torch_hip.dll" or one of its dependencies.', "torch_hip.dll does not load", "amdhip64_7.dll"),
+            ("RuntimeError: cuFFT error: HIPFFT_EXEC_FAILED", "hipFFT fails with HIPFFT_EXEC_FAILED",
+             "the CPU"),
+            ("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+             "This build cannot use the GPU", "With an AMD GPU: "),
+        ],
+    )  # fmt: skip
+    def test_the_answer_is_what_the_rule_found(self, text, says, do):
+        found = answer(text)
+        assert says in found.summary
+        assert do in found.action
+
+    def test_a_crash_of_the_kernel_among_lines_of_the_driver(self):
+        text = "amdgpu: Failed to map bo to gpuvm\nBUG: kernel NULL pointer dereference, address: 08"
+        assert answer(text).causes[0].cause == "kernel-driver-regression"
+
+    def test_a_kernel_module_that_does_not_compile(self):
+        text = (
+            "/var/tmp/amd.x/include/kcl/kcl_drm.h:67:53: error: passing argument 2 from incompatible pointer"
+        )
+        assert answer(text).causes[0].cause == "kernel-driver-mismatch"
+
+    def test_an_extension_whose_operator_was_not_built(self):
+        text = f'{RUN}  File "{SITE}/xformers/ops/fmha/dispatch.py", line 1, in f\nNotImplementedError: No'
+        found = answer(
+            f"{text} operator found for `x`\n`ckF` is not supported because:\n  operator wasn't built"
+        )
+        assert found.causes[0].cause == "cuda-only-extension"
 
     def test_a_build_that_calls_hip_and_stops_there_is_no_failure_of_the_build(self):
         text = "clr/hip_platform.cpp:665: void init(): Assertion `err == hipSuccess' failed."
