@@ -75,7 +75,11 @@ def shared_memory(context: LogContext) -> Iterator[Inference]:
         if required > limit:
             of_chip = " (all that AMD's chips have)" if limit == _LDS_BYTES else ""
             says = f"a kernel needs {required:,} bytes of LDS, and the limit is {limit:,}{of_chip}"
-            yield Inference(says, {"triton-compile-failure": 4.6}, "triton")
+            remedy = (
+                "The blocks of the kernel are too large for this GPU: take the release of the package that "
+                "knows it, or smaller blocks and fewer `num_stages`. Memory of the GPU is not meant."
+            )
+            yield Inference(says, {"triton-compile-failure": 4.6}, "triton", remedy=remedy)
 
 
 _OVERFLOW = re.compile(

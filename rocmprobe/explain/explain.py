@@ -229,10 +229,16 @@ def _sentence(says: str) -> str:
     return f"{clause[0].upper() if _ARTICLE.match(clause) else clause[0]}{clause[1:]}{line}."
 
 
+#: Layers whose libraries compute, so that the size of a problem and its dtype may matter.
+_COMPUTES = ("rocblas", "miopen-exec", "hip")
+
+
 def _by_status(library: str, layer: str, status: str) -> tuple[str, str]:
     """(summary, action) where all that is known is the status that a library returned."""
     advice = causes.layer(layer).advice
     tests = causes.chosen(advice, frozenset(), None) if advice else ""
+    if layer not in _COMPUTES:
+        return f"{library} fails with {status}; why, the log does not tell.", tests
     return (
         f"{library} fails with {status}; why, the log does not tell.",
         "Try a smaller problem, another dtype and the CPU for this one call: what changes it narrows "

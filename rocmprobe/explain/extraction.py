@@ -126,6 +126,7 @@ _ABNORMAL = re.compile(
     r"core dumped|[Ss]egmentation fault|\bAborted\b|SIG(?:SEGV|ABRT|KILL|BUS|ILL|FPE)|0xc000[0-9a-f]{4}"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? -?[1-9]|[Cc]all [Tt]race|BUG:|Oops|\bpanic\b|\bKilled\b"
     r"|HW Exception|Memory access fault|timed? ?out|\bhang|GPU reset|\*ERROR\*|\bfault\b|Assertion .* failed"
+    r"|Exception during processing|No operator found"
     r"|failed|not found|cannot|could not|unable to|undefined symbol|No such",
     re.IGNORECASE,
 )
@@ -165,6 +166,7 @@ _AMD = re.compile(
     r"gfx\d{3}|\bamdgpu\b|\bamdkfd\b|\bkfd\b|Radeon|Instinct|FirePro|\bRX ?\d{3,4}\b"
     r"|\bMI\d{2,3}[AX]?\b|\bROC[mkr]\b|rocm|MIOpen|miopen"
     r"|rocblas|hipblas|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
+    r"|AMD-APP\b|AMD Accelerated Parallel"
 )
 #: ``collect_env`` prints these lines on any machine.
 _NO_AMD = re.compile(

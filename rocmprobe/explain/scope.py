@@ -46,6 +46,8 @@ _OF_A_STACK = re.compile(
 _SYSTEM_ERROR = re.compile(r"\[Errno (?:2|13|17|20|21|28|36|101|111)\](?!.*(?:\.so\b|/dev/))")
 
 
+#: Only torch for CUDA has these files: who misses them runs beside another torch.
+NO_CUDA_IN_TORCH = re.compile(r"(?:libtorch_cuda\w*|libc10_cuda)\.so: cannot open shared")
 _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
 
@@ -74,9 +76,7 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
     if name:
         error = f"; {raised(context.structure)}" if raised(context.structure) else ""
         named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in context.lines)
-        if named and "+rocm" in (context.facts.torch or ""):
-            says = "a part of PyTorch is a build for CUDA, and torch is one for ROCm"
-            yield Inference(says, {"wrong-torch-build": 4.6}, "torch-build")
+        if any(NO_CUDA_IN_TORCH.search(line.text) for line in context.lines):
             return
         if name == "NVIDIA" and any(FOR_NVIDIA.search(line.text) for line in context.lines):
             return
@@ -85,11 +85,19 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
         remedy = _remedy(context.structure) or (
             "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
             if named
-            else f"rocmprobe knows AMD's GPUs only. First see that the GPU's own tool works"
-            f"{' (`nvidia-smi`)' if name == 'NVIDIA' else ''}; if not, install or update its driver. Then "
-            f"search for the message in the tracker of {_raiser(context.structure) or USER}."
+            else f"rocmprobe knows AMD's GPUs only.{_own_tool(context, name)} Search for the message in the "
+            f"tracker of {_raiser(context.structure) or USER}."
         )
         yield Inference(f"{whose}{error}", points, "user-code", elsewhere=True, remedy=remedy)
+
+
+_OF_NVIDIA_DRIVER = re.compile(r"NVIDIA-SMI|nvidia-smi|[Nn]o CUDA GPUs|CUDA driver|CUDA_ERROR_|NVML")
+
+
+def _own_tool(context: LogContext, vendor: str) -> str:
+    if vendor != "NVIDIA" or not any(_OF_NVIDIA_DRIVER.search(line.text) for line in context.lines):
+        return ""
+    return " First see that `nvidia-smi` works; if not, install or update NVIDIA's driver."
 
 
 #: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
@@ -233,9 +241,23 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "Docker",
-        re.compile(r"failed to solve: |failed to resolve source|pull access denied|manifest unknown"),
+        re.compile(
+            r"failed to solve: (?!process)|failed to resolve source|pull access denied|manifest unknown"
+        ),
         "Docker does not find the image: correct its name and tag (`docker images` lists those that are "
         "here), or first build the image that this one starts from.",
+    ),
+    (
+        "pip",
+        re.compile(r"externally-managed-environment"),
+        "The system keeps its Python to itself: `python3 -m venv venv`, then `venv/bin/pip install ...`, "
+        "with the index of torch that `rocmprobe install` prints. Do not use --break-system-packages.",
+    ),
+    (
+        "Poetry",
+        re.compile(r"Unable to find installation candidates|SolverProblemError"),
+        "The index has no file of this version for this Python and system: correct the version, the source "
+        "of torch in pyproject.toml, or the Python, and lock again.",
     ),
     (
         "pip",
@@ -246,7 +268,9 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "conda",
-        re.compile(r"PackagesNotFoundError|UnsatisfiableError|ResolvePackageNotFound|LibMambaUnsat"),
+        re.compile(
+            r"PackagesNotFoundError|Unsatisfiable|ResolvePackageNotFound|LibMambaUnsat|nothing provides __"
+        ),
         "No set of packages of these channels fits: make a new environment with fewer pinned versions, and "
         "install torch by pip from its own index.",
     ),
@@ -257,9 +281,15 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "release of the system. Correct them, then `sudo apt update`.",
     ),
     (
-        "dnf", re.compile(r"^Error: Unable to find a match|nothing provides "),
+        "dnf", re.compile(r"^Error: Unable to find a match"),
         "dnf finds no such package in its repositories: those in /etc/yum.repos.d must be for this release "
         "of the system.",
+    ),
+    (
+        "the package manager", re.compile(r"nothing provides .{0,160}needed by"),
+        "The repository that has the missing package is not enabled: find it in the distribution's package "
+        "search and enable it (openSUSE: devel:languages:..., Fedora and RHEL: EPEL, CRB), then install "
+        "again. Do not break the dependency.",
     ),
     (
         "uv", re.compile(r"No solution found when resolving"),
@@ -279,7 +309,7 @@ def installer(context: LogContext) -> Iterator[Inference]:
 
     Source: the words of each program (``_INSTALLERS``).
     """
-    if context.fatal:
+    if context.fatal_besides("rocm-package-wrong-os"):
         return
     for line in context.lines:
         for who, pattern, remedy in _INSTALLERS:
@@ -287,6 +317,25 @@ def installer(context: LogContext) -> Iterator[Inference]:
                 says = f"{who} stops (line {line.number}), before anything runs on the GPU"
                 yield Inference(says, {"outside": 5.0}, "user-env", elsewhere=True, remedy=remedy)
                 return
+
+
+_DISK_FULL = re.compile(r"No space left on device|\bENOSPC\b|[Dd]isk quota exceeded")
+
+
+def disk_full(context: LogContext) -> Iterator[Inference]:
+    """Infer that a disk, or the shared memory of a container, is full.
+
+    Source: Linux, errno.h (ENOSPC, EDQUOT).
+    """
+    line = next((line for line in context.lines if _DISK_FULL.search(line.text)), None)
+    if line is not None and not context.fatal:
+        remedy = (
+            "`df -h` shows which disk is full, `df -h /dev/shm` the shared memory that data loaders use. "
+            "Free space there (`docker system prune`, `pip cache purge`), or give the container more: "
+            "`--shm-size 8G`."
+        )
+        says = f"no space is left on a disk (line {line.number})"
+        yield Inference(says, {"outside": 5.4}, "user-env", elsewhere=True, remedy=remedy)
 
 
 #: Ways to a GPU besides ROCm, and what tests each.
@@ -388,6 +437,7 @@ _EXTENSIONS = re.compile(
 
 
 #: Cython's check of compiled modules, and an import of a name that another version has.
+_NUMPY = re.compile(r"compiled using NumPy 1")
 _UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 
@@ -408,4 +458,7 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     else:
         return
     remedy = _remedy(context.structure)
+    if numpy := next((line for line in context.lines if _NUMPY.search(line.text)), None):
+        says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
+        remedy = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
     yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True, remedy=remedy)

@@ -130,6 +130,12 @@ class TestScope:
             ("==> ERROR: One or more files did not pass the validity check!", NOTHING, "makepkg stops"),
             ("ERROR: failed to solve: me/base:1: pull access denied", NOTHING, "Docker stops"),
             ("ERROR: No matching distribution found for rocm[libraries]", NOTHING, "pip stops"),
+            ("error: externally-managed-environment", NAVI10, "pip stops"),
+            ("  Unable to find installation candidates for torch (2.1.0+cu118)", NOTHING, "Poetry stops"),
+            ("  - nothing provides __cuda needed by pytorch-1.13.0-cuda112", NOTHING, "conda stops"),
+            ("Problem: nothing provides 'perl-URI-Encode' needed by hip-devel-5.3", NOTHING, "manager stops"),
+            ("what(): copy_file: No space left on device\nERROR: failed to solve: process \"sh\"", NOTHING,
+             "no space is left on a disk"),
             ("python: can't open file '/home/x/a.py': [Errno 2] No such file or directory", NOTHING,
              "can't open file"),
         ],
@@ -335,6 +341,17 @@ class TestWhoseCode:
              "is not found", "HIP_CLANG_PATH"),
             ('OSError: [WinError 126] The specified module could not be found. Error loading "C:\\v\\lib\\'
              'torch_hip.dll" or one of its dependencies.', "torch_hip.dll does not load", "amdhip64_7.dll"),
+            ("rocminfo: /dev/kfd read-write: Bad address", "the driver refuses this process", "iommu"),
+            ("aqlprofile API table load failed: HSA_STATUS_ERROR: A generic error", "The profiler does not",
+             "hsa-amd-aqlprofile"),
+            ("Error: HSA_STATUS_ERROR_INVALID_ISA (0x100f)\nQueue error: gfx906 (Out of VGPRs;)",
+             "more registers or LDS", "__launch_bounds__"),
+            ("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 165888, "
+             "Hardware limit: 163840.", "165,888 bytes of LDS", "num_stages"),
+            ("A module that was compiled using NumPy 1.x cannot be run in\nImportError: cannot import name "
+             "'_b' from 'ompl' (/x.py)", "built for NumPy 1", "numpy<2"),
+            ("AMD arch: gfx1201\n!!! Exception during processing !!! No operator found for "
+             "`memory_efficient_attention_forward`", "xformers was not built", "switch it off"),
             ("RuntimeError: cuFFT error: HIPFFT_EXEC_FAILED", "hipFFT fails with HIPFFT_EXEC_FAILED",
              "the CPU"),
             ("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
@@ -345,6 +362,31 @@ class TestWhoseCode:
         found = answer(text)
         assert says in found.summary
         assert do in found.action
+
+    @every_row(
+        ("text", "cause"),
+        [
+            ("ROCm error: out of memory\n  current device: 0, in alloc at ggml-cuda.cu:420", "vram-oom"),
+            ("ERROR: HIP kernel flash_attn has no device code compatible with HIP arch 1300.",
+             "arch-not-in-wheel"),
+            ("OSError: libtorch_cuda.so: cannot open shared object file", "cuda-only-extension"),
+            ("amd/amdgpu/amdgpu_drv.c:2416:25: error: implicit declaration", "kernel-driver-mismatch"),
+        ],
+    )  # fmt: skip
+    def test_what_stands_there_in_plain_words(self, text, cause):
+        assert answer(text).causes[0].cause == cause
+
+    @every_row(
+        "text",
+        [
+            "Platform Name  AMD Accelerated Parallel Processing\nclCreateContext(): No devices found in "
+            "platform",
+            "UserWarning: HIP initialization: Unexpected error from hipGetDeviceCount(): "
+            "hipErrorInvalidDevice",
+        ],
+    )
+    def test_a_gpu_that_nobody_offers_is_no_mere_warning(self, text):
+        assert answer(text).summary.startswith("Programs do not get to the GPU")
 
     def test_a_crash_of_the_kernel_among_lines_of_the_driver(self):
         text = "amdgpu: Failed to map bo to gpuvm\nBUG: kernel NULL pointer dereference, address: 08"
@@ -389,7 +431,7 @@ class TestWhoseCode:
 
     def test_a_part_of_torch_for_cuda_beside_torch_for_rocm(self):
         text = "OSError: libtorch_cuda.so: cannot open shared object file: No such file or directory"
-        assert answer(text, NAVI10).causes[0].cause == "wrong-torch-build"
+        assert answer(text, NAVI10).causes[0].cause == "cuda-only-extension"
         assert "`rocmprobe install`" in answer(text).action
 
     def test_what_pip_says_is_not_the_failure_if_something_fails_after_it(self):
@@ -535,7 +577,8 @@ class TestKnownReports:
     def test_a_thread_that_is_left_out_is_not_found(self):
         log = of_text(
             "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1030_40.kdb "
-            "Performance may degrade. Please follow instructions to install: https://github.com/ROCmSoftwarePlatform/MIOpen"
+            "Performance may degrade. Please follow instructions to install: "
+            "https://github.com/ROCmSoftwarePlatform/MIOpen"
         )
         found = similar(log)
         assert found[0].similarity > 0.5
