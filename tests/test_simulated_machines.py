@@ -265,7 +265,10 @@ def test_each_kind_of_layer_gets_what_holds_for_it(
     assert (recommendation.verdict, dict(configuration.env)) == (verdict, env)
     assert configuration.code.splitlines() == ["import rocmprobe.bypass", install]
     assert configuration.layers == layers
-    assert "by PyTorch's own kernels: all float32 problems checked come out right." in recommendation.sentence
+    assert (
+        "by PyTorch's own kernels: all float32 problems tested give correct results."
+        in recommendation.sentence
+    )
 
 
 @pytest.mark.thorough

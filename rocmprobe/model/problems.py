@@ -132,6 +132,25 @@ class Problem:
         flags = zip(_FLAGS, (self.bias, self.channels_last, self.noncontiguous))
         return "-".join([*parts, *(flag for flag, holds in flags if holds)])
 
+    @property
+    def words(self) -> str:
+        """Describe the problem for people, such as "3x3, 32 to 64 channels, 56x56, batch 4, fp32"."""
+        shape = ("depthwise " if self.groups > 1 and self.groups == self.in_channels else "") + (
+            "transposed " if self.transposed else ""
+        )
+        parts = [
+            f"{shape}{_sizes(self.kernel, keep=True)}",
+            f"{self.in_channels} to {self.out_channels} channels",
+            _sizes(self.input_size, keep=True), f"batch {self.batch}", SHORT_DTYPES[self.dtype],
+        ]  # fmt: skip
+        for word, values, default in (("stride", self.stride, 1), ("dilation", self.dilation, 1)):
+            if set(values) != {default}:
+                parts.append(f"{word} {_sizes(values)}")
+        if self.groups > 1 and self.groups != self.in_channels:
+            parts.append(f"{self.groups} groups")
+        flags = {"bias": self.bias, "channels last": self.channels_last, "non-contiguous": self.noncontiguous}
+        return ", ".join([*parts, *(word for word, holds in flags.items() if holds)])
+
     def as_json(self) -> dict[str, Any]:
         """Return the problem as ``results.json`` has it."""
         return {
@@ -221,6 +240,14 @@ def parse_problem(text: str) -> Problem:
     if min(problem.output_size) < 1:
         raise bad("the output has no elements")
     return problem
+
+
+def problem_words(text: str) -> str:
+    """Describe the problem that ``text`` names for people. Return any other text unchanged."""
+    try:
+        return parse_problem(text).words
+    except BadInput:
+        return text
 
 
 def source_of(text: str) -> str:

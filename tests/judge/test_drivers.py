@@ -110,7 +110,8 @@ def test_capi_alone_with_a_part_broken():
     recommendation = recommend(by_capi(run(), {"/batch-norm/": STATUS}, alone=True))
     assert (recommendation.verdict, recommendation.configuration.setting) == ("native", "default")
     assert recommendation.sentence == (
-        "Native convolution works: MIOpen is right on all float32 problems checked. Batch norm fails there: "
+        "Native convolution works: MIOpen gives correct results on all float32 problems tested. "
+        "Batch norm fails there: "
         "a model that has it needs PyTorch's own kernels for it, which were not available. "
         "Tested on MIOpen itself, without PyTorch."
     )

@@ -236,7 +236,7 @@ class TestByLayer:
         assert (found.verdict, found.configuration.setting) == ("native", "by-layer")
         assert found.sentence.startswith(
             "Native float32 convolution holds, batch norm with MIOpen does not. Convolution native, batch "
-            "norm by PyTorch's own kernels: all float32 problems checked come out right."
+            "norm by PyTorch's own kernels: all float32 problems tested give correct results."
         )
         assert "Change nothing" not in found.sentence
         assert found.configuration.layers[:2] == (

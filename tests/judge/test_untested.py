@@ -52,7 +52,7 @@ def test_what_was_not_tested_is_said():
     assert (found.verdict, found.configuration.setting) == ("native", "default")
     assert found.sentence == (
         "No GPU found: this result is about your CPU. Native convolution works: oneDNN is right on all "
-        "float32 problems checked. Change nothing."
+        "float32 problems tested. Change nothing."
     )
 
     # A CPU that was requested is judged and named.
@@ -133,7 +133,7 @@ class TestStopped:
         # What works so far is no reason to change nothing.
         found = self.stopped({}, "default")
         assert found.sentence == (
-            "Native convolution works: MIOpen is right on all float32 problems checked. "
+            "Native convolution works: MIOpen gives correct results on all float32 problems tested. "
             "The run was stopped before all checks were done."
         )
 

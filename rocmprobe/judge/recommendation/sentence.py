@@ -39,15 +39,15 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     if owed_to_the_user(best, ranked):
         return (
             f"Native convolution works here, but only with your own environment and databases: {name} is "
-            f"right on all {dtype} problems checked with them, and fails in a clean environment with empty "
+            f"correct on all {dtype} problems tested with them, and fails in a clean environment with empty "
             "databases. Keep them: see the findings. It is no answer for another machine."
         )
     if best.setting.unchanged and any(
         each.setting.inherit_environment and failed(each.against) for each in ranked
     ):
         return (
-            f"Native convolution works: {name} is right on all {dtype} problems checked, but only with a "
-            "clean environment and empty databases. With your own it fails: see the findings."
+            f"Native convolution works: {name} gives correct results on all {dtype} problems tested, but "
+            "only with a clean environment and empty databases. With your own it fails: see the findings."
         )
     unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
     lost_as_it_comes = _lost(results, unchanged) if unchanged and without else ""
@@ -57,12 +57,13 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     lost = _lost(results, best) if without else ""
     texts = {
-        "native": f"Native convolution works: {name} is right on all {dtype} problems checked."
+        "native": f"Native convolution works: {name} gives correct results on all {dtype} problems tested."
         + ("" if lost else _nothing_but(results, name)),
         "native-with-settings": _with_settings(name, best.setting),
-        "vendor-off": f"Switch {name} off: PyTorch's own kernels are right on all {dtype} problems checked.",
-        "bypass": f"Use rocmprobe's bypass: it is right on all {dtype} problems checked and needs GEMM only.",
-        "cpu": f"Use the CPU: of all that was tried, it alone was right on all {dtype} problems checked.",
+        "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} problems "
+        "tested.",
+        "bypass": f"Use rocmprobe's bypass: it gives correct results on all {dtype} problems tested.",
+        "cpu": f"Use the CPU: it alone gave correct results on all {dtype} problems tested.",
     }
     if best.setting.pytorch_layers:
         text = fails + _by_layer(results, best.setting, dtype) + faster
@@ -137,7 +138,7 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
         else ""
     )
     between = "; " if len(others) > 1 else ", "
-    return f"{between.join(parts)}: all {dtype} problems checked come out right.{also}"
+    return f"{between.join(parts)}: all {dtype} problems tested give correct results.{also}"
 
 
 def _nothing_but(results: Results, name: str) -> str:

@@ -16,6 +16,8 @@ from rocmprobe.report.page.layout import Table
 from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
+#: A line whose values differ by less is flat.
+_FLAT = 0.02
 _HEADER = ("quantity", "least", "median", "most", "limit")
 _SERIES = ("first", "second", "third")
 
@@ -40,11 +42,10 @@ class Telemetry:
 
 
 def telemetry(results: Results) -> Optional[Telemetry]:
-    """Return the samples, or None if nothing was sampled on a real machine."""
+    """Return the samples, or None if nothing was sampled."""
     seen = [device for device in results.telemetry if device.samples]
     if not seen:
-        note = "A simulated machine has no sensors: nothing was sampled."
-        return Telemetry((), note) if results.simulated else None
+        return None
     found = [_watched(device, number, results.findings, len(seen) > 1) for number, device in enumerate(seen)]
     note = "Synthetic data: this machine is simulated." if results.simulated else ""
     return Telemetry(tuple(found), note)
@@ -105,13 +106,19 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
                 points = [(second, value) for (second, _), value in zip(timed, values)]
                 rows.append(Line(quantity.line, _SERIES[len(rows) % len(_SERIES)], points))
                 limit = limit if limit is not None else _divided(device.limit(quantity.name), plot.divisor)
-        if not rows:
+        if not rows or (limit is None and all(map(_is_flat, rows))):
             continue
         if limit is not None:
             rows.append(Line(f"limit {limit:.3g}", "limit", [(timed[0][0], limit), (timed[-1][0], limit)]))
         label, within = f"{plot.title}, {plot.unit}", (0.0, 100.0) if plot.unit == "%" else ()
         found.append((label, lines(rows, label, plot.unit, f"telemetry-{number}-{len(found)}", within)))
     return found
+
+
+def _is_flat(row: Line) -> bool:
+    """Return True if a line shows nothing: its values differ by at most two per cent."""
+    values = [value for _, value in row.points if value is not None]
+    return not values or max(values) - min(values) <= _FLAT * abs(max(values))
 
 
 def _divided(value: Optional[float], divisor: float) -> Optional[float]:

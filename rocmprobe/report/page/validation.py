@@ -11,6 +11,7 @@ from typing import Optional
 from markupsafe import Markup
 
 from rocmprobe.checks import CONVOLUTIONS
+from rocmprobe.model.problems import problem_words
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import State
 from rocmprobe.report import text
@@ -23,6 +24,10 @@ VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling":
 _MAP = "error map:"
 _MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
 _SHOWN_MAPS = 6
+
+
+#: Errors below this share of their limits need no chart.
+_NEAR = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ def validation(results: Results) -> Optional[Validation]:
     worst: dict[tuple[str, str], float] = {}
     for outcome in mine:
         shares = [share for name in measures if (share := share_of_limit(outcome, name)) is not None]
-        subject = f"{outcome.problem or outcome.id}, {outcome.direction or 'fwd'}"
+        subject = f"{problem_words(outcome.problem or outcome.id)}, {outcome.direction or 'fwd'}"
         highest = max([highest, *((share, subject) for share in shares)])
         place = outcome.dtype, outcome.direction or "fwd"
         worst[place] = max([worst.get(place, 0.0), *shares])
@@ -77,7 +82,9 @@ def validation(results: Results) -> Optional[Validation]:
     if highest[1]:
         summary += f"; the largest error is {highest[0]:.0%} of its limit ({text.one_line(highest[1], 90)})"
     maps, wrong = _maps(results)
-    return Validation(measures, tuple(rows), summary + ".", _plots(worst), maps, wrong)
+    return Validation(
+        measures, tuple(rows), f"{summary}.", _plots(worst) if highest[0] >= _NEAR else (), maps, wrong
+    )
 
 
 def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:

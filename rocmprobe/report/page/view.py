@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from rocmprobe.checks import CONVOLUTIONS
+from rocmprobe.judge.recommendation.scores import dtype_scores
 from rocmprobe.knowledge.causes import Cause, cause, layers
 from rocmprobe.knowledge.variables import VARIABLE_NAME
+from rocmprobe.model.problems import problem_words
 from rocmprobe.model.results import (
     RUNGS,
     Configuration,
@@ -24,6 +26,7 @@ from rocmprobe.model.results import (
 )  # fmt: skip
 from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text  # fmt: skip
+from rocmprobe.report.headline import headline
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
@@ -39,6 +42,7 @@ from rocmprobe.report.page import (
 )
 from rocmprobe.report.page.all_outcomes import all_outcomes
 from rocmprobe.report.page.banners import banners
+from rocmprobe.report.page.cost_chart import cost_chart
 from rocmprobe.report.page.layout import FITS, Fit
 from rocmprobe.report.states import SEVERITY_SYMBOLS, VERDICT_WORDS, verdict_tone, verdict_word, worst
 
@@ -108,7 +112,11 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "verdict": verdict,
         "verdict_word": verdict_word(results),
         "verdict_tone": verdict_tone(results),
-        "sentence": sentence(results),
+        "headline": headline(results),
+        "reason": sentence(results),
+        "scores": dtype_scores(results),
+        "cost_chart": cost_chart(results),
+        "in_words": problem_words,
         "recommendation": recommendation,
         "tried_on": tried_on(results),
         "blocks": blocks(recommendation.configuration) if recommendation else (),
@@ -162,6 +170,7 @@ def title(results: Results) -> str:
 
 
 def sentence(results: Results) -> str:
+    """Return the sentence of the recommendation, or that there is none."""
     if results.recommendation:
         return results.recommendation.sentence
     return "The run ended before a recommendation could be made."
@@ -247,9 +256,21 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
     if not mine:
         return Rung(RUNG_WORDS[name], None, "not run", "")
     culprit = worst(mine)
-    same = sum(outcome.state == culprit.state for outcome in mine)
-    detail = f"{same} of {len(mine)}" if len(mine) > 1 else ""
-    return Rung(RUNG_WORDS[name], culprit.meaning, detail, evidence.anchors(results)[id(culprit)])
+    return Rung(
+        RUNG_WORDS[name],
+        culprit.meaning,
+        _counted(mine) if len(mine) > 1 else "",
+        evidence.anchors(results)[id(culprit)],
+    )
+
+
+def _counted(outcomes: Sequence[Outcome]) -> str:
+    """Return how many outcomes passed, failed and did not run, such as "7 passed, 3 not run"."""
+    tones = Counter(outcome.meaning.tone for outcome in outcomes)
+    failed = tones["bad"] + tones["fault"]
+    passed, idle = tones["good"] + tones["slow"], tones["unlearned"]
+    parts = ((failed, "failed"), (passed, "passed"), (idle, "not run"))
+    return ", ".join(f"{count} {word}" for count, word in parts if count)
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:

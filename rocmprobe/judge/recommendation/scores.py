@@ -1,0 +1,186 @@
+"""Scores of the recommended settings by dtype, and what the other correct settings cost.
+
+A score is a share from 0 to 100, or None if nothing was measured. Each has its formula in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.judge.assessment import Assessment, dtypes, of_driver
+from rocmprobe.judge.recommendation.ranking import ranked
+from rocmprobe.judge.recommendation.speed import SAME_MEMORY, TOO_NOISY, Speed, peaks, speed
+from rocmprobe.model.results import Results
+
+#: The check of long training under watch of the sensors.
+_SOAK = "soak"
+#: Settings that the comparison shows at most.
+_MOST = 6
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score from 0 to 100. ``value`` is None if it was not measured; ``formula`` says how, or why not."""
+
+    name: str
+    value: Optional[int]
+    formula: str
+
+
+@dataclass(frozen=True)
+class DtypeScores:
+    """The scores of the setting that is recommended for a dtype."""
+
+    dtype: str
+    setting: str
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
+class SettingCost:
+    """What a correct setting costs. ``time`` and ``memory`` are relative to the reference of ``Costs``, None
+    if not measured. ``low`` and ``high`` are the time within the measured noise."""
+
+    setting: str
+    recommended: bool
+    time: Optional[float]
+    low: Optional[float]
+    high: Optional[float]
+    memory: Optional[float]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of the correct settings for one dtype. ``busy`` is True if noise forbids to compare times.
+    ``why`` says why the recommended setting and not the next."""
+
+    dtype: str
+    reference: str
+    rows: tuple[SettingCost, ...]
+    busy: bool
+    why: str
+
+
+def dtype_scores(results: Results) -> tuple[DtypeScores, ...]:
+    """Return the scores of each dtype that has a recommended setting, in the order of the recommendation."""
+    found, about = [], of_driver(results)
+    per = results.recommendation.per if results.recommendation else {}
+    for dtype in dtypes(about):
+        setting = per.get(f"{dtype}/{results.purpose}", {}).get("setting")
+        order = ranked(about, dtype, results.purpose) if setting else []
+        own = next((each for each in order if each.setting.name == setting), None)
+        if own is None:
+            continue
+        right = [each for each in order if each.right and each.setting.verdict != "cpu"] or [own]
+        scores = (
+            _correct(own),
+            _speed(about, own, right, dtype),
+            _memory(about, own, right, dtype),
+            _stability(results, own.setting.name),
+        )
+        found.append(DtypeScores(dtype, str(setting), scores))
+    return tuple(found)
+
+
+def _correct(own: Assessment) -> Score:
+    works = sum(outcome.works for outcome in own.counted)
+    value = round(100 * works / len(own.counted)) if own.counted else None
+    return Score(
+        "Correct", value, f"{works} of {len(own.counted)} tests with this setting gave correct results"
+    )
+
+
+def _speed(results: Results, own: Assessment, right: Sequence[Assessment], dtype: str) -> Score:
+    measured, name = _measured(results, right, dtype), own.setting.name
+    if name not in measured.seconds:
+        return Score("Speed", None, "not measured for this dtype")
+    fastest = min(measured.seconds, key=lambda each: measured.seconds[each])
+    if measured.noise(name, fastest) > TOO_NOISY:
+        return Score("Speed", None, "not measured: the machine was busy")
+    level = measured.level(name, fastest)
+    share = 1.0 if level else measured.seconds[fastest] / measured.seconds[name]
+    note = " (no difference beyond the noise)" if level and fastest != name else ""
+    return Score(
+        "Speed", round(100 * share), f"time of the fastest correct setting ({fastest}) by its own{note}"
+    )
+
+
+def _memory(results: Results, own: Assessment, right: Sequence[Assessment], dtype: str) -> Score:
+    taken, name = peaks(results, [each.setting for each in right], dtype, results.purpose), own.setting.name
+    if name not in taken:
+        return Score("Memory", None, "not measured for this dtype")
+    least = min(taken, key=lambda each: taken[each])
+    share = 1.0 if taken[name] <= SAME_MEMORY * taken[least] else taken[least] / taken[name]
+    return Score("Memory", round(100 * share), f"peak of the thriftiest correct setting ({least}) by its own")
+
+
+def _stability(results: Results, setting: str) -> Score:
+    soaks = [each for each in results.outcomes if each.check == _SOAK and each.meaning.counted]
+    own = [each for each in soaks if each.setting == setting] or soaks
+    if not own:
+        return Score("Stability", None, "not tested: `rocmprobe soak` trains for ten minutes and watches")
+    works = sum(each.works for each in own)
+    return Score(
+        "Stability", round(100 * works / len(own)), f"{works} of {len(own)} long trainings without a fault"
+    )
+
+
+def costs(results: Results) -> Optional[Costs]:
+    """Return the costs of the correct settings for the first dtype, or None if fewer than two were right."""
+    found = results.recommendation
+    if found is None or not found.configuration.setting:
+        return None
+    about, dtype = of_driver(results), next(iter(found.per), "float32/").partition("/")[0]
+    right = [each for each in ranked(about, dtype, results.purpose) if each.right]
+    chosen = next((each for each in right if each.setting.name == found.configuration.setting), None)
+    if chosen is None or len(right) < 2:
+        return None
+    measured = _measured(about, right, dtype)
+    memory = peaks(about, [each.setting for each in right], dtype, results.purpose)
+    native = next((each for each in right if each.setting.unchanged), None)
+    reference = (native or chosen).setting.name
+    shown = [each for each in right if each.setting.name in {*measured.seconds, *memory}][:_MOST]
+    rows = tuple(_cost(each.setting.name, chosen.setting.name, reference, measured, memory) for each in shown)
+    busy = (
+        max((measured.noise(chosen.setting.name, name) for name in measured.seconds), default=1.0) > TOO_NOISY
+    )
+    if not rows:
+        return None
+    return Costs(dtype, reference, rows, busy, _why(chosen, right, measured, memory, busy))
+
+
+def _measured(results: Results, right: Sequence[Assessment], dtype: str) -> Speed:
+    return speed(results, [each.setting for each in right], dtype, results.purpose)
+
+
+def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[str, float]) -> SettingCost:
+    time = low = high = None
+    if name in measured.seconds and reference in measured.seconds:
+        time = measured.seconds[name] / measured.seconds[reference]
+        noise = 1.0 if name == reference else measured.noise(name, reference)
+        low, high = time / noise, time * noise
+    peak = memory[name] / memory[reference] if name in memory and memory.get(reference) else None
+    return SettingCost(name, name == chosen, time, low, high, peak)
+
+
+def _why(
+    chosen: Assessment, right: Sequence[Assessment], measured: Speed, memory: dict[str, float], busy: bool
+) -> str:
+    """Return why the chosen setting and not the next of another kind, "" if there is no other kind."""
+    other = next(
+        (each for each in right if each.setting.verdict not in (chosen.setting.verdict, "cpu")), None
+    )
+    if other is None:
+        return ""
+    one, two, parts = chosen.setting.name, other.setting.name, []
+    if busy:
+        parts.append("speeds could not be compared, because the machine was busy")
+    elif measured.level(one, two):
+        parts.append("same speed")
+    elif {one, two} <= set(measured.seconds):
+        parts.append(f"{measured.seconds[one] / measured.seconds[two]:.2f}x the time")
+    if one in memory and memory.get(two):
+        parts.append(f"{memory[one] / memory[two]:.2f}x the memory")
+    return f"{one} instead of {two}: {', '.join(parts)}." if parts else ""

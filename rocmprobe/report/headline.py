@@ -1,0 +1,62 @@
+"""The verdict of a run in at most twelve words."""
+
+from __future__ import annotations
+
+from rocmprobe.judge.assessment import AS_FOUND, driver_of
+from rocmprobe.judge.blame import library
+from rocmprobe.knowledge.layers import OPTIONS
+from rocmprobe.model.results import Results
+
+
+def headline(results: Results) -> str:
+    """Return the verdict in at most twelve words of plain English, with a full stop."""
+    found = results.recommendation
+    if found is None:
+        return "No recommendation: the run ended too early."
+    name, setting = library(results), results.setting(found.configuration.setting)
+    if setting and setting.pytorch_layers:
+        others = " and ".join(OPTIONS[option] for option in setting.pytorch_layers[:2] if option in OPTIONS)
+        many = "layers" if len(setting.pytorch_layers) > 2 else others
+        return f"Convolution works in {name}. Give {many} to PyTorch's kernels."
+    if setting and setting.name == AS_FOUND:
+        return "Convolution works here, but only with your environment and databases."
+    texts = {
+        "native": f"Convolution works in {name}. Change nothing.",
+        "native-with-settings": f"Convolution works in {name} with the setting below.",
+        "vendor-off": f"Switch {name} off. PyTorch's own kernels give correct results.",
+        "bypass": f"Use rocmprobe's bypass. Convolution in {name} fails or is slower.",
+        "cpu": "Use the CPU. Nothing on the GPU gave correct results.",
+        "none": "No configuration gave correct results.",
+        "not-judged": "Too little was tested to recommend a configuration.",
+        "gpu-not-tested": "The GPU was not tested.",
+    }
+    if found.verdict == "native" and driver_of(results) == "capi":
+        return f"Convolution works in {name} itself. PyTorch was not tested."
+    if found.verdict == "native" and _something_to_set(results):
+        return f"Convolution works in {name}. Keep the configuration below."
+    if found.verdict == "bypass" and _native_fails(results):
+        return f"Use rocmprobe's bypass. Every {_dtype(results)} convolution in {name} failed."
+    return texts[found.verdict]
+
+
+def _something_to_set(results: Results) -> bool:
+    found = results.recommendation
+    return bool(found and (found.configuration.env or found.configuration.code or found.configuration.layers))
+
+
+def _native_fails(results: Results) -> bool:
+    """Return True if every native convolution in the dtype of the recommendation failed."""
+    tried = [
+        outcome
+        for outcome in results.outcomes
+        if outcome.check == "convolution"
+        and outcome.setting == "default"
+        and outcome.dtype == _dtype(results)
+    ]
+    return bool(tried) and not any(outcome.works for outcome in tried)
+
+
+def _dtype(results: Results) -> str:
+    """Return the dtype that the recommendation is for."""
+    found = results.recommendation
+    return next(iter(found.per), "float32/").partition("/")[0] if found else ""

@@ -1,0 +1,64 @@
+"""Chart of what the correct settings cost: bars of time and memory relative to one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.judge.recommendation.scores import Costs, SettingCost, costs
+from rocmprobe.model.results import Results
+
+#: Lengths in the chart's own units, of which a bar has 100 at most.
+_LONGEST = 100.0
+
+
+@dataclass(frozen=True)
+class ChartBar:
+    """A bar from 0 to ``length`` with its ``note``. ``low`` and ``high`` are the ends of its error bar."""
+
+    length: float
+    note: str
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class ChartRow:
+    setting: str
+    recommended: bool
+    time: Optional[ChartBar]
+    memory: Optional[ChartBar]
+
+
+@dataclass(frozen=True)
+class CostChart:
+    """Rows of the chart. ``busy`` is True if times are not shown because noise hides them."""
+
+    caption: str
+    rows: tuple[ChartRow, ...]
+    busy: bool
+    why: str
+
+
+def cost_chart(results: Results) -> Optional[CostChart]:
+    """Return the chart, or None if fewer than two settings are correct and measured."""
+    found = costs(results)
+    if found is None:
+        return None
+    where = ", on the CPU that simulates it" if results.simulated else ""
+    caption = f"{found.dtype}: relative to {found.reference} (1.00x), shorter is better{where}."
+    longest_time = max([row.high or 0.0 for row in found.rows] or [1.0]) or 1.0
+    longest_peak = max([row.memory or 0.0 for row in found.rows] or [1.0]) or 1.0
+    rows = tuple(_row(row, found, longest_time, longest_peak) for row in found.rows)
+    return CostChart(caption, rows, found.busy, found.why)
+
+
+def _row(row: SettingCost, found: Costs, longest_time: float, longest_peak: float) -> ChartRow:
+    time = memory = None
+    if row.time is not None and not found.busy:
+        scale = _LONGEST / longest_time
+        low, high = (row.low or row.time) * scale, (row.high or row.time) * scale
+        time = ChartBar(row.time * scale, f"{row.time:.2f}x", low, high)
+    if row.memory is not None:
+        memory = ChartBar(row.memory * _LONGEST / longest_peak, f"{row.memory:.2f}x")
+    return ChartRow(row.setting, row.recommended, time, memory)
