@@ -1,0 +1,48 @@
+"""Operators of MIOpen that PyTorch does not call by themselves: tensor operations, bias, and batch norm fused
+with ReLU. Only the driver capi runs these checks.
+
+MIOpen's RNN and its convolutions use the tensor operations. Current PyTorch adds a bias and applies ReLU itself.
+"""
+
+from __future__ import annotations
+
+from rocmprobe.checks.check import KERNELS, Check, Explanation
+
+_DTYPES = ("float32", "float16")
+
+
+def _check(name: str, question: str, subject: str, dtypes: tuple[str, ...] = _DTYPES) -> Check:
+    advice = "PyTorch calls it only inside other layers: look at the findings about RNN and convolution."
+    return Check(
+        name, "primitives", question, None, KERNELS, capi_dtypes=dtypes, verified=False,
+        explanation=Explanation(subject, "primitives", advice, needed=False),
+    )  # fmt: skip
+
+
+CHECKS = (
+    _check(
+        "tensor-op", "Are sum, product, minimum, maximum of two tensors exact in MIOpen, with broadcasting?",
+        "MIOpen's operation on two tensors",
+    ),
+    _check(
+        "tensor-transform", "Does MIOpen copy between memory formats and strides through its C interface?",
+        "MIOpen's copy between memory formats",
+    ),
+    _check(
+        "tensor-copy", "Does MIOpen copy between slices of tensors, as its RNN does?",
+        "MIOpen's copy between slices",
+    ),
+    _check(
+        "tensor-cast", "Does MIOpen convert float32 to half precision exactly?", "MIOpen's cast",
+        ("float16", "bfloat16"),
+    ),
+    _check("tensor-set", "Does MIOpen set the elements of a tensor, and no others?", "MIOpen's fill"),
+    _check("tensor-scale", "Does MIOpen scale the elements of a tensor, and no others?", "MIOpen's scaling"),
+    _check(
+        "bias", "Are the sum with a bias, and its gradient, exact in MIOpen?", "MIOpen's bias"
+    ),
+    _check(
+        "batch-norm-relu", "Is MIOpen's fused batch norm in evaluation and ReLU right?",
+        "Batch norm fused with ReLU in MIOpen",
+    ),
+)  # fmt: skip
