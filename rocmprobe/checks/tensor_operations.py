@@ -1,7 +1,7 @@
 """Operators of MIOpen that PyTorch does not call by themselves: tensor operations, bias, and batch norm fused
 with ReLU. Only the driver capi runs these checks.
 
-MIOpen's RNN and its convolutions use the tensor operations. Current PyTorch adds a bias and applies ReLU itself.
+MIOpen's RNN and its convolutions use the tensor operations. PyTorch adds a bias and applies ReLU itself.
 """
 
 from __future__ import annotations

@@ -101,8 +101,6 @@ class Ladder:
             return CheckResult("n/a", str(error))
         except (CallFailed, LoadFailed, _NothingFound) as error:
             return CheckResult("error", str(error), _cause(error))
-        except StrayWrites as error:
-            return CheckResult("wrong", str(error))
 
     def device_answers(self) -> bool:
         """Return True if bytes still come back unchanged. After a failure the context may be unusable."""
@@ -270,6 +268,8 @@ class Ladder:
                 failures[name] = error
                 if isinstance(error, CallFailed) and error.call.function.startswith("hip"):
                     break
+            except StrayWrites as error:
+                return CheckResult("wrong", f"{name}: {error}")
         step = CheckResult(timings={"first_call": time.perf_counter() - started})
         if not failures:
             self._report_phase("steady")
