@@ -10,6 +10,7 @@ from runs import CHECKOUT, Run, cli, rocmprobe, run
 from stand_in_libraries import FILES, build, python_without_torch
 
 from rocmprobe.backends.capi import places
+from rocmprobe.backends.capi.miopen import COPY_TENSOR
 from rocmprobe.backends.capi.operator_checks import OPERATOR_CHECKS
 
 #: The stand-in computes its forward and backward data by Winograd.
@@ -183,6 +184,8 @@ def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
         ("miopenConvolutionForward=wrong", "convolution", "fwd", "wrong", None, None),
         ("rocblas_sgemm=status:6", "gemm", None, "error", "exception", None),
         ("hipMemset=status:98", "elementwise", None, "error", "device-error", None),
+        ("miopenOpTensor=wrong", "tensor-op", None, "wrong", None, None),
+        ("CopyTensor=abort", "tensor-copy", None, "crash", "SIGABRT", COPY_TENSOR[0]),
     ],
 )  # fmt: skip
 def test_each_fault_ends_as_the_right_outcome(asked, faults, check, direction, state, cause, after):
