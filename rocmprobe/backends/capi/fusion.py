@@ -35,11 +35,11 @@ class FusionPlan:
 
     def add_convolution(self, convolution: Descriptor, weight: Tensor) -> None:
         operator = self._add("ConvForward", convolution.address, weight.descriptor.address)
-        self._later("ConvForward", operator, weight.buffer.address)
+        self._set_on_run("ConvForward", operator, weight.buffer.address)
 
     def add_bias(self, bias: Tensor) -> None:
         operator = self._add("BiasForward", bias.descriptor.address)
-        self._later("BiasForward", operator, bias.buffer.address)
+        self._set_on_run("BiasForward", operator, bias.buffer.address)
 
     def add_batch_norm(
         self, derived: Descriptor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
@@ -47,15 +47,15 @@ class FusionPlan:
         """Add batch norm with the given moments. ``derived`` describes all four tensors."""
         operator = self._add("BatchNormInference", SPATIAL, derived.address)
         factors = (each.buffer.address for each in (scale, bias, mean, variance))
-        self._later("BatchNormInference", operator, *factors, EPSILON)
+        self._set_on_run("BatchNormInference", operator, *factors, EPSILON)
 
     def add_relu(self) -> None:
         operator = self._add("ActivationForward", _RELU)
-        self._later("ActivForward", operator, 0.0, 0.0, 0.0)
+        self._set_on_run("ActivForward", operator, 0.0, 0.0, 0.0)
 
     def run(self, x: Tensor, y: Tensor) -> None:
         """Compile the plan and write its result for x to y."""
-        self._refusable("miopenCompileFusionPlan", self._miopen.handle, self._plan.address)
+        self._call_refusable("miopenCompileFusionPlan", self._miopen.handle, self._plan.address)
         # As PyTorch does: compile, then set arguments.
         for set_argument in self._set_arguments:
             set_argument()
@@ -66,16 +66,16 @@ class FusionPlan:
 
     def _add(self, name: str, *arguments: int) -> int:
         operator = ctypes.c_void_p()
-        self._refusable(f"miopenCreateOp{name}", self._plan.address, ctypes.byref(operator), *arguments)
+        self._call_refusable(f"miopenCreateOp{name}", self._plan.address, ctypes.byref(operator), *arguments)
         return operator.value or 0
 
-    def _later(self, name: str, operator: int, *arguments: float) -> None:
+    def _set_on_run(self, name: str, operator: int, *arguments: float) -> None:
         one, zero = map(ctypes.byref, self._scales)
         call, address = self._miopen.library.call, self._arguments.address
         set_arguments = partial(call, f"miopenSetOpArgs{name}", address, operator, one, zero, *arguments)
         self._set_arguments.append(set_arguments)
 
-    def _refusable(self, function: str, *arguments: Any) -> None:
+    def _call_refusable(self, function: str, *arguments: Any) -> None:
         try:
             self._miopen.library.call(function, *arguments)
         except CallFailed as failure:
