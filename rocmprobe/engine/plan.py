@@ -42,7 +42,7 @@ def cases(
     if not _requested_at(request, options):
         return
     for driver in target.drivers:
-        requested = _directly(request) if driver == "capi" else request
+        requested = _directly(request) if driver == "capi" else _through_torch(request)
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(requested, setting):
                 yield from cases_under(requested, target, driver, setting, options)
@@ -180,6 +180,11 @@ def _directly(request: Request) -> Request:
         settings=("every",) if every else request.settings,
         dtypes=dtypes or request.dtypes,
     )
+
+
+def _through_torch(request: Request) -> Request:
+    """Return the request for the driver torch. It has no settings if only capi runs the check."""
+    return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
 def _concerns(request: Request, setting: Setting) -> bool:

@@ -55,7 +55,7 @@ RUNG_WORDS = {
     "multi-gpu": "Several GPUs",
 }
 #: Rungs that also run without PyTorch.
-_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
+_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm", "primitives")
 
 
 @dataclass(frozen=True)
