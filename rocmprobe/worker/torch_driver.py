@@ -103,7 +103,7 @@ class TorchDriver:
     def attempt(self, case: Case) -> CheckResult:
         try:
             self.injector.enter("prepare", case)
-            return CHECKS[case.check].function(self.context(case))
+            return self.injector.timed(CHECKS[case.check].function(self.context(case)), case)
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
         except DeviceFailure as failure:

@@ -13,6 +13,7 @@ from rocmprobe.judge.findings.first_calls import CHANGING_SIZES, IN_WORDS, for_c
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
+from rocmprobe.judge.recommendation.dtype_speed import dtype_speeds, sentences
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
@@ -81,6 +82,7 @@ def _recommended(results: Results) -> Recommendation:
     else:
         text = about_the_cpu(results) + sentence(results, best, order, asked[0])
         text += other_dtypes(per, asked, purpose) + in_words(results, asked[0], of_one_size)
+        text += sentences(results, dtype_speeds(results, per))
         text += " The run was stopped before all checks were done." if results.partial else ""
     return Recommendation(
         verdict=verdict,

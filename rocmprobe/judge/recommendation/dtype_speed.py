@@ -1,0 +1,136 @@
+"""Which dtype trains fastest on this card, by the steps of the small networks that were timed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import geometric_mean
+from typing import Any, Optional
+
+from rocmprobe.checks import MODELS
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, ratio, seconds
+from rocmprobe.judge.normal_speed import speeds_are_real
+from rocmprobe.model.results import Outcome, Results
+
+#: The dtype that the others are compared with.
+BASE = "float32"
+
+
+@dataclass(frozen=True)
+class DtypeSpeed:
+    """Training in one dtype (other than float32: under autocast to it) under its recommended setting.
+
+    ``per_second`` holds samples a second by network. ``ratios`` are the times of a step over those in
+    float32, by network; ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
+    """
+
+    dtype: str
+    setting: str
+    per_second: Mapping[str, float]
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    verdict: str = ""
+
+    @property
+    def time(self) -> float:
+        """The mean time of a step over that in float32."""
+        return geometric_mean([each.value for each in self.ratios.values()]) if self.ratios else 1.0
+
+
+def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
+    """Return the speed in each dtype with a correct setting in which the networks of float32 were timed, too.
+
+    ``per`` are the answers by "dtype/purpose". Return nothing if float32 was not timed.
+    """
+    if not speeds_are_real(results):
+        return ()
+    about = device_of(results)
+    timed: dict[tuple[str, str], dict[str, Outcome]] = {}
+    for outcome in results.outcomes:
+        if outcome.check in MODELS and outcome.works and outcome.device == about:
+            timed.setdefault((outcome.dtype, outcome.setting), {})[outcome.check] = outcome
+    chosen = {
+        dtype: str(answer["setting"])
+        for key, answer in per.items()
+        if key.endswith("/training") and answer.get("setting")
+        for dtype in (key.partition("/")[0],)
+    }
+    base = _steps(timed.get((BASE, chosen.get(BASE, "")), {}))
+    if not base:
+        return ()
+    found = [_speed(BASE, chosen[BASE], timed, base)]
+    for dtype, setting in chosen.items():
+        if dtype != BASE and set(base) & set(_steps(timed.get((dtype, setting), {}))):
+            found.append(_speed(dtype, setting, timed, base))
+    return tuple(found)
+
+
+def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
+    """Return the fastest dtype: float32, unless another one is faster beyond the noise. None if there is none
+    to compare."""
+    faster = [each for each in found if each.verdict == "faster"]
+    return min(faster or found[:1], key=lambda each: each.time) if len(found) > 1 else None
+
+
+def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
+    """Return how each dtype compares with float32, and the fastest correct one. Return "" if there is no
+    other."""
+    best = fastest(found)
+    if best is None:
+        return ""
+    parts = [_sentence(each) for each in found if each.dtype != BASE]
+    whose = "By the times of the simulation, the" if results.simulated else "The"
+    return f" {' '.join(parts)} {whose} fastest correct dtype on this card is {best.dtype}."
+
+
+def _sentence(each: DtypeSpeed) -> str:
+    count = f"{len(each.ratios)} network{'s' if len(each.ratios) > 1 else ''}"
+    least, most = (pick(ratio.value for ratio in each.ratios.values()) for pick in (min, max))
+    span = f"{least:.2g}" if f"{least:.2g}" == f"{most:.2g}" else f"{least:.2g} to {most:.2g}"
+    if each.verdict in ("faster", "slower"):
+        compared = f"Training in {each.dtype} is {each.verdict} than in {BASE}"
+        return f"{compared}: a step takes {span} times as long ({count})."
+    if each.verdict == "same":
+        return f"Training in {each.dtype} is as fast as in {BASE} ({count})."
+    return f"The times were too noisy to compare {each.dtype} with {BASE}."
+
+
+def _speed(
+    dtype: str, setting: str, timed: Mapping[tuple[str, str], Mapping[str, Outcome]],
+    base: Mapping[str, Seconds],
+) -> DtypeSpeed:  # fmt: skip
+    outcomes = timed[dtype, setting]
+    own = _steps(outcomes)
+    per_second = {
+        network.removeprefix("train-"): batch / own[network].median
+        for network in own
+        if (batch := _batch(outcomes[network])) is not None
+    }
+    if dtype == BASE:
+        return DtypeSpeed(dtype, setting, per_second)
+    ratios = {
+        network.removeprefix("train-"): ratio(own[network], base[network])
+        for network in own
+        if network in base
+    }
+    return DtypeSpeed(dtype, setting, per_second, ratios, _verdict(list(ratios.values())))
+
+
+def _verdict(ratios: list[Ratio]) -> str:
+    words = [each.verdict for each in ratios]
+    for word, verdict in (("longer", "slower"), ("shorter", "faster")):
+        if 2 * words.count(word) > len(words):
+            return verdict
+    mean = geometric_mean([each.value for each in ratios])
+    return "same" if 1 / SAME_TIME <= mean <= SAME_TIME else "too noisy"
+
+
+def _steps(outcomes: Mapping[str, Outcome]) -> dict[str, Seconds]:
+    """Return the times of a step by network."""
+    found = {network: seconds(outcome.timings, "step") for network, outcome in outcomes.items()}
+    return {network: each for network, each in found.items() if each is not None}
+
+
+def _batch(outcome: Outcome) -> Optional[int]:
+    batch = outcome.numerics.get("batch")
+    return batch if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0 else None
