@@ -67,7 +67,7 @@ def batch_sizes(context: CheckContext) -> CheckResult:
         found = curve(
             lambda batch: _seconds(context, batch, limit),
             _MOST_ON_CPU if on_cpu else _MOST,
-            lambda: max(0.0, ends - time.perf_counter()),
+            lambda: ends - time.perf_counter(),
         )
     if not found.batches:
         return CheckResult("error", "a batch of 1 does not fit into memory", "out-of-memory")

@@ -39,7 +39,7 @@ _HALF = ("float16", "bfloat16")
 _BY_FINDING = {"heat": "thermal-throttling", "power-cap": "power-cap", "memory-taken": "vram-taken"}
 #: Every name that a row of [[explanation]] may have.
 SEEN = (*_BY_FINDING, "low-clock", "override", "half-precision", "small-layer", "untuned-library")
-_DIRECTIONS = {"fwd": "forward", "fwd_bwd": "forward and backward"}
+_DIRECTIONS = ("fwd", "fwd_bwd")
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ class NormalSpeed:
     kind: str
     name: str
     dtype: str
-    setting: str
     rate: float
+    setting: str = ""
+    direction: str = ""
     peak: Optional[float] = None
     share: Optional[float] = None
     memory_bound: bool = False
@@ -66,14 +67,14 @@ class NormalSpeed:
     explanations: tuple[Explanation, ...] = ()
 
 
-def speeds_are_real(results: Results) -> bool:
-    """Return False if the times of a simulated machine are those of the CPU that computes in its place."""
+def has_own_times(results: Results) -> bool:
+    """Return True if times are those of the machine, and not of the CPU that computes for a simulated one."""
     return not results.simulated or bool(results.machine.value("simulation.times"))
 
 
 def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
     """Return what each GPU reached in matrix products, copies and convolutions, each with its verdict."""
-    if not speeds_are_real(results):
+    if not has_own_times(results):
         return ()
     timed = [each for each in results.outcomes if each.check == "throughput" and each.works]
     devices = dict.fromkeys(each.device for each in timed if each.device != "cpu")
@@ -106,10 +107,10 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
     ]
     for dtype in dict.fromkeys(dtype for dtype, _ in roofs):
         rate = median(found.flops for own, found in roofs if own == dtype)
-        yield _judged(results, gpu, peak, NormalSpeed(device, "gemm", "matrix product", dtype, "", rate))
+        yield _judged(results, gpu, peak, NormalSpeed(device, "gemm", "matrix product", dtype, rate))
     if roofs:
         rate = median(found.bytes for _, found in roofs)
-        yield _judged(results, gpu, peak, NormalSpeed(device, "copy", "copy", "float32", "", rate))
+        yield _judged(results, gpu, peak, NormalSpeed(device, "copy", "copy", "float32", rate))
     for outcome in timed:
         if outcome.setting == _setting(results, outcome.dtype, timed):
             yield from _convolutions(results, gpu, peak, outcome)
@@ -129,16 +130,16 @@ def _convolutions(results: Results, gpu: Gpu, peak: Peak, outcome: Outcome) -> I
     except BadInput:
         # Results from elsewhere may name a problem in a way of their own.
         return
-    for direction, words in _DIRECTIONS.items():
+    for direction in _DIRECTIONS:
         seconds = time_of(outcome.timings.get(direction))
         if seconds is None:
             continue
         todo = work(problem, direction)
         found = NormalSpeed(
-            outcome.device, "convolution", f"{outcome.problem}, {words}", outcome.dtype, outcome.setting,
-            todo.flops / seconds,
+            outcome.device, "convolution", str(outcome.problem), outcome.dtype, todo.flops / seconds,
+            outcome.setting, direction,
         )  # fmt: skip
-        yield _judged(results, gpu, peak, found, todo, _like(problem), direction)
+        yield _judged(results, gpu, peak, found, todo, _like(problem))
 
 
 def _like(problem: Problem) -> str:
@@ -150,8 +151,7 @@ def _like(problem: Problem) -> str:
 
 
 def _judged(
-    results: Results, gpu: Gpu, peak: Peak, found: NormalSpeed, todo: Optional[Work] = None, like: str = "",
-    direction: str = "",
+    results: Results, gpu: Gpu, peak: Peak, found: NormalSpeed, todo: Optional[Work] = None, like: str = ""
 ) -> NormalSpeed:  # fmt: skip
     """Return ``found`` with its share of the peak, the figures to compare with, and the verdict."""
     most = peak.of(found.kind, found.dtype)
@@ -163,7 +163,7 @@ def _judged(
         most, bound = attainable, attainable < most
     share = found.rate / most
     gfx = str(gpu.native_isa.value).partition(":")[0]
-    figures = figures_for(gfx, found.kind, found.dtype, direction)
+    figures = figures_for(gfx, found.kind, found.dtype, found.direction)
     # The figures are of networks whose layers are mostly limited by arithmetic.
     others = tuple(each for each in figures if todo is None or (like in each.like and not bound))
     verdict = ""

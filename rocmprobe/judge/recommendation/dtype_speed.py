@@ -10,11 +10,13 @@ from typing import Any, Optional
 from rocmprobe.checks import MODELS
 from rocmprobe.judge.assessment import device_of
 from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, ratio, seconds
-from rocmprobe.judge.normal_speed import speeds_are_real
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.results import Outcome, Results
 
 #: The dtype that the others are compared with.
 BASE = "float32"
+#: The dtypes that networks are trained in by autocast.
+_HALF = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 
     ``per`` are the answers by "dtype/purpose". Return nothing if float32 was not timed.
     """
-    if not speeds_are_real(results):
+    if not has_own_times(results):
         return ()
     about = device_of(results)
     timed: dict[tuple[str, str], dict[str, Outcome]] = {}
@@ -59,8 +61,9 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
     if not base:
         return ()
     found = [_speed(BASE, chosen[BASE], timed, base)]
-    for dtype, setting in chosen.items():
-        if dtype != BASE and set(base) & set(_steps(timed.get((dtype, setting), {}))):
+    for dtype in (each for each in _HALF if each in chosen):
+        setting = chosen[dtype]
+        if set(base) & set(_steps(timed.get((dtype, setting), {}))):
             found.append(_speed(dtype, setting, timed, base))
     return tuple(found)
 
@@ -73,26 +76,27 @@ def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
 
 
 def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
-    """Return how each dtype compares with float32, and the fastest correct one. Return "" if there is no
-    other."""
+    """Return how long a step takes in each dtype, and which correct dtype is the fastest. Return "" if no
+    other dtype than float32 was timed."""
     best = fastest(found)
     if best is None:
         return ""
-    parts = [_sentence(each) for each in found if each.dtype != BASE]
-    whose = "By the times of the simulation, the" if results.simulated else "The"
-    return f" {' '.join(parts)} {whose} fastest correct dtype on this card is {best.dtype}."
+    others = [each for each in found if each.dtype != BASE]
+    known = [f"{_span(each)} in {each.dtype}" for each in others if each.verdict != "too noisy"]
+    noisy = [each.dtype for each in others if each.verdict == "too noisy"]
+    parts = [f"Against {BASE}, a training step takes {' and '.join(known)}."] if known else []
+    parts += [f"The times in {' and '.join(noisy)} are too noisy to compare with {BASE}."] if noisy else []
+    start = "Simulated times: the" if results.simulated else "The"
+    return f" {' '.join(parts)} {start} fastest correct dtype on this card is {best.dtype}."
 
 
-def _sentence(each: DtypeSpeed) -> str:
-    count = f"{len(each.ratios)} network{'s' if len(each.ratios) > 1 else ''}"
-    least, most = (pick(ratio.value for ratio in each.ratios.values()) for pick in (min, max))
-    span = f"{least:.2g}" if f"{least:.2g}" == f"{most:.2g}" else f"{least:.2g} to {most:.2g}"
-    if each.verdict in ("faster", "slower"):
-        compared = f"Training in {each.dtype} is {each.verdict} than in {BASE}"
-        return f"{compared}: a step takes {span} times as long ({count})."
+def _span(each: DtypeSpeed) -> str:
+    """Return the smallest and the largest ratio over the networks in words."""
     if each.verdict == "same":
-        return f"Training in {each.dtype} is as fast as in {BASE} ({count})."
-    return f"The times were too noisy to compare {each.dtype} with {BASE}."
+        return "as long"
+    least, most = (f"{pick(ratio.value for ratio in each.ratios.values()):.2g}" for pick in (min, max))
+    count = f"{len(each.ratios)} network{'s' if len(each.ratios) > 1 else ''}"
+    return f"{least if least == most else f'{least} to {most}'} times as long ({count})"
 
 
 def _speed(

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
 from rocmprobe.judge.findings.first_calls import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
@@ -174,7 +175,8 @@ def _cost(
     if best is None:
         return ""
     own = best.setting.name
-    where = " on the CPU that stands in for the GPU" if results.simulated else ""
+    whose = "by simulated times" if has_own_times(results) else "on the CPU that stands in for the GPU"
+    where = f" {whose}" if results.simulated else ""
     program = f"the {dtype} convolutions of your program"
     over = program if results.options.get("shapes") else "the throughput problems"
     rivals = [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from markupsafe import Markup
 
-from rocmprobe.judge.normal_speed import SLOW, NormalSpeed, gpu_of, normal_speeds, speeds_are_real
+from rocmprobe.judge.normal_speed import SLOW, NormalSpeed, gpu_of, has_own_times, normal_speeds
 from rocmprobe.judge.recommendation.dtype_speed import BASE, DtypeSpeed, dtype_speeds, fastest, sentences
 from rocmprobe.knowledge.reference_speeds import Published, peak_of, published
 from rocmprobe.model.results import Outcome, Results
@@ -22,8 +21,9 @@ from rocmprobe.report.text import number
 _SERIES = ("first", "second", "third")
 #: Rates by what they count.
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+_PASSES = {"fwd": "fwd", "fwd_bwd": "fwd + bwd"}
 _VERDICTS = {"normal": "normal", "slow": "slow", "": "no figure to compare with"}
-_ENDED = {"memory": "the next one did not fit", "time": "ended by time", "batch": "the largest that is tried"}
+_ENDED = {"memory": "the next one did not fit", "time": "the time was up", "batch": "no larger one is tried"}
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,17 @@ def normal_speed(results: Results) -> Optional[NormalSpeedSection]:
     if not speeds and not swept and len(found) < 2:
         return None
     devices = tuple(dict.fromkeys(each.device for each in speeds))
-    drawn = _drawn(swept)
     return NormalSpeedSection(
         _caption(results), tuple(_judged(results, device, speeds) for device in devices),
         sentences(results, found).strip(), _dtypes(found) if len(found) > 1 else None,
-        tuple(plot for plot, _ in drawn), tuple(line for _, lines in drawn for line in lines),
+        tuple(_drawn(results, swept)), tuple(map(_ending, swept)),
     )  # fmt: skip
 
 
 def _caption(results: Results) -> str:
     if not results.simulated:
         return ""
-    if speeds_are_real(results):
+    if has_own_times(results):
         return (
             "Simulated: every speed here comes from the file of the simulated machine. Nothing ran on a GPU."
         )
@@ -88,7 +87,7 @@ def _judged(results: Results, device: str, speeds: Sequence[NormalSpeed]) -> Jud
         words = f"Peak of {name} by its units and clocks: {', '.join(parts)}"
         words += f"; memory {_rate(peak.bytes, True)}." if peak.bytes else "."
         words += f" From {'; '.join(peak.sources)}."
-    header = ("what", "dtype", "setting", "reached", "of the peak", "others reached", "verdict")
+    header = ("what", "pass", "verdict", "reached", "of the peak", "others reached")
     slow = tuple(
         (_slow_words(each), tuple((reason.text, reason.source) for reason in each.explanations))
         for each in own
@@ -96,9 +95,13 @@ def _judged(results: Results, device: str, speeds: Sequence[NormalSpeed]) -> Jud
     )
     gfx = {figure.gfx for each in own for figure in each.others}
     figures = [each for each in published() if each.gfx in gfx]
-    return Judged(
-        f"{name} ({device})", words, Table(header, tuple(map(_row, own))), slow, _figures(figures)
-    )  # fmt: skip
+    title = f"{name} ({device}), convolution under {_settings(own)}"
+    return Judged(title, words, Table(header, tuple(map(_row, own))), slow, _figures(figures))
+
+
+def _settings(own: Sequence[NormalSpeed]) -> str:
+    names = dict.fromkeys(each.setting for each in own if each.setting)
+    return " and ".join(f"“{name}”" for name in names) or "no setting"
 
 
 def _row(each: NormalSpeed) -> tuple[str, ...]:
@@ -106,10 +109,10 @@ def _row(each: NormalSpeed) -> tuple[str, ...]:
     if each.share is not None and each.peak is not None:
         limit = ", limited by memory" if each.memory_bound else ""
         share = f"{_percent(each.share)} of {_rate(each.peak, each.kind == 'copy')}{limit}"
-    return (
-        each.name, each.dtype, each.setting, _rate(each.rate, each.kind == "copy"), share,
-        _others(each.others), _VERDICTS[each.verdict],
-    )  # fmt: skip
+    name = each.name if each.direction else f"{each.name}, {each.dtype}"
+    verdict = _VERDICTS[each.verdict]
+    rate = _rate(each.rate, each.kind == "copy")
+    return name, _PASSES.get(each.direction, ""), verdict, rate, share, _others(each.others)
 
 
 def _others(figures: Sequence[Published]) -> str:
@@ -124,8 +127,9 @@ def _others(figures: Sequence[Published]) -> str:
 
 def _slow_words(each: NormalSpeed) -> str:
     least = min(figure.share for figure in each.others)
+    passed = f", {_PASSES[each.direction]}," if each.direction else ""
     words = (
-        f"{each.name} in {each.dtype} is slow: {_percent(each.share or 0.0)} of the peak, where others "
+        f"{each.name}{passed} in {each.dtype} is slow: {_percent(each.share or 0.0)} of the peak. Others "
         f"reached at least {_percent(least)}."
     )
     if not each.explanations:
@@ -157,7 +161,7 @@ def _dtypes(found: Sequence[DtypeSpeed]) -> Table:
     best = fastest(tuple(found))
     rows = []
     for each in found:
-        rates = (number(each.per_second[name]) if name in each.per_second else "" for name in networks)
+        rates = (_amount(each.per_second[name]) if name in each.per_second else "" for name in networks)
         time = "1" if each.dtype == BASE else number(each.time)
         verdict = " · ".join(filter(None, [each.verdict, "fastest correct" if each is best else ""]))
         rows.append((each.dtype, each.setting, *rates, time, verdict))
@@ -177,35 +181,44 @@ def _points(outcome: Outcome) -> list[tuple[float, Optional[float]]]:
     return found if len(found) > 1 else []
 
 
-def _drawn(swept: Sequence[Outcome]) -> list[tuple[tuple[str, Markup], list[str]]]:
-    """Return a plot for each device and setting, a line for each dtype, with what each line came to."""
-    groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    for outcome in swept:
-        groups[outcome.device, outcome.setting].append(outcome)
-    devices = {device for device, _ in groups}
+def _drawn(results: Results, swept: Sequence[Outcome]) -> list[tuple[str, Markup]]:
+    """Return one plot for each device, with a line for each dtype."""
+    devices = dict.fromkeys(each.device for each in swept)
     found = []
-    for place, ((device, setting), outcomes) in enumerate(groups.items()):
-        title = (
-            f"Training throughput, images/s by batch size, setting {with_device(setting, device, devices)}"
-        )
+    for place, device in enumerate(devices):
+        own = [each for each in swept if each.device == device]
+        chosen = [_chosen(results, own, dtype) for dtype in dict.fromkeys(each.dtype for each in own)]
+        title = with_device("Training throughput, images/s by batch size", device, devices)
         lines = [
-            Line(outcome.dtype, _SERIES[index % len(_SERIES)], _points(outcome))
-            for index, outcome in enumerate(outcomes[: len(_SERIES)])
+            Line(f"{each.dtype}, {text.one_line(each.setting, 20)}", name, _points(each))
+            for each, name in zip(chosen, _SERIES)
         ]
-        words = [_ending(outcome, with_device(setting, device, devices)) for outcome in outcomes]
-        found.append(((title, curves(lines, title, "images/s", f"batches-{place}")), words))
+        found.append((title, curves(lines, title, "images/s", f"batches-{place}")))
     return found
 
 
-def _ending(outcome: Outcome, setting: str) -> str:
+def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
+    """Return the curve under the setting that is recommended for ``dtype``, or else the first one."""
+    per = results.recommendation.per if results.recommendation else {}
+    setting = per.get(f"{dtype}/training", {}).get("setting")
+    own = [each for each in swept if each.dtype == dtype]
+    return next((each for each in own if each.setting == setting), own[0])
+
+
+def _ending(outcome: Outcome) -> str:
+    """Return the fastest and the largest batch in words."""
     points = _points(outcome)
-    fastest_batch, rate = max(points, key=lambda point: point[1] or 0.0)
+    batch, rate = max(points, key=lambda point: point[1] or 0.0)
     ended: Any = outcome.memory.get("ended_by")
-    words = f"{_ENDED[ended]}" if isinstance(ended, str) and ended in _ENDED else "not known why it ended"
+    words = _ENDED[ended] if isinstance(ended, str) and ended in _ENDED else "it is not known why"
     return (
-        f"{outcome.dtype}, {setting}: {number(rate or 0.0)} images/s at most, with a batch of "
-        f"{fastest_batch:.0f}; largest batch {points[-1][0]:.0f} ({words})."
+        f"{outcome.dtype}, {outcome.setting}: at most {_amount(rate or 0.0)} images/s, with a batch of "
+        f"{batch:.0f}. The largest batch was {points[-1][0]:.0f}: {words}."
     )
+
+
+def _amount(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else number(value)
 
 
 def _percent(share: float) -> str:

@@ -27,7 +27,7 @@ _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
 #: Room for the names at the right end, and what they need in height.
 _NAMES, _LEADING = 70, 13
 #: The same of a plot over amounts, whose names are longer, and the most amounts that its axis names.
-_CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 110, 8
+_CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 130, 6
 #: Seconds between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _DIGITS = re.compile(r"(\.\d)\d+")
@@ -198,6 +198,7 @@ def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
     chart = pygal.XY(
         **_INLINE,
         dots_size=2,
+        truncate_label=-1,
         width=_LINES_WIDTH,
         height=_CURVES_HEIGHT,
         margin=_LINES_MARGIN,
