@@ -6,6 +6,7 @@ Each speed was measured by the check throughput. The peak and the figures of oth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -28,8 +29,10 @@ from rocmprobe.model.roofline import Roof, Work, roof, work
 #: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml), those of a matrix
 #: product by a fifth between two RDNA1 cards and libraries.
 SLOW = 0.75
-#: Seconds at the peak below which launching a kernel (13 microseconds) decides how long a layer takes.
-_SMALL_LAYER = 5 * 13e-6
+#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches at the peak, launching can explain a
+#: slow layer; below two, a layer is not compared.
+_LAUNCH = 13e-6
+_SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
 #: A busy card whose clock never passes this part of the highest one is held down.
 _LOW_CLOCK = 0.8
 #: Per cent from which a GPU counts as busy.
@@ -165,12 +168,13 @@ def _judged(
     gfx = str(gpu.native_isa.value).partition(":")[0]
     figures = figures_for(gfx, found.kind, found.dtype, found.direction)
     # The figures are of networks whose layers are mostly limited by arithmetic.
-    others = tuple(each for each in figures if todo is None or (like in each.like and not bound))
+    ideal = todo.flops / most if todo else math.inf
+    comparable = ideal >= _TINY_LAYER and not bound
+    others = tuple(each for each in figures if todo is None or (like in each.like and comparable))
     verdict = ""
     if others:
         verdict = "slow" if share < SLOW * min(each.share for each in others) else "normal"
-    small = todo is not None and todo.flops / most < _SMALL_LAYER
-    seen = _seen(results, gpu, peak, found.dtype, small) if verdict == "slow" else frozenset()
+    seen = _seen(results, gpu, peak, found.dtype, ideal < _SMALL_LAYER) if verdict == "slow" else frozenset()
     reasons = tuple(each for each in explanations() if each.name in seen and each.concerns(found.kind, gfx))
     return replace(
         found,

@@ -20,19 +20,22 @@ from rocmprobe.report.text import number
 #: Classes of the style sheet for the lines of a plot.
 _SERIES = ("first", "second", "third")
 #: Rates by what they count.
-_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _PASSES = {"fwd": "fwd", "fwd_bwd": "fwd + bwd"}
 _VERDICTS = {"normal": "normal", "slow": "slow", "": "no figure to compare with"}
-_ENDED = {"memory": "the next one did not fit", "time": "the time was up", "batch": "no larger one is tried"}
+_ENDED = {
+    "memory": "the next one did not fit", "time": "the time was up", "batch": "no larger one is tried",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One device: the sentence about its peak, a table of speeds, and a sentence for each verdict of slow."""
+    """One device: a sentence about its peak, a table of speeds if the peak is known, and a sentence for each
+    slow one."""
 
     device: str
     peak: str
-    table: Table
+    table: Optional[Table]
     slow: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     figures: Table
 
@@ -81,7 +84,7 @@ def _judged(results: Results, device: str, speeds: Sequence[NormalSpeed]) -> Jud
     assert gpu is not None, "judged before"
     peak = peak_of(gpu)
     name = str(gpu.name.value or device)
-    words = f"No peak is known for {name}."
+    words = f"No peak is known for {name}: there is no figure to compare its speed with."
     if peak.flops:
         parts = [f"{_rate(rate, False)} in {dtype}" for dtype, rate in peak.flops.items()]
         words = f"Peak of {name} by its units and clocks: {', '.join(parts)}"
@@ -96,7 +99,8 @@ def _judged(results: Results, device: str, speeds: Sequence[NormalSpeed]) -> Jud
     gfx = {figure.gfx for each in own for figure in each.others}
     figures = [each for each in published() if each.gfx in gfx]
     title = f"{name} ({device}), convolution under {_settings(own)}"
-    return Judged(title, words, Table(header, tuple(map(_row, own))), slow, _figures(figures))
+    table = Table(header, tuple(map(_row, own))) if peak.flops else None
+    return Judged(title, words, table, slow, _figures(figures))
 
 
 def _settings(own: Sequence[NormalSpeed]) -> str:
