@@ -29,7 +29,7 @@ from rocmprobe.model.roofline import Roof, Work, roof, work
 #: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml), those of a matrix
 #: product by a fifth between two RDNA1 cards and libraries.
 SLOW = 0.75
-#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches at the peak, launching can explain a
+#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches at the peak, they can explain a
 #: slow layer; below two, a layer is not compared.
 _LAUNCH = 13e-6
 _SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
