@@ -23,13 +23,13 @@ from rocmprobe.knowledge.reference_speeds import (
 )  # fmt: skip
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
-from rocmprobe.model.roofline import Roof, Work, roof, work
+from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
 
 #: A card is slow below this part of the smallest share that others reached. The shares of one network differ
 #: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml), those of a matrix
 #: product by a fifth between two RDNA1 cards and libraries.
 SLOW = 0.75
-#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches at the peak, they can explain a
+#: Seconds that launching a kernel takes (RX 5500 XT), for each direction. Below five launches at the peak, they can explain a
 #: slow layer; below two, a layer is not compared.
 _LAUNCH = 13e-6
 _SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
@@ -168,7 +168,7 @@ def _judged(
     gfx = str(gpu.native_isa.value).partition(":")[0]
     figures = figures_for(gfx, found.kind, found.dtype, found.direction)
     # The figures are of networks whose layers are mostly limited by arithmetic.
-    ideal = todo.flops / most if todo else math.inf
+    ideal = todo.flops / most / DIRECTIONS_IN[found.direction] if todo else math.inf
     comparable = ideal >= _TINY_LAYER and not bound
     others = tuple(each for each in figures if todo is None or (like in each.like and comparable))
     verdict = ""

@@ -121,12 +121,14 @@ def _speed(
 
 
 def _verdict(ratios: list[Ratio]) -> str:
+    """Return how the times compare: over most networks beyond the noise, and by more than ``SAME_TIME``."""
     words = [each.verdict for each in ratios]
-    for word, verdict in (("longer", "slower"), ("shorter", "faster")):
-        if 2 * words.count(word) > len(words):
-            return verdict
+    if 2 * words.count("too noisy") > len(words):
+        return "too noisy"
     mean = geometric_mean([each.value for each in ratios])
-    return "same" if 1 / SAME_TIME <= mean <= SAME_TIME else "too noisy"
+    if 1 / SAME_TIME <= mean <= SAME_TIME:
+        return "same"
+    return "slower" if mean > 1 else "faster"
 
 
 def _steps(outcomes: Mapping[str, Outcome]) -> dict[str, Seconds]:

@@ -30,13 +30,14 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Judged:
-    """One device: a sentence about its peak, a table of speeds if the peak is known, and a sentence for each
-    slow one."""
+    """One device: a sentence about its peak, and a table of speeds if the peak is known. ``slow`` says how many
+    are slow, and ``reasons`` (text and source) what explains them."""
 
     device: str
     peak: str
     table: Optional[Table]
-    slow: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    slow: str
+    reasons: tuple[tuple[str, str], ...]
     figures: Table
 
 
@@ -91,16 +92,12 @@ def _judged(results: Results, device: str, speeds: Sequence[NormalSpeed]) -> Jud
         words += f"; memory {_rate(peak.bytes, True)}." if peak.bytes else "."
         words += f" From {'; '.join(peak.sources)}."
     header = ("what", "pass", "verdict", "reached", "of the peak", "others reached")
-    slow = tuple(
-        (_slow_words(each), tuple((reason.text, reason.source) for reason in each.explanations))
-        for each in own
-        if each.verdict == "slow"
-    )
     gfx = {figure.gfx for each in own for figure in each.others}
     figures = [each for each in published() if each.gfx in gfx]
     title = f"{name} ({device}), convolution under {_settings(own)}"
     table = Table(header, tuple(map(_row, own))) if peak.flops else None
-    return Judged(title, words, table, slow, _figures(figures))
+    slow = [each for each in own if each.verdict == "slow"]
+    return Judged(title, words, table, _slow_words(slow), _reasons(slow), _figures(figures))
 
 
 def _settings(own: Sequence[NormalSpeed]) -> str:
@@ -129,16 +126,25 @@ def _others(figures: Sequence[Published]) -> str:
     return f"{span} ({', '.join(names)}{': ' + ', '.join(networks) if networks else ''})"
 
 
-def _slow_words(each: NormalSpeed) -> str:
-    least = min(figure.share for figure in each.others)
-    passed = f", {_PASSES[each.direction]}," if each.direction else ""
-    words = (
-        f"{each.name}{passed} in {each.dtype} is slow: {_percent(each.share or 0.0)} of the peak. Others "
-        f"reached at least {_percent(least)}."
-    )
-    if not each.explanations:
-        return f"{words} This run saw none of the usual causes."
-    return f"{words} What usually explains it, and was seen here:"
+def _slow_words(slow: Sequence[NormalSpeed]) -> str:
+    if not slow:
+        return ""
+    start = "One speed is slow." if len(slow) == 1 else f"{len(slow)} speeds are slow."
+    if not any(each.explanations for each in slow):
+        return f"{start} This run saw none of the usual causes."
+    return f"{start} What usually explains it, and was seen in this run:"
+
+
+def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
+    """Return every explanation once, with the speeds that it concerns if these are not all."""
+    found = []
+    for reason in dict.fromkeys(reason for each in slow for reason in each.explanations):
+        names = dict.fromkeys(each.name for each in slow if reason in each.explanations)
+        concerns_all = len(names) == len({each.name for each in slow})
+        found.append(
+            (reason.text if concerns_all else f"{reason.text} For {', '.join(names)}.", reason.source)
+        )
+    return tuple(found)
 
 
 def _figures(figures: Sequence[Published]) -> Table:
