@@ -17,9 +17,10 @@ from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
 #: The network that is trained, the one of ``train-resnet``.
 NETWORK = "resnet"
 #: Larger batches of such small images say nothing new. A CPU's memory is not to be filled.
-_MOST, _MOST_ON_CPU = 1 << 14, 1 << 8
+_MOST, _MOST_ON_CPU = 1 << 13, 1 << 8
 #: Seconds for all batches, in multiples of what one throughput measurement may take: 8 s at level standard.
-_SECONDS = 4
+#: First calls come on top, up to 60 s in all.
+_SECONDS, _SECONDS_IN_ALL = 4, 30
 _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 
 
@@ -61,13 +62,12 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 def batch_sizes(context: CheckContext) -> CheckResult:
     """Train a small ResNet with ever larger batches. Out of memory is an answer."""
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
-    ends = time.perf_counter() + _SECONDS * context.seconds
-    limit = _limit(context, on_cpu)
+    clock, limit = _TimeLimit(context.seconds), _limit(context, on_cpu)
     with context.measured():
         found = curve(
-            lambda batch: _seconds(context, batch, limit),
+            lambda batch: _seconds(context, batch, limit, clock),
             _MOST_ON_CPU if on_cpu else _MOST,
-            lambda: ends - time.perf_counter(),
+            clock.left,
         )
     if not found.batches:
         return CheckResult("error", "a batch of 1 does not fit into memory", "out-of-memory")
@@ -76,6 +76,21 @@ def batch_sizes(context: CheckContext) -> CheckResult:
         memory["refused_batch"] = found.refused
     numerics = {"batches": found.batches, "samples_per_second": found.per_second}
     return CheckResult(numerics=numerics, memory=memory)
+
+
+class _TimeLimit:
+    """The time for one curve."""
+
+    def __init__(self, seconds: float) -> None:
+        now = time.perf_counter()
+        self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
+
+    def extend(self, seconds: float) -> None:
+        """Leave out the time of a first call, which may search and compile."""
+        self._ends += seconds
+
+    def left(self) -> float:
+        return min(self._ends, self._latest) - time.perf_counter()
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
@@ -87,26 +102,27 @@ def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextM
 
 
 def _seconds(
-    context: CheckContext, batch: int, limit: Callable[[], AbstractContextManager[None]]
+    context: CheckContext, batch: int, limit: Callable[[], AbstractContextManager[None]], clock: _TimeLimit
 ) -> Optional[float]:
     """Return the median seconds of a training step, or None if the batch does not fit."""
     try:
         with limit():
-            return statistics.median(_steps(context, batch))
+            return statistics.median(_steps(context, batch, clock))
     except DeviceFailure as failure:
         if not out_of_memory(failure.__cause__):
             raise
         return None
 
 
-def _steps(context: CheckContext, batch: int) -> Iterator[float]:
+def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
     from rocmprobe.checks.networks.training import SEED, Trainer
 
     fp32 = context.dtype_name == "float32"
     precision = plain(context.dtype) if fp32 else autocast(context.backend.device_type, context.dtype)
     trainer = context.placed(lambda: Trainer(NETWORK, context.device, precision, batch, SEED))
     # To a library every batch is a problem of its own, which it may search and compile for.
-    context.first_call(trainer.step)
+    _, seconds = context.first_call(trainer.step)
+    clock.extend(seconds)
     for _ in range(_WARM_UP):
         context.steady_call(trainer.step)
     steps, total = 0, 0.0

@@ -29,8 +29,8 @@ from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
 #: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml), those of a matrix
 #: product by a fifth between two RDNA1 cards and libraries.
 SLOW = 0.75
-#: Seconds that launching a kernel takes (RX 5500 XT), for each direction. Below five launches at the peak, they can explain a
-#: slow layer; below two, a layer is not compared.
+#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches a direction, launching can explain
+#: a slow layer; below two, a layer is not compared.
 _LAUNCH = 13e-6
 _SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
 #: A busy card whose clock never passes this part of the highest one is held down.

@@ -30,8 +30,8 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Judged:
-    """One device: a sentence about its peak, and a table of speeds if the peak is known. ``slow`` says how many
-    are slow, and ``reasons`` (text and source) what explains them."""
+    """One device: a sentence about its peak, and a table of speeds if the peak is known. ``slow`` says how
+    many are slow, and ``reasons`` (text and source) what explains them."""
 
     device: str
     peak: str
