@@ -1,4 +1,4 @@
-"""Judges whether a card is as fast as others: matrix product, copy and convolution as shares of its peak.
+"""Verdicts on a card's speed against other cards: matrix product, copy and convolution as shares of the peak.
 
 Each speed was measured by the check throughput. The peak and the figures of other owners are in
 ``data/reference_speeds.toml``. Without a figure of the same chip or family there is no verdict.
@@ -79,7 +79,13 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
     """Return what each GPU reached in matrix products, copies and convolutions, each with its verdict."""
     if not has_own_times(results):
         return ()
-    timed = [each for each in results.outcomes if each.check == "throughput" and each.works]
+    # Under the setting "cpu", the device of an outcome is still the GPU.
+    on_gpu = {each.name for each in results.settings if each.verdict != "cpu"}
+    timed = [
+        each
+        for each in results.outcomes
+        if each.check == "throughput" and each.works and each.setting in on_gpu
+    ]
     devices = dict.fromkeys(each.device for each in timed if each.device != "cpu")
     return tuple(
         found
@@ -104,10 +110,7 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
     if gpu is None or gpu.vendor.value != "amd":
         return
     peak = peak_of(gpu)
-    on_gpu = {each.name for each in results.settings if each.verdict != "cpu"}
-    roofs = [
-        (each.dtype, found) for each in timed if each.setting in on_gpu and (found := roof(each.timings))
-    ]
+    roofs = [(each.dtype, found) for each in timed if (found := roof(each.timings))]
     for dtype in dict.fromkeys(dtype for dtype, _ in roofs):
         rate = median(found.flops for own, found in roofs if own == dtype)
         yield _judged(results, gpu, peak, NormalSpeed(device, "gemm", "matrix product", dtype, rate))

@@ -163,6 +163,14 @@ def test_a_slow_layer_is_explained_by_its_dtype_and_size(problem, name):
     assert name not in {each.name for each in judged(run(convolution=1e9), THREE).explanations}
 
 
+def test_the_speed_of_the_cpu_is_no_speed_of_the_card():
+    results = run()
+    (timed,) = [each for each in results.outcomes if each.check == "throughput"]
+    on_cpu = dataclasses.replace(timed, setting="cpu")
+    others = [each for each in results.outcomes if each is not timed]
+    assert normal_speeds(judge(dataclasses.replace(results, outcomes=(*others, on_cpu)))) == ()
+
+
 def test_a_normal_speed_needs_no_explanation():
     assert not any(each.explanations for each in normal_speeds(judge(run(card=gpu(effective="gfx1030")))))
 

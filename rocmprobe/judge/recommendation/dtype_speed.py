@@ -87,7 +87,8 @@ def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
     parts = [f"Against {BASE}, a training step takes {' and '.join(known)}."] if known else []
     parts += [f"The times in {' and '.join(noisy)} are too noisy to compare with {BASE}."] if noisy else []
     start = "Simulated times: the" if results.simulated else "The"
-    return f" {' '.join(parts)} {start} fastest correct dtype on this card is {best.dtype}."
+    here = "CPU" if device_of(results) == "cpu" else "card"
+    return f" {' '.join(parts)} {start} fastest correct dtype on this {here} is {best.dtype}."
 
 
 def _span(each: DtypeSpeed) -> str:
