@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.networks.precision import autocast, plain
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
+
+if TYPE_CHECKING:
+    from rocmprobe.checks.networks.training import Trainer
 
 #: The network that is trained, the one of ``train-resnet``.
 NETWORK = "resnet"
@@ -62,7 +65,10 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 def batch_sizes(context: CheckContext) -> CheckResult:
     """Train a small ResNet with ever larger batches. Out of memory is an answer."""
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
-    clock, limit = _TimeLimit(context.seconds), _limit(context, on_cpu)
+    limit = _limit(context, on_cpu)
+    # The runtime starts and modules are imported here, so that they are no part of the first batch.
+    context.first_call(_trainer(context, 1).step)
+    clock = _TimeLimit(context.seconds)
     with context.measured():
         found = curve(
             lambda batch: _seconds(context, batch, limit, clock),
@@ -114,12 +120,20 @@ def _seconds(
         return None
 
 
-def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
-    from rocmprobe.checks.networks.training import SEED, Trainer
+def _trainer(context: CheckContext, batch: int) -> Trainer:
+    from rocmprobe.checks.networks import training
 
     fp32 = context.dtype_name == "float32"
     precision = plain(context.dtype) if fp32 else autocast(context.backend.device_type, context.dtype)
-    trainer = context.placed(lambda: Trainer(NETWORK, context.device, precision, batch, SEED))
+    found: Trainer = context.placed(
+        lambda: training.Trainer(NETWORK, context.device, precision, batch, training.SEED)
+    )
+    return found
+
+
+def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
+    """Yield the seconds of steps after a first one and a warm-up."""
+    trainer = _trainer(context, batch)
     # To a library every batch is a problem of its own, which it may search and compile for.
     _, seconds = context.first_call(trainer.step)
     clock.extend(seconds)
