@@ -85,6 +85,17 @@ def test_a_simulated_machine_has_no_speed_unless_its_file_gives_times():
     assert simulated.endswith("Simulated times: the fastest correct dtype on this card is float32.")
 
 
+def test_two_dtypes_are_compared_over_the_networks_that_both_have():
+    one = run({"resnet": 0.06, "unet": 0.12})
+    bfloat16 = trained("bfloat16", {"resnet": 0.055, "unet": 0.11, "lstm": 0.05}, 1.02)
+    assert one.recommendation is not None
+    per = {**one.recommendation.per, "bfloat16/training": one.recommendation.per["float16/training"]}
+    found = dtype_speeds(dataclasses.replace(one, outcomes=(*one.outcomes, *bfloat16)), per)
+    float16, other = found[1:]
+    assert float16.time < other.time
+    assert fastest(found) is other
+
+
 def test_each_dtype_is_timed_under_its_own_setting():
     results = run(RX_5700)
     assert results.recommendation is not None

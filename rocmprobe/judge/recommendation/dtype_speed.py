@@ -36,7 +36,12 @@ class DtypeSpeed:
     @property
     def time(self) -> float:
         """The mean time of a step over that in float32."""
-        return geometric_mean([each.value for each in self.ratios.values()]) if self.ratios else 1.0
+        return self.time_over(frozenset(self.ratios))
+
+    def time_over(self, networks: frozenset[str]) -> float:
+        """Return the mean time of a step over that in float32, by these networks alone."""
+        values = [each.value for name, each in self.ratios.items() if name in networks]
+        return geometric_mean(values) if values else 1.0
 
 
 def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
@@ -71,8 +76,12 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
     """Return the fastest dtype: float32, unless another one is faster beyond the noise. None if there is none
     to compare."""
-    faster = [each for each in found if each.verdict == "faster"]
-    return min(faster or found[:1], key=lambda each: each.time) if len(found) > 1 else None
+    if len(found) < 2:
+        return None
+    faster = [each for each in found if each.verdict == "faster"] or [found[0]]
+    # A network may be missing in one dtype. The dtypes are compared over those that all of them have.
+    shared = frozenset.intersection(*(frozenset(each.ratios) for each in faster))
+    return min(faster, key=lambda each: each.time_over(shared or frozenset(each.ratios)))
 
 
 def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
