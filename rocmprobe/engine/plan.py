@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks import CHECKS, MODELS, TRAINERS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
@@ -98,7 +98,7 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
     Its level decides, but a check that ``--only`` names runs at any level, and an estimate includes the
     models. For inference, no model is trained.
     """
-    if request.check in MODELS and options.purpose == "inference":
+    if request.check in TRAINERS and options.purpose == "inference":
         return False
     named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
     return named or LEVELS.index(options.level) >= LEVELS.index(request.level)

@@ -106,7 +106,7 @@ class TorchDriver:
             function = CHECKS[case.check].function
             if function is None:
                 raise NotApplicable("PyTorch has no operator for this: only the driver capi runs it")
-            return function(self.context(case))
+            return self.injector.timed(function(self.context(case)), case)
         except NotApplicable as reason:
             return CheckResult("n/a", str(reason))
         except DeviceFailure as failure:
