@@ -51,8 +51,8 @@ def test_what_was_not_tested_is_said():
     found = recommend(on_cpu("cpu"))
     assert (found.verdict, found.configuration.setting) == ("native", "default")
     assert found.sentence == (
-        "No GPU found: this result is about your CPU. Native convolution works: oneDNN is right on all "
-        "float32 problems tested. Change nothing."
+        "No GPU found: this result is about your CPU. Native convolution works: oneDNN gives correct "
+        "results on all float32 problems tested. Change nothing."
     )
 
     # A CPU that was requested is judged and named.
@@ -66,7 +66,7 @@ def test_what_was_not_tested_is_said():
 
     # Convolution alone says that training was not tested.
     found = recommend(only("convolution"))
-    assert found.sentence.endswith("checked. Batch norm and a training step were not tested.")
+    assert found.sentence.endswith("tested. Batch norm and a training step were not tested.")
 
     # A way that was left out is not judged.
     results = run({"*/convolution/*": "wrong"})

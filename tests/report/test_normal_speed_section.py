@@ -73,7 +73,7 @@ def test_a_card_without_a_peak_has_no_verdict(tmp_path):
     assert section is not None
     assert section.judged[0].table is None
     assert section.judged[0].peak.startswith("No peak is known for some board: there is no figure to compare")
-    assert "Normal speed" in render(run(name="some board"), tmp_path / "page").html
+    assert "Speed against other cards" in render(run(name="some board"), tmp_path / "page").html
 
 
 def test_one_plot_for_each_device_with_a_line_for_each_dtype(tmp_path):

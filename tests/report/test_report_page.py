@@ -59,17 +59,20 @@ class Outline(HTMLParser):
 def test_first_screen_stands_in_order_above_the_table_of_all_outcomes(rdna1: Rendered) -> None:
     page = rdna1.html
     marks = [
-        "SIMULATED", "ISA override", "Convolution through MIOpen is broken",
+        "SIMULATED", "ISA override", "<h1>Use rocmprobe&#39;s bypass.",
+        "Convolution through MIOpen is broken",
         "export HSA_OVERRIDE_GFX_VERSION=10.3.0", "rocmprobe.bypass.install()",
         "For float16: Python, before the model runs",
         "rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py",
-        "rocmprobe run --verify results.json", "medium: High: 15 of 15", "convolution in bfloat16",
-        'id="h-identity"', 'id="h-findings"', 'id="h-advice"', "AMD&#39;s own wheels for gfx1010",
-        'class="ladder"', 'class="matrix"', 'id="h-per"', 'id="h-throughput"', 'id="h-start-up"',
-        'id="h-validation"', 'id="h-memory"', 'id="h-alternatives"', 'id="h-unlearned"',
-        'id="h-evidence"', 'id="h-environment"', 'id="results-table"', 'id="rocmprobe-results"',
+        'class="scores"', 'id="issues"', 'id="h-findings"', 'id="h-costs"',
+        'class="ladder"', 'class="matrix"',
+        'id="h-identity"', "rocmprobe run --verify results.json", "medium: High: 15 of 15",
+        "convolution in bfloat16", 'id="h-advice"', "AMD&#39;s own wheels for gfx1010", 'id="h-per"',
+        'id="h-alternatives"', 'id="h-throughput"', 'id="h-start-up"', 'id="h-validation"', 'id="h-memory"',
+        'id="h-evidence"', 'id="h-unlearned"', 'id="h-environment"', 'id="results-table"',
+        'id="rocmprobe-results"',
     ]  # fmt: skip
-    body = page[page.index("<body>") :]
+    body = page[page.index('<div class="content">') :]
     places = [body.index(mark) for mark in marks]
     assert places == sorted(places)
 
@@ -357,7 +360,7 @@ def test_plots_say_in_words_what_they_draw(rdna1: Rendered) -> None:
     for words in (
         "Roofline, float32 on cuda:0: at most 1.72e+03 GFLOP/s and 26.8 GB/s; 8 points",
         "vendor-off measured: 3 MiB; vendor-off predicted: 2.5 MiB",
-        "fwd: 0.126 of the limit", "limit: 1", "bypass cold: 2.07 ms; bypass warm: 2.07 ms",
+        "Correct: 100 of 100", "Stability: not tested", "bypass cold: 2.07 ms; bypass warm: 2.07 ms",
     ):  # fmt: skip
         assert any(words in label for label in told), words
 
@@ -393,8 +396,8 @@ def test_devices_get_a_ladder_and_a_matrix_each(tmp_path: Path) -> None:
     second: tuple[Outcome, ...] = sample.healthy_cpu().outcomes
     page = render(dataclasses.replace(first, outcomes=(*first.outcomes, *second)), tmp_path).html
     assert page.count('<ol class="ladder">') == page.count('<table class="matrix">') == 2
-    assert "Ladder on cuda:0" in page
-    assert "Ladder on cpu" in page
+    assert "Tests from layer to layer on cuda:0" in page
+    assert "Tests from layer to layer on cpu" in page
 
 
 def test_the_checks_of_the_ladder_have_a_folded_table_by_dtype(tmp_path: Path) -> None:

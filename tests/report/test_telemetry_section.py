@@ -52,7 +52,7 @@ def test_plots_extremes_and_alarms() -> None:
 
 def test_nothing_where_nothing_was_sampled_and_simulation_says_so() -> None:
     assert section(sample.healthy_cpu()) == ""
-    assert "A simulated machine has no sensors" in section(of(sample.rdna1()))
+    assert section(of(sample.rdna1())) == ""
     assert "Synthetic data: this machine is simulated." in section(sample.rdna1())
 
 

@@ -60,8 +60,8 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
         "native": f"Native convolution works: {name} gives correct results on all {dtype} problems tested."
         + ("" if lost else _nothing_but(results, name)),
         "native-with-settings": _with_settings(name, best.setting),
-        "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} problems "
-        "tested.",
+        "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} "
+        "problems tested.",
         "bypass": f"Use rocmprobe's bypass: it gives correct results on all {dtype} problems tested.",
         "cpu": f"Use the CPU: it alone gave correct results on all {dtype} problems tested.",
     }
