@@ -18,7 +18,8 @@ from typing import Optional
 from rocmprobe import user_cache
 from rocmprobe.engine.launch import OWN_FOLDERS
 from rocmprobe.judge.assessment import device_of
-from rocmprobe.knowledge.miopen_files import user_file
+from rocmprobe.knowledge.miopen_files import MiopenFile, user_file
+from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
 
 #: Names the folder of all caches; "0": programs keep the user's own.
@@ -26,7 +27,7 @@ VARIABLE = "ROCMPROBE_EXEC_CACHES"
 #: The variables of MIOpen's databases and of its compiled kernels.
 DATABASES, KERNELS = "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"
 #: Facts that decide which compiled kernels fit.
-_STACK = ("torch.version", "torch.hip", "hip.version", "miopen.version")
+_STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "miopen.version")
 
 
 @dataclass(frozen=True)
@@ -103,16 +104,20 @@ class Content:
 
 def content(caches: Caches) -> Content:
     """Count the compiled kernels and the records of searches. A file that cannot be read counts nothing."""
-    kernels = sum(_kernels(path) for path in _files(caches.kernels, "ukdb"))
-    records = sum(_lines(path) for path in _files(caches.databases, "ufdb") if path.suffix == ".txt")
-    return Content(kernels, records)
+    kernels = [path for _, named, path in miopen_files(caches.kernels) if named.kind == "ukdb"]
+    records = [path for _, named, path in miopen_files(caches.databases) if named.kind == "ufdb"]
+    return Content(
+        sum(map(_kernels, kernels)), sum(_lines(path) for path in records if path.suffix == ".txt")
+    )
 
 
-def _files(folder: Path, kind: str) -> Iterator[Path]:
-    for path in sorted(folder.glob("*")):
-        found = user_file(path.name)
-        if found and found.kind == kind and path.is_file():
-            yield path
+def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
+    """Yield MIOpen's own files in one of its folders, with the path relative to the folder."""
+    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
+        relative = path.relative_to(folder).as_posix()
+        named = user_file(relative)
+        if named and path.is_file() and not path.is_symlink():
+            yield relative, named, path
 
 
 def _kernels(path: Path) -> int:
@@ -128,4 +133,3 @@ def _lines(path: Path) -> int:
         return sum(1 for line in path.read_bytes().splitlines() if line.strip())
     except OSError:
         return 0
-
