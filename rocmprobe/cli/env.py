@@ -90,8 +90,6 @@ def _new_caches(chosen: Choice) -> dict[str, str]:
         return {}
     caches = caches_of(chosen.results, chosen.configuration, setting, os.environ, clean=False)
     if caches is None:
-        print_stderr(
-            f"name new folders in {' and '.join(needed)}: kernels that are in the old ones stay wrong"
-        )
+        print_stderr(f"name new folders in {' and '.join(needed)}: kernels in the old ones stay wrong")
         return {}
     return {name: caches.variables[name] for name in needed}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, needs_linux
+from rocmprobe.cli.base import answering, describe_holder, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERRUPTED, OK, WEDGED
 from rocmprobe.model.results import BadInput
 from rocmprobe.process.signals import ending_in_order
@@ -60,6 +61,10 @@ def warm_command(
     """
     if why := needs_linux("warm"):
         raise BadInput(why)
+    from rocmprobe.exec.command import CONDITIONS
+
+    if os.environ.get(CONDITIONS):
+        raise BadInput("caches cannot be warmed under `rocmprobe exec`; start `rocmprobe warm` directly")
     if unpack and (shapes or pack):
         raise BadInput("--unpack: cannot be combined with --shapes or --pack; call `rocmprobe warm` twice")
     if not (shapes or pack or unpack):
@@ -91,10 +96,13 @@ def warm_command(
 
 
 def _warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> int:
+    from rocmprobe.engine.lease import lease_name
     from rocmprobe.exec.caches import content
     from rocmprobe.exec.warming import is_wedged, warm
 
     print_stderr(f"warming {on.caches.folder} under the setting {on.setting.name} of {on.path}")
+    if not on.simulated and (busy := describe_holder(lease_name(on.target))):
+        print_stderr(f"waiting for {busy}")
     found: list[FirstCall] = []
     before = content(on.caches)
     code = INTERRUPTED

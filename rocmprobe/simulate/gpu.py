@@ -140,7 +140,10 @@ class SimulatedGpu(SimulatedCpu):
 
     def _was_kept(self, search: str) -> bool:
         """Return True if the user's database has the result of a search. If not, add it."""
-        path = Path(os.environ["MIOPEN_USER_DB_PATH"], self.machine.database(self.name))
+        folder = os.environ.get("MIOPEN_USER_DB_PATH")
+        if not folder:
+            return False
+        path = Path(folder, self.machine.database(self.name))
         if path.exists() and search in path.read_text("utf-8").splitlines():
             return True
         with path.open("a", encoding="utf-8") as stream:
