@@ -86,7 +86,8 @@ def test_a_pack_makes_the_first_calls_of_another_machine_short(place: Place) -> 
     with closing(sqlite3.connect(theirs / "miopen-cache" / "gfx1030_18.ukdb")) as database:
         assert database.execute("select count(*) from kern_db").fetchone() == (2,)
     warm = place.warm("--shapes", shapes, caches="theirs")
-    assert "3 of 3 first calls are warm: 0.0" in warm.stdout
+    assert "3 of 3 first calls are warm" in warm.stdout
+    assert " 40 s before" not in warm.stdout
     assert "Compiled kernels in the cache: 2 before, 2 after." in warm.stdout
 
 

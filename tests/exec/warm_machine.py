@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,11 @@ class Place:
         )  # fmt: skip
         return profile(self.folder, results)
 
-    def shapes(self, *problems: str) -> Path:
+    def shapes(self, *problems: str, directions: Sequence[str] = DIRECTIONS) -> Path:
         path = self.folder / "shapes.json"
-        counts: dict[str, Any] = {"device": "cuda", "counts": dict.fromkeys(DIRECTIONS, 1)}
-        write(path, {"problems": [{**parse_problem(each).as_json(), **counts} for each in problems]})
+        counts = {each: int(each in directions) for each in DIRECTIONS}
+        recorded: dict[str, Any] = {"device": "cuda", "counts": counts}
+        write(path, {"problems": [{**parse_problem(each).as_json(), **recorded} for each in problems]})
         return path
 
     def warm(self, *arguments: object, caches: str = "caches") -> subprocess.CompletedProcess[str]:
