@@ -67,7 +67,7 @@ def caches_of(
     name = _name(results, configuration, setting)
     folder = base / name
     variables = {
-        variable: str(Path(environ[variable]).absolute() / f"rocmprobe-{name}")
+        variable: str(Path(environ[variable]).absolute() / f"rocmprobe-{name}" / own)
         if environ.get(variable) and not clean
         else str(folder / own)
         for variable, own in OWN_FOLDERS.items()

@@ -133,6 +133,10 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
             for name, source in found.items():
                 with _snapshot(source) as whole:
                     files[name] = _add(packed, name, whole)
+                if files[name].size > _LARGEST_FILE:
+                    raise BadInput(
+                        f"--pack: {source} is larger than {_LARGEST_FILE:,} bytes, too large to share"
+                    )
             manifest = Manifest(
                 FORMAT, __version__, now(), origin, on.setting.name, shapes, files, dict(on.setting.env)
             )
