@@ -221,7 +221,7 @@ def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path)
     broken = dataclasses.replace(healthy, findings=(finding,), settings=(DEFAULT, AS_FOUND, VENDOR_OFF))
     command = ["--", "sh", "-c", "echo $MIOPEN_USER_DB_PATH; touch $MIOPEN_CUSTOM_CACHE_DIR/made"]
     own = {"MIOPEN_USER_DB_PATH": "/broken", "MIOPEN_CUSTOM_CACHE_DIR": str(tmp_path)}
-    own["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    own.update(XDG_CACHE_HOME=str(tmp_path / "cache"), ROCMPROBE_EXEC_CACHES="")
 
     done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
     assert done.returncode == 0, done.stderr
@@ -229,7 +229,7 @@ def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path)
     assert used.is_dir()
     assert (tmp_path / "cache" / "rocmprobe" / "exec") in used.parents
     assert not (tmp_path / "made").exists()
-    assert "clean databases in" in done.stderr
+    assert "clean databases and caches in" in done.stderr
     later = dataclasses.replace(broken, started="2027-01-01T00:00:00+00:00")
     again = executed(tmp_path, "--profile", profile(tmp_path, later), *command, **own)
     assert Path(again.stdout.strip()) == used
