@@ -151,5 +151,5 @@ def _adopt(staged: StagedPack) -> int:
         return FINDINGS
     say(f"`rocmprobe exec` uses the pack now, in {folder}.")
     for each in former:
-        say(f"What was there before is in {each}.")
+        say(f"The former files are in {each}.")
     return OK

@@ -45,6 +45,8 @@ from rocmprobe.model.results import (
 from rocmprobe.model.shapes import Recorded
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
+#: After a crash or a hang, a child under this setting finds out if the device still answers.
+_CANARY = Setting("default", "as PyTorch comes", "native")
 #: The check that measures first calls.
 _CHECK = "start-up"
 _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
@@ -82,8 +84,9 @@ class ConfiguredDevice:
     @contextmanager
     def session(self, journal: BaseJournal, caches: Caches) -> Iterator[Session]:
         """Yield a session whose children use ``caches``. Its children end with the block."""
+        settings = [self.setting] if self.setting.name == _CANARY.name else [self.setting, _CANARY]
         session = Session(
-            RunOptions(redact=False), (self.target,), {self.target.device: (self.setting,)}, self.budgets,
+            RunOptions(redact=False), (self.target,), {self.target.device: tuple(settings)}, self.budgets,
             journal, None if self.simulated else caches.folder, self.simulated, self.launch,
             caches=caches.variables,
         )  # fmt: skip

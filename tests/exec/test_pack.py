@@ -11,9 +11,12 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from warm_machine import DEFAULT, RIGHT, WRONG, Place
 
 from rocmprobe.exec.pack import open_pack
@@ -110,7 +113,7 @@ def test_former_caches_are_kept_under_a_dated_name(place: Place) -> None:
     done = place.warm("--unpack", pack, "--yes")
     assert done.returncode == 0, done.stderr
     (former,) = place.caches().glob("miopen-db-20*")
-    assert f"What was there before is in {former}." in done.stdout
+    assert f"The former files are in {former}." in done.stdout
     name = Path(RECORDS).name
     assert (former / name).read_text().startswith("first\n")
     assert (place.caches() / "miopen-db" / name).read_text().startswith("theirs\n")
@@ -217,6 +220,24 @@ def test_a_dishonest_pack_is_refused_before_it_is_unpacked(tmp_path: Path, what:
         pass
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@given(st.data())
+def test_a_damaged_pack_is_refused_in_one_line(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = write(Path(folder, "pack.zip"), {RECORDS: b"theirs\n" * 9, KERNELS: bytes(range(256))})
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        refused = str(path)
+        try:
+            with open_pack(path) as opened:
+                assert set(opened.manifest.files) == {RECORDS, KERNELS}
+        except BadInput as error:
+            refused = str(error)
+        assert refused.startswith(str(path))
+        assert "\n" not in refused
 
 
 @pytest.mark.parametrize("what", ["has another checksum", "Bad CRC-32"])

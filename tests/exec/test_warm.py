@@ -68,6 +68,8 @@ def test_each_direction_is_warmed_and_can_be_warmed_again(place: Place) -> None:
 @pytest.mark.thorough
 def test_a_hang_costs_one_direction(place: Place) -> None:
     place.machine(SEARCH + HANG)
+    # After a hang, a child under the default setting finds out if the device answers.
+    place.results(dataclasses.replace(DEFAULT, name="another"))
     shapes = place.shapes(HANGS, RIGHT)
     done = place.warm("--shapes", shapes, "--limit", "4")
     assert done.returncode == 1, done.stderr

@@ -93,7 +93,7 @@ def _miopen(machine: Machine) -> Iterator[Finding]:
         f"MIOpen's databases and kernels were made for {' and '.join(said)}",
         (*paths[:_LISTED],
          f"here: {', '.join(sorted(names)) or 'unknown GPU'}, MIOpen {installed or 'unknown'}"),
-        "MIOpen ignores them under its present version and ISA, and takes them up again under an override. "
+        "MIOpen ignores them under its present version and ISA, and uses them again under an override. "
         f"To rule them out as a cause, move them away: {_moving_files(paths)}",
     )  # fmt: skip
 
