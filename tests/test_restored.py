@@ -34,6 +34,19 @@ def texts(log: Log) -> list[str]:
     return [line.text for line in log.lines]
 
 
+@every_row(
+    ("text", "name"),
+    [
+        ("INTERNAL: Failed call to hipGetFuncBySymbol: hipError_t(98)", "hipErrorInvalidDeviceFunction"),
+        ("HIP error: 209", "hipErrorNoBinaryForGpu"),
+        ("runtime: executable_load failed (0x1010)", "HSA_STATUS_ERROR_INVALID_CODE_OBJECT"),
+        ("hsa_init returned 4104", "HSA_STATUS_ERROR_OUT_OF_RESOURCES"),
+    ],
+)
+def test_errors_that_stand_there_by_number(text, name):
+    assert name in of_text(text).lines[0].text
+
+
 def test_the_table() -> None:
     assert len({row["english"] for row in MESSAGES}) == len(MESSAGES)
     for row in MESSAGES:

@@ -51,7 +51,7 @@ _CMAKE_LINES = 8
 _AT_RUN_TIME = re.compile(r"comgr[-_]\w+|MIOpen\(HIP\)|hiprtc|torchinductor|[\\/]\.triton|miopenStatus")
 _OF_AMD = re.compile(
     r"(?i)\bhip|[_.]hip\b|hipcc|rocm|amdgpu|amdgcn|gfx\d|rocblas|miopen|tensile|amddevicelibs|\brccl"
-    r"|composable_kernel|\bck_|migraphx|comgr|\bhsa"
+    r"|composable_kernel|\bck_|migraphx|comgr|\bhsa|/kcl/|\bkcl_|\bdrm_|drivers/gpu/drm"
 )
 
 #: What to do about an error of a build, by its message. ``{name}`` is what the message names.
@@ -89,8 +89,15 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "The source and the headers that it includes are of different releases: take the release of the "
         "source that names the installed one.",
     ),
+    (  # Clang, the ROCm toolchain
+        re.compile(r"cannot find ROCm device library"),
+        "hipcc does not find ROCm's device library: install rocm-device-libs of the same release, or name "
+        "its folder with --rocm-device-lib-path (HIP_DEVICE_LIB_PATH).",
+    ),
     (  # LLVM, GCC
-        re.compile(r"PrintStackTraceSignalHandler|internal compiler error"),
+        re.compile(
+            r"PrintStackTraceSignalHandler|internal compiler error|error in backend|frontend command failed"
+        ),
         "The compiler itself crashed. Build with fewer jobs (MAX_JOBS=2), in case memory ran out; if it "
         "crashes at the same file, with another release of the compiler.",
     ),

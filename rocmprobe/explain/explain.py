@@ -15,6 +15,7 @@ from typing import Optional
 from rocmprobe.explain.extraction import PYTHON, USER, LogStructure, answers, extract
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
+from rocmprobe.explain.owners import quoted_status
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.situations import WORDS
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
@@ -184,10 +185,18 @@ def _answer(
     if not named:
         return _without_cause(weighed, structure)
     first = named[0]
+    if first.cause == "wrong-torch-build" and first.score >= _GUESS and "amd" not in weighed.words:
+        return (
+            "This build cannot use the GPU: it was made for NVIDIA's CUDA, or for the CPU alone.",
+            "With an NVIDIA GPU: `nvidia-smi` must work; install or update its driver. With an AMD GPU: "
+            f"{first.advice}",
+        )
     if weighed.elsewhere:
         return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
     if first.cause == "benign-warning" and first == ranked[0]:
         return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
+    if first.score >= _GUESS and first.cause in weighed.specifics:
+        return _sentence(weighed.specifics[first.cause]), first.advice
     if first.score >= _ANSWER:
         return f"{causes.cause(first.cause).title}.", first.advice
     left = [each for each in named if each.score >= _RIVAL * first.score]
@@ -195,6 +204,8 @@ def _answer(
         row = causes.group(group.name)
         among = [each for each in left if causes.cause(each.cause).group == group.name]
         return f"{row.title}{_which(len(among))}", causes.chosen(row.advice, weighed.words, silicon)
+    if (found := quoted_status(structure.error)) and layer and layer.name == found[1]:
+        return _by_status(*found)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     if place and place.fails:
         inside = (
@@ -205,6 +216,34 @@ def _answer(
     if ranked[0].cause == "unknown" or first.score < _GUESS:
         return _without_cause(weighed, structure)
     return f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.", first.advice
+
+
+_LINE = re.compile(r"line (?P<line>\d+): (?P<says>.*)", re.DOTALL)
+_ARTICLE = re.compile(r"(?:the|a|an|it|what|something|two) ")
+
+
+def _sentence(says: str) -> str:
+    """Return a clause of a rule as a sentence, with its line at the end."""
+    match = _LINE.fullmatch(says)
+    clause, line = (match["says"], f" (line {match['line']})") if match else (says, "")
+    return f"{clause[0].upper() if _ARTICLE.match(clause) else clause[0]}{clause[1:]}{line}."
+
+
+#: Layers whose libraries compute, so that the size of a problem and its dtype may matter.
+_COMPUTES = ("rocblas", "miopen-exec", "hip")
+
+
+def _by_status(library: str, layer: str, status: str) -> tuple[str, str]:
+    """(summary, action) where all that is known is the status that a library returned."""
+    advice = causes.layer(layer).advice
+    tests = causes.chosen(advice, frozenset(), None) if advice else ""
+    if layer not in _COMPUTES:
+        return f"{library} fails with {status}; why, the log does not tell.", tests
+    return (
+        f"{library} fails with {status}; why, the log does not tell.",
+        "Try a smaller problem, another dtype and the CPU for this one call: what changes it narrows "
+        f"the reason. {tests}",
+    )
 
 
 def _which(reasons: int) -> str:
@@ -219,6 +258,8 @@ def _without_cause(weighed: Weighed, structure: LogStructure) -> tuple[str, str]
     """(summary, action) where no cause, group or layer is sure: what chip and stack cannot do together, or
     what the log lacks."""
     unknown = causes.advice_for("unknown", weighed.words)
+    if (found := quoted_status(structure.error)) and not weighed.refused:
+        return _by_status(*found)
     if weighed.refused:
         return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
     error = structure.error
@@ -241,6 +282,10 @@ def _without_cause(weighed: Weighed, structure: LogStructure) -> tuple[str, str]
             "Run `rocmprobe run`: it tries each layer in a process of its own and names the first that "
             "fails.",
         )
+    if weighed.speaking and causes.layer(weighed.speaking).fails:
+        place = causes.layer(weighed.speaking)
+        advice = causes.chosen(place.advice, weighed.words, None) if place.advice else unknown
+        return f"{place.fails}; why, the log does not tell.", advice
     if not structure.failed:
         return (
             "Not enough evidence: no line of this log reports a failure.",

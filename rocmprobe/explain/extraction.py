@@ -69,13 +69,13 @@ class LogStructure:
     """What a log says in structure.
 
     ``error`` is the last error, ``frames`` the stack nearest to it, innermost first. ``vendors`` are "amd",
-    "nvidia" and "apple" where the log names their GPUs or software. ``last`` is the last line that is not
-    blank, ``warned`` that this line or one of the two before it is a warning, ``harmless`` that a
-    line says of itself that it is to be ignored, ``failed`` that any other reports an error or an abnormal
-    end. ``building`` is the package or target that was being built when a
-    build failed, ``build_error`` the first error of that build. ``shared_memory`` is what a kernel
-    required and the limit, in bytes. ``errnos`` are the error numbers in kernel lines, with what reported
-    them. ``as_root`` is True if the log says that it works as root.
+    "nvidia", "apple" and "intel" where the log names their GPUs or software. ``last`` is the last
+    line that is not blank, ``warned`` that this line or one of the two before it is a warning, ``harmless``
+    that a line says of itself that it is to be ignored, ``failed`` that any other reports an error or an
+    abnormal end. ``building`` is the package or target that was being built when a build failed,
+    ``build_error`` the first error of that build. ``shared_memory`` is what a kernel required and the limit,
+    in bytes. ``errnos`` are the error numbers in kernel lines, with what reported them. ``as_root`` is True
+    if the log says that it works as root.
     """
 
     error: Optional[Error] = None
@@ -108,6 +108,7 @@ class LogStructure:
 
 _EXCEPTION = re.compile(
     r"^(?:\w+ \d+ [\d:]+ \S+ )?(?:\[[^\]]{1,40}\]:? ?)?(?:[^|]{0,60}\| ?(?:\w+ ?\| ?)*|> ?|E +)?"
+    r"(?:\[rank\d+\]: ?)?"
     r"((?:[A-Za-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception|Timeout|NotFound|Exit|Died|Failure)|(?<=socket\.)timeout)"
     r"(?:: ?(.*)| *$)"
 )
@@ -119,11 +120,13 @@ _WHAT = re.compile(r"^ *what\(\): +(.*)")
 _PLAIN_ERROR = re.compile(
     r"(?:^|[\s:\]|)])(?:fatal |FATAL |internal compiler |linker )?(?:ERROR|[Ee]rror|FAILED"
     r"|Failed)\b(?![ -]?(?:handling|code 0\b|= ?0\b))"
+    r"|^\S*python[\w.]*: can't open file|\"level\": ?\"(?:error|fatal)\""
 )
 _ABNORMAL = re.compile(
     r"core dumped|[Ss]egmentation fault|\bAborted\b|SIG(?:SEGV|ABRT|KILL|BUS|ILL|FPE)|0xc000[0-9a-f]{4}"
     r"|exit(?:ed)?(?: with)?(?: code| status)?:? -?[1-9]|[Cc]all [Tt]race|BUG:|Oops|\bpanic\b|\bKilled\b"
     r"|HW Exception|Memory access fault|timed? ?out|\bhang|GPU reset|\*ERROR\*|\bfault\b|Assertion .* failed"
+    r"|Exception during processing|No operator found"
     r"|failed|not found|cannot|could not|unable to|undefined symbol|No such",
     re.IGNORECASE,
 )
@@ -132,7 +135,7 @@ _WARNS = re.compile(
     r"|^(?:\[\S{0,12} ?)?\[W\b|\[W\d)"
 )
 _PYTHON_FRAME = re.compile(
-    r"^\s*(?:\[?\w*\]?[|\s>]*)?(?:File \"(?P<file>[^\"]+)\", line \d+|File (?P<notebook>[^\s:]+\.py):\d+"
+    r"^[\s|]*(?:\[?\w*\]?:?[|\s>]*)?(?:File \"(?P<file>[^\"]+)\", line \d+|File (?P<notebook>[^\s:]+\.py):\d+"
     r"|(?P<old>/\S+\.py) in \w+\()"
 )
 _GDB_FRAME = re.compile(
@@ -141,6 +144,8 @@ _GDB_FRAME = re.compile(
 _TORCH_FRAME = re.compile(
     r"^\s*frame #(?P<number>\d+): (?P<symbol>.+?) \+ 0x[0-9a-f]+ .* in (?P<library>\S+)\)"
 )
+#: The message stands on the lines that follow.
+_NO_MESSAGE = re.compile(r"(?:Error|Exception): *$")
 #: A line that ends in the type alone: "Module load: FILE: ModuleNotFoundError".
 _ENDS_IN_TYPE = re.compile(r": ([A-Z]\w+(?:Error|Exception))$")
 _ASSERTION = re.compile(r"(?P<path>\S+\.(?:cpp|cc|c|h|hpp)):\d+: .*\b[Aa]ssertion\b.* failed")
@@ -161,6 +166,7 @@ _AMD = re.compile(
     r"gfx\d{3}|\bamdgpu\b|\bamdkfd\b|\bkfd\b|Radeon|Instinct|FirePro|\bRX ?\d{3,4}\b"
     r"|\bMI\d{2,3}[AX]?\b|\bROC[mkr]\b|rocm|MIOpen|miopen"
     r"|rocblas|hipblas|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
+    r"|AMD-APP\b|AMD Accelerated Parallel"
 )
 #: ``collect_env`` prints these lines on any machine.
 _NO_AMD = re.compile(
@@ -173,8 +179,10 @@ _NVIDIA = re.compile(
     r"1\d|Nvidia driver version: \d"
     r"|CUDNN_STATUS_|cuda_dnn\.cc|CUDA SETUP: CUDA runtime path found|CUDA SETUP: Highest compute"
     r"|libtorch_cuda\w*\.so|libc10_cuda\.so|NVIDIA driver on your system is too old"
+    r"|NVIDIA-SMI has failed|The detected CUDA version|nvcc fatal"
     r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
 )
+_INTEL = re.compile(r"\bi915\b|\bxe 0000:|Intel\(R\) (?:Arc|Iris|UHD|Data Center GPU)|\bipex\b|oneAPI")
 _APPLE = re.compile(r"\bmacOS\b|\bDarwin\b|Apple M\d|\bMPS\b|mps:0|arm64-apple|/Users/\w+/|\.dylib\b")
 
 _SIZE = r"(-?[\d.]+) ?([KMGT]i?B|[KMGT]?B|bytes)\b"
@@ -331,15 +339,21 @@ def reports_failure(text: str) -> bool:
 def _last_error(lines: Iterable[Line]) -> Optional[Error]:
     """Return the exception that ended the log, or else the last line that reports an error.
 
-    A C++ exception's ``what()`` stands on the next line. Of a Python message with several lines, the first.
+    A C++ exception's ``what()`` stands on the next line. Of a Python message with several lines, the first
+    that is not blank.
     """
     found: Optional[Error] = None
     plain: Optional[Error] = None
+    begun: Optional[Error] = None
     thrown = ""
     for line in lines:
         text = line.text
+        if begun and text.strip() and not _EXCEPTION.match(text):
+            found = replace(begun, message=text.strip())
+        begun = None
         if match := _EXCEPTION.match(text):
             found = Error(match[2], (match[3] or "").strip(), line.number, match[1].rstrip("."))
+            begun = found if _NO_MESSAGE.search(text) else None
         elif match := _ENDS_IN_TYPE.search(text):
             found = Error(match[1], "", line.number)
         elif match := _REPORTED_KIND.match(text):
@@ -402,6 +416,8 @@ def _vendors(text: str) -> Iterator[str]:
         yield "nvidia"
     if _APPLE.search(text):
         yield "apple"
+    if _INTEL.search(text):
+        yield "intel"
 
 
 def _bytes(number: str, unit: str) -> float:

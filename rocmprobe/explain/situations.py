@@ -62,6 +62,7 @@ _IN_LOG = {
     "training": r"\b[Ee]poch|\bloss\b|backward\(",
     "jit": r"/comgr-|comgr|hiprtc|HIPRTC|miopen-tmp|hip_build_utils|\[Build(Hip|Ocl|Asm)\]",
     "triton": r"[Tt]riton|_inductor\b|hip_utils",
+    "apt": r"have unmet dependencies|^E: |dpkg: error|held broken packages",
     "system-include": r"-isystem[ =]?/usr/include(?![\w/])",
 }
 #: Libraries of ROCm with the number of their interface, and folders of a release.

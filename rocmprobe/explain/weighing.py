@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from rocmprobe.explain.extraction import LogStructure
+from rocmprobe.explain.inference import ANYWHERE, ENDED, Inference, LogContext
 from rocmprobe.explain.known_reports import SimilarReport, votes
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.reasoning import ANYWHERE, ENDED, Inference, LogContext, reason
+from rocmprobe.explain.reasoning import reason
 from rocmprobe.explain.signatures import Calibration, Hit, Signature, found, rules
 from rocmprobe.explain.situations import WORDS, words_and_answers
 from rocmprobe.knowledge import causes
@@ -31,7 +32,7 @@ class Weighed:
     layer whose text reports the failure, ``places`` the layers in whose texts the evidence for each cause
     stands, with its weight. ``primitive`` is what was asked of the vendor library, ``refused`` what chip and
     stack cannot do together. ``elsewhere`` says why AMD's stack has no part in it, "" where it may.
-    ``remedies`` are, by cause, what to do about just what a rule found.
+    ``remedies`` are, by cause, what to do about just what a rule found, and ``specifics`` what that is.
     """
 
     points: Mapping[str, float]
@@ -46,6 +47,7 @@ class Weighed:
     refused: tuple[Answer, ...] = ()
     elsewhere: str = ""
     remedies: Mapping[str, str] = field(default_factory=dict)
+    specifics: Mapping[str, str] = field(default_factory=dict)
 
 
 def weigh(
@@ -85,8 +87,18 @@ def weigh(
     return Weighed(
         points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, excluded,
         speaking, _places(hits, answered, showing, speaking, inferred), primitive, refused,
-        elsewhere, {cause: each.remedy for each in inferred if each.remedy for cause in each.points},
+        elsewhere, *_by_cause(inferred),
     )  # fmt: skip
+
+
+def _by_cause(inferred: Iterable[Inference]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the remedies of the rules that have one, and what they found, by cause."""
+    remedies, specifics = {}, {}
+    for each in inferred:
+        for cause, weight in each.points.items():
+            if each.remedy and weight > 0:
+                remedies[cause], specifics[cause] = each.remedy, each.says
+    return remedies, specifics
 
 
 def _votes(

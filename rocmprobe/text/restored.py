@@ -108,6 +108,26 @@ ASCII_PARTS = (
     "WinError ", "Aucun", "nur lesbar", "Adressierung", "Niedozwolona", "fehlgeschlagen", "n'est pas",
     "somente para", "Nicht erlaubter", "no se puede", "erreur de", "El sistema",
 )  # fmt: skip
+#: Errors of HIP and HSA that some programs print by number alone.
+#: Source: hip_runtime_api.h (hipError_t), hsa.h and hsa_ext_amd.h (hsa_status_t).
+_HIP_NUMBERS = {
+    1: "hipErrorInvalidValue", 2: "hipErrorOutOfMemory", 3: "hipErrorNotInitialized",
+    98: "hipErrorInvalidDeviceFunction", 100: "hipErrorNoDevice", 101: "hipErrorInvalidDevice",
+    200: "hipErrorInvalidImage", 209: "hipErrorNoBinaryForGpu", 218: "hipErrorInvalidKernelFile",
+    303: "hipErrorSharedObjectInitFailed", 700: "hipErrorIllegalAddress", 719: "hipErrorLaunchFailure",
+    801: "hipErrorNotSupported", 999: "hipErrorUnknown",
+}  # fmt: skip
+_HIP_NUMBER = re.compile(r"hipError_t\((\d{1,3})\)|HIP (?:error|failure)(?: code)?:? \(?(\d{1,3})\b(?!\.)")
+_HSA_NUMBERS = {
+    0x1008: "HSA_STATUS_ERROR_OUT_OF_RESOURCES", 0x100F: "HSA_STATUS_ERROR_INVALID_ISA",
+    0x1010: "HSA_STATUS_ERROR_INVALID_CODE_OBJECT", 0x1016: "HSA_STATUS_ERROR_EXCEPTION",
+    0x29: "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION", 0x2A: "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION",
+    0x2B: "HSA_STATUS_ERROR_MEMORY_FAULT",
+}  # fmt: skip
+_HSA_NUMBER = re.compile(
+    r"(?:hsa_\w+|executable_load|rocminfo\.cc\.? Call)\b.{0,40}?(?:failed|returned|error)\W{0,3}"
+    r"(?:(0x10[0-9a-fA-F]{2}|0x2[9aAbB])|(41\d\d))\b"
+)
 _WINERROR = re.compile(
     r"\[WinError (\d{1,5})\] ?(.*?)(?=[.\u3002] |[.\u3002]?$|[.\u3002]? ?Error loading|: ['\"])"
 )
@@ -166,6 +186,7 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
         _translate(changes, whole)
     if "gfx" in whole or "GFX_VERSION" in whole:
         _targets(changes, whole)
+    _numbers(changes, whole)
     # All that may have become of a phrase is in this text, so that mostly one search is enough.
     anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
     for phrase, begun in _begun():
@@ -224,6 +245,22 @@ def _targets(changes: _Changes, whole: str) -> None:
         found = _OVERRIDE.search(text)
         if found and (value := found[2].translate(_DIGITS)) != found[2]:
             changes.make(at, f"{text[: found.start(2)]}{value}{text[found.end() :]}", value)
+
+
+def _numbers(changes: _Changes, whole: str) -> None:
+    """Name the errors that stand there by number alone, after the number."""
+    for pattern, names, parts in (
+        (_HIP_NUMBER, _HIP_NUMBERS, ("hipError_t(", "HIP error", "HIP failure")),
+        (_HSA_NUMBER, _HSA_NUMBERS, ("hsa_", "executable_load", "rocminfo.cc")),
+    ):
+        if not any(part in whole for part in parts):
+            continue
+        for at, text in enumerate(changes.texts):
+            match = pattern.search(text) if any(part in text for part in parts) else None
+            number = next(filter(None, match.groups())) if match else "0"
+            name = names.get(int(number, 0))
+            if match and name and name not in text:
+                changes.make(at, f"{text[: match.end()]} ({name}){text[match.end() :]}", name)
 
 
 def _skeleton(text: str) -> str:

@@ -54,6 +54,8 @@ class TestExtraction:
              "Exception", "x.cpp:3: no", ""),
             ("- **Exception Type:** KeyError\n- **Exception Message:** 'x'", "KeyError", "'x'", ""),
             ("ERROR: it broke", "", "ERROR: it broke", ""),
+            ("RuntimeError:\n  The version is old", "RuntimeError", "The version is old", ""),
+            ("    | [rank0]: ValueError: no", "ValueError", "no", ""),
         ],
     )  # fmt: skip
     def test_the_last_error(self, text, kind, message, raiser):
@@ -117,6 +119,25 @@ class TestScope:
              "the GPU is from NVIDIA"),
             ("macOS 14.1\nUsing device: mps\nRuntimeError: MPS backend out of memory", NOTHING,
              "the GPU is from Apple"),
+            ("[ 1.0] i915 0000:09:00.0: [drm] GPU HANG: ecode 12", NOTHING, "the GPU is from Intel"),
+            ("NVIDIA-SMI has failed because it couldn't communicate\nRuntimeError: No CUDA GPUs", NOTHING,
+             "the GPU is from NVIDIA"),
+            ("DML allocator out of memory!\nRuntimeError: Unknown error", NAVI10,
+             "the program uses DirectML"),
+            ("ggml_vulkan: Device memory allocation failed\nvk::SystemError: ErrorDeviceLost", NOTHING,
+             "the program uses Vulkan"),
+            ("error: failed to commit transaction (conflicting files)", NAVI10, "pacman stops"),
+            ("==> ERROR: One or more files did not pass the validity check!", NOTHING, "makepkg stops"),
+            ("ERROR: failed to solve: me/base:1: pull access denied", NOTHING, "Docker stops"),
+            ("ERROR: No matching distribution found for rocm[libraries]", NOTHING, "pip stops"),
+            ("error: externally-managed-environment", NAVI10, "pip stops"),
+            ("  Unable to find installation candidates for torch (2.1.0+cu118)", NOTHING, "Poetry stops"),
+            ("  - nothing provides __cuda needed by pytorch-1.13.0-cuda112", NOTHING, "conda stops"),
+            ("Problem: nothing provides 'perl-URI-Encode' needed by hip-devel-5.3", NOTHING, "manager stops"),
+            ("what(): copy_file: No space left on device\nERROR: failed to solve: process \"sh\"", NOTHING,
+             "no space is left on a disk"),
+            ("python: can't open file '/home/x/a.py': [Errno 2] No such file or directory", NOTHING,
+             "can't open file"),
         ],
     )  # fmt: skip
     def test_what_is_not_amd_s(self, text, facts, says):
@@ -142,6 +163,7 @@ class TestScope:
             ("json.decoder.JSONDecodeError: Expecting value: line 1", "not valid JSON"),
             ("requests.exceptions.ConnectionError: Max retries exceeded", "check the proxy"),
             ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: misaligned address", "AMD's GPUs only"),
+            ("RuntimeError: load: [Errno 2] No such file or directory: 'ffmpeg'", "program ffmpeg is not"),
         ],
     )  # fmt: skip
     def test_what_to_do_names_what_failed(self, error, do):
@@ -281,6 +303,14 @@ class TestWhoseCode:
         [
             ("libopenblas.so.0: cannot open shared object file", "runtime-library-missing"),
             ("dso_loader.cc:130] Couldn't open CUDA library libMIOpen.so", "library-path"),
+            ("OSError: libhipblas.so.1: cannot open shared object file", "runtime-library-missing"),
+            ("ImportError: libamdhip64.so.6: cannot open shared object file", "library-path"),
+            ("dlerror: /opt/rocm-3.1.0/lib/libamdocl64.so: cannot open shared object", "rocm-versions-mixed"),
+            ("ImportError: /opt/rocm/lib/migraphx.so: undefined symbol: _Py_ZeroStruct",
+             "python-package-conflict"),
+            ("ptxas fatal : Value 'sm_110' is not defined for option 'gpu-name'", "python-package-conflict"),
+            ("torchvision 0.15.2+rocm5.4.2 requires torch==2.0.1, but you have torch 2.0.0+cu118",
+             "python-package-conflict"),
             (f"OSError: {SITE}/bitsandbytes/libbnb_cpu.so: cannot open shared object", "cuda-only-extension"),
         ],
     )  # fmt: skip
@@ -294,6 +324,86 @@ class TestWhoseCode:
     def test_the_source_of_an_assertion(self, path, layer):
         found = answer(f"{path}:665: void f(): Assertion `err == 0' failed.\nAborted (core dumped)")
         assert found.layer.name == layer
+
+    @every_row(
+        ("text", "says", "do"),
+        [
+            ("rocminfo: /dev/kfd read-write: Invalid argument", "/dev/kfd is there and refuses",
+             "/proc/devices"),
+            ("amdgpu 0000:01:00.0: PSP firmware loading failed\namdgpu: Fatal error during GPU init",
+             "its security processor takes no firmware", "vfio-pci"),
+            ("pci 0000:c5:00.0: BAR 5 [mem size 0x80000]: can't assign; no space\nconsole lost",
+             "too little address space", "Above 4G Decoding"),
+            ("hashcat starting\nhiprtcCompileProgram(): HIPRTC_ERROR_COMPILATION\n"
+             "error: unknown argument: '-fno-x'\n1 error generated when compiling for gfx1010.",
+             "refuses a kernel of the program, not of MIOpen", "take a newer the program"),
+            ("'C:\\rocm\\bin\\clang++' is not recognized as an internal or external command,",
+             "is not found", "HIP_CLANG_PATH"),
+            ('OSError: [WinError 126] The specified module could not be found. Error loading "C:\\v\\lib\\'
+             'torch_hip.dll" or one of its dependencies.', "torch_hip.dll does not load", "amdhip64_7.dll"),
+            ("rocminfo: /dev/kfd read-write: Bad address", "the driver refuses this process", "iommu"),
+            ("aqlprofile API table load failed: HSA_STATUS_ERROR: A generic error", "The profiler does not",
+             "hsa-amd-aqlprofile"),
+            ("Error: HSA_STATUS_ERROR_INVALID_ISA (0x100f)\nQueue error: gfx906 (Out of VGPRs;)",
+             "more registers or LDS", "__launch_bounds__"),
+            ("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 165888, "
+             "Hardware limit: 163840.", "165,888 bytes of LDS", "num_stages"),
+            ("A module that was compiled using NumPy 1.x cannot be run in\nImportError: cannot import name "
+             "'_b' from 'ompl' (/x.py)", "built for NumPy 1", "numpy<2"),
+            ("AMD arch: gfx1201\n!!! Exception during processing !!! No operator found for "
+             "`memory_efficient_attention_forward`", "xformers was not built", "switch it off"),
+            ("RuntimeError: cuFFT error: HIPFFT_EXEC_FAILED", "hipFFT fails with HIPFFT_EXEC_FAILED",
+             "the CPU"),
+            ("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+             "This build cannot use the GPU", "With an AMD GPU: "),
+        ],
+    )  # fmt: skip
+    def test_the_answer_is_what_the_rule_found(self, text, says, do):
+        found = answer(text)
+        assert says in found.summary
+        assert do in found.action
+
+    @every_row(
+        ("text", "cause"),
+        [
+            ("ROCm error: out of memory\n  current device: 0, in alloc at ggml-cuda.cu:420", "vram-oom"),
+            ("ERROR: HIP kernel flash_attn has no device code compatible with HIP arch 1300.",
+             "arch-not-in-wheel"),
+            ("OSError: libtorch_cuda.so: cannot open shared object file", "cuda-only-extension"),
+            ("amd/amdgpu/amdgpu_drv.c:2416:25: error: implicit declaration", "kernel-driver-mismatch"),
+        ],
+    )  # fmt: skip
+    def test_what_stands_there_in_plain_words(self, text, cause):
+        assert answer(text).causes[0].cause == cause
+
+    @every_row(
+        "text",
+        [
+            "Platform Name  AMD Accelerated Parallel Processing\nclCreateContext(): No devices found in "
+            "platform",
+            "UserWarning: HIP initialization: Unexpected error from hipGetDeviceCount(): "
+            "hipErrorInvalidDevice",
+        ],
+    )
+    def test_a_gpu_that_nobody_offers_is_no_mere_warning(self, text):
+        assert answer(text).summary.startswith("Programs do not get to the GPU")
+
+    def test_a_crash_of_the_kernel_among_lines_of_the_driver(self):
+        text = "amdgpu: Failed to map bo to gpuvm\nBUG: kernel NULL pointer dereference, address: 08"
+        assert answer(text).causes[0].cause == "kernel-driver-regression"
+
+    def test_a_kernel_module_that_does_not_compile(self):
+        text = (
+            "/var/tmp/amd.x/include/kcl/kcl_drm.h:67:53: error: passing argument 2 from incompatible pointer"
+        )
+        assert answer(text).causes[0].cause == "kernel-driver-mismatch"
+
+    def test_an_extension_whose_operator_was_not_built(self):
+        text = f'{RUN}  File "{SITE}/xformers/ops/fmha/dispatch.py", line 1, in f\nNotImplementedError: No'
+        found = answer(
+            f"{text} operator found for `x`\n`ckF` is not supported because:\n  operator wasn't built"
+        )
+        assert found.causes[0].cause == "cuda-only-extension"
 
     def test_a_build_that_calls_hip_and_stops_there_is_no_failure_of_the_build(self):
         text = "clr/hip_platform.cpp:665: void init(): Assertion `err == hipSuccess' failed."
@@ -321,7 +431,7 @@ class TestWhoseCode:
 
     def test_a_part_of_torch_for_cuda_beside_torch_for_rocm(self):
         text = "OSError: libtorch_cuda.so: cannot open shared object file: No such file or directory"
-        assert answer(text, NAVI10).causes[0].cause == "wrong-torch-build"
+        assert answer(text, NAVI10).causes[0].cause == "cuda-only-extension"
         assert "`rocmprobe install`" in answer(text).action
 
     def test_what_pip_says_is_not_the_failure_if_something_fails_after_it(self):
@@ -467,7 +577,8 @@ class TestKnownReports:
     def test_a_thread_that_is_left_out_is_not_found(self):
         log = of_text(
             "MIOpen(HIP): Warning [SQLiteBase] Missing system database file: gfx1030_40.kdb "
-            "Performance may degrade. Please follow instructions to install: https://github.com/ROCmSoftwarePlatform/MIOpen"
+            "Performance may degrade. Please follow instructions to install: "
+            "https://github.com/ROCmSoftwarePlatform/MIOpen"
         )
         found = similar(log)
         assert found[0].similarity > 0.5

@@ -1,0 +1,101 @@
+"""Rules of arithmetic: what the numbers of a message say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rocmprobe.explain.extraction import Memory, reports_failure
+from rocmprobe.explain.inference import Inference, LogContext
+from rocmprobe.knowledge import causes
+
+_GIB = 1024**3
+#: Of the memory that a limit, another process or the desktop takes: less explains no failure.
+_NOTICEABLE = 0.25 * _GIB
+#: So many times the memory that is asked for is enough, in pieces or not.
+_AMPLE = 20
+#: A GPU with less memory is the one of a processor, whose share the BIOS sets.
+_SHARE_OF_AN_APU = 3 * _GIB
+#: The LDS of one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
+#: Backend).
+_LDS_BYTES = 65_536
+
+
+def memory(context: LogContext) -> Iterator[Inference]:
+    """Say what took the memory, from the numbers of an out-of-memory message.
+
+    Source: PyTorch c10/cuda/CUDACachingAllocator.cpp.
+    """
+    quantities = context.structure.memory
+    if quantities is None:
+        return
+    total, remedy = quantities.total or 0.0, ""
+    if 0 < total < _SHARE_OF_AN_APU:
+        remedy = (
+            f"The GPU has {_gib(total)} of its own, the share that the BIOS gives to the graphics of the "
+            f"processor: give it 4 GB or more there (UMA frame buffer)."
+        )
+    elif total >= 2 * _SHARE_OF_AN_APU:  # the BIOS of an APU gives enough
+        remedy = causes.chosen(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
+    if says := _what_took(quantities):
+        yield Inference(says, {"vram-oom": 1.0}, "oom", remedy=remedy)
+    elif remedy:
+        yield Inference(f"the GPU has {_gib(total)}", {"vram-oom": 0.2}, "oom", remedy=remedy)
+
+
+def _what_took(memory: Memory) -> str:
+    if memory.allowed is not None and memory.free and memory.free - memory.allowed > _NOTICEABLE:
+        limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
+        return f"{limit}, while {_gib(memory.free)} are free"
+    if memory.requested and memory.total and memory.requested > memory.total:
+        return f"one allocation asks for {_gib(memory.requested)}, and the GPU has {_gib(memory.total)}"
+    if memory.reserved and memory.requested and memory.reserved > memory.requested > 0:
+        return f"{_gib(memory.reserved)} are reserved and not used: the free memory is in pieces"
+    if memory.requested and memory.free and memory.free > _AMPLE * memory.requested:
+        return (
+            f"{_gib(memory.free)} are free, and {_gib(memory.requested)} were refused: a limit, not the size"
+        )
+    others = memory.of_others
+    if others and memory.total and others > max(_NOTICEABLE, 0.15 * memory.total):
+        return f"other processes hold {_gib(others)} of {_gib(memory.total)}"
+    return ""
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:.1f} GiB"
+
+
+def shared_memory(context: LogContext) -> Iterator[Inference]:
+    """Infer that a kernel needs more LDS than the chip has.
+
+    Source: LLVM, User Guide for AMDGPU Backend (64 KiB).
+    """
+    if context.structure.shared_memory:
+        required, limit = context.structure.shared_memory
+        if required > limit:
+            of_chip = " (all that AMD's chips have)" if limit == _LDS_BYTES else ""
+            says = f"a kernel needs {required:,} bytes of LDS, and the limit is {limit:,}{of_chip}"
+            remedy = (
+                "The blocks of the kernel are too large for this GPU: take the release of the package that "
+                "knows it, or smaller blocks and fewer `num_stages`. Memory of the GPU is not meant."
+            )
+            yield Inference(says, {"triton-compile-failure": 4.6}, "triton", remedy=remedy)
+
+
+_OVERFLOW = re.compile(
+    r"(?i)(?:size calculation overflowed|integer multiplication overflow|integer overflow"
+    r"|(?:negative|invalid) (?:dimension|size|length)s?[^\n]{0,20}-\d{6,}|\b18446744\d{12}\b|-2147483\d{3}\b)"
+)
+
+
+def overflow(context: LogContext) -> Iterator[Inference]:
+    """Infer that a size overflowed its integer type.
+
+    Source: the limits of int32 and uint64.
+    """
+    for line in context.lines:
+        if _OVERFLOW.search(line.text) and reports_failure(line.text):
+            yield Inference(
+                f"line {line.number}: a size is beyond its integer type", {"miopen-size-limit": 3.0}
+            )
+            return

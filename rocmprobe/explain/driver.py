@@ -1,0 +1,205 @@
+"""Rules about the kernel driver: how it starts the GPU, what it refuses, and how it crashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rocmprobe.explain.inference import Inference, LogContext
+
+_KERNEL_ASSERTION = re.compile(r"WARNING: CPU: \d+ PID: \d+ at \S*drivers/gpu/drm/(?:amd|ttm|scheduler)")
+
+
+def kernel_assertion(context: LogContext) -> Iterator[Inference]:
+    """Infer a defect of the kernel driver from an assertion of its own, if no line tells of a GPU that hangs.
+
+    Source: Linux, WARN_ON, whose line has the source file.
+    """
+    if context.fatal_besides("kernel-driver-regression"):
+        return
+    for line in context.lines:
+        if _KERNEL_ASSERTION.search(line.text):
+            says = f"line {line.number}: an assertion of the kernel driver failed"
+            yield Inference(says, {"kernel-driver-regression": 2.4}, "driver")
+            return
+
+
+_OOPS = re.compile(
+    r"BUG: (?:kernel NULL pointer|unable to handle)|Oops: \d|general protection fault.*PREEMPT"
+)
+_FROM_DRIVER = re.compile(r"\bamdgpu\b|\bamdkfd\b|\[drm")
+#: So many lines before a crash of the kernel, a message of the driver belongs to it.
+_BEFORE_OOPS = 6
+
+
+def kernel_crash(context: LogContext) -> Iterator[Inference]:
+    """Infer a defect of the kernel driver from a crash of the kernel among the driver's own messages.
+
+    Source: Linux, arch/x86/mm/fault.c. No program may crash the kernel.
+    """
+    for place, line in enumerate(context.lines):
+        if _OOPS.search(line.text):
+            around = context.lines[max(0, place - _BEFORE_OOPS) : place] + context.lines[place + 1 :]
+            if any(_FROM_DRIVER.search(each.text) for each in around):
+                says = f"line {line.number}: the kernel itself crashed, in or after code of the GPU's driver"
+                yield Inference(says, {"kernel-driver-regression": 3.6}, "driver")
+            return
+
+
+#: Steps at which the driver gives a GPU up, and what to look at.
+#: Source: Linux drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
+#: drivers/pci/setup-res.c.
+_INIT_FAILED = re.compile(
+    r"Fatal error during GPU init|probe of [\w:.]+ failed with error|hw_init of IP block"
+)
+_INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    (
+        "the board gives it too little address space",
+        re.compile(r"BAR \d.*(?:can't assign|failed to assign|no space)"),
+        "In the BIOS switch on Above 4G Decoding and Resizable BAR, and update the BIOS. With many cards, "
+        "try fewer; the kernel's option `pci=realloc` may help.",
+    ),
+    (
+        "it cannot read the card's own description",
+        re.compile(r"discovery"),
+        "Switch the machine off at the plug for a minute. If it stays, update kernel and linux-firmware, "
+        "then BIOS and the card's firmware; then suspect the card.",
+    ),
+    (
+        "its security processor takes no firmware",
+        re.compile(r"\bPSP\b|\bpsp\b"),
+        "Switch the machine off and on, then update linux-firmware. In a virtual machine the host must "
+        "never have used the GPU: bind it to vfio-pci at boot, or use a container instead.",
+    ),
+    (
+        "a file of its firmware is missing",
+        re.compile(r"Direct firmware load for \S+ failed|Failed to load firmware|firmware: failed to load"),
+        "Install or update linux-firmware (on Debian firmware-amd-graphics), rebuild the initramfs, and "
+        "restart.",
+    ),
+    (
+        "it finds no video BIOS",
+        re.compile(r"VBIOS|Unable to locate a BIOS ROM"),
+        "In a virtual machine give the GPU's ROM file to the guest; else reseat the card and update the "
+        "BIOS.",
+    ),
+)  # fmt: skip
+
+
+def gpu_start(context: LogContext) -> Iterator[Inference]:
+    """Infer at which step the kernel driver could not start the GPU.
+
+    Source: the driver's messages (``_INIT_STEPS``).
+    """
+    starts = next((line for line in context.lines if _INIT_FAILED.search(line.text)), None)
+    for says, pattern, remedy in _INIT_STEPS:
+        line = next((line for line in context.lines if pattern.search(line.text)), None)
+        if line and (starts or "address space" in says):
+            yield Inference(
+                f"line {line.number}: the driver cannot start the GPU: {says}",
+                {"kfd-missing": 5.0, "kernel-driver-too-old": -1.5}, "driver", remedy=remedy,
+            )  # fmt: skip
+            return
+
+
+#: What an error of opening /dev/kfd means, and what to do.
+#: Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_chardev.c and kfd_process.c.
+_KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
+    (
+        re.compile(r"/dev/kfd.{0,80}(?:Invalid argument|EINVAL)"),
+        "/dev/kfd is there and refuses: its number is not the one of the running driver, or the driver "
+        "has no GPU",
+        {"kfd-missing": 1.0},
+        "Compare the first number of `ls -l /dev/kfd` with the line kfd of `cat /proc/devices` on the "
+        "host: in a container of LXC or Proxmox the allowed number must be this one. Then `sudo dmesg | "
+        "grep -i kfd` on the host.",
+    ),
+    (
+        re.compile(r"/dev/kfd.{0,80}(?:Bad address|EFAULT)"),
+        "/dev/kfd is there, and the driver refuses this process; rights and memory are not meant",
+        {"gpu-unsupported-by-kfd": 3.6},
+        "Look in `sudo dmesg | grep -iE 'kfd|iommu|amdgpu'` for the driver's own reason. It was reported for "
+        "GPUs in processors that ROCm never supported: switch the IOMMU on in the BIOS, try a newer kernel, "
+        "or use a card.",
+    ),
+    (
+        re.compile(r"/dev/kfd.{0,80}(?:Cannot allocate memory|ENOMEM)"),
+        "/dev/kfd is there, and the driver offers no GPU; main memory is not meant",
+        {"gpu-unsupported-by-kfd": 0.4},
+        "Look in `sudo dmesg | grep -iE 'kfd|amdgpu'`: \"PCI rejects atomics\" asks for another slot, "
+        "\"missing in supported_devices\" for a newer kernel, \"Fatal error during GPU init\" names the "
+        "step that failed.",
+    ),
+)  # fmt: skip
+#: The driver's own reason.
+_KFD_SAYS_WHY = re.compile(r"supported_devices|rejects atomics|not supported on this ASIC")
+
+
+def kfd_error(context: LogContext) -> Iterator[Inference]:
+    """Tell from the error of opening /dev/kfd what keeps programs from the GPU."""
+    if any(_KFD_SAYS_WHY.search(line.text) for line in context.lines):
+        return
+    for line in context.lines:
+        for pattern, says, points, remedy in _KFD_ERRORS:
+            if pattern.search(line.text):
+                yield Inference(f"line {line.number}: {says}", points, "driver", remedy=remedy)
+                return
+
+
+#: The parts of a GPU through which the kernels of a program read and write. The others are the command
+#: processor and the copy engines, which the runtime and the driver feed.
+_OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
+
+
+def page_fault(context: LogContext) -> Iterator[Inference]:
+    """Tell from the part of the GPU that reports a page fault that a kernel of the program made it.
+
+    Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
+    """
+    if any(hit.signature.shows == "hang" for hit in context.hits):  # what a reset leaves behind
+        return
+    for line in context.lines:
+        if _OF_KERNELS.search(line.text):
+            says = f"line {line.number}: a kernel of the program made the page fault, not the driver"
+            yield Inference(says, {"gpu-memory-fault-unexplained": 3.0}, "hsa")
+            return
+
+
+_NOTHING_SEEN = re.compile(
+    r"No devices found in platform"
+    r"|(?:HIP|CUDA) initialization: .{0,20}(?:Unexpected error|CUDA unknown error)"
+    r"|^Number of devices +0$"
+)
+
+
+def nothing_seen(context: LogContext) -> Iterator[Inference]:
+    """Infer that ROCm answers and offers no GPU.
+
+    Source: clinfo; PyTorch c10/cuda/CUDAFunctions.cpp, whose warning says that the program goes on without.
+    """
+    for line in context.lines:
+        if context.is_amd and _NOTHING_SEEN.search(line.text):
+            says = f"line {line.number}: ROCm is there and offers no GPU to this program"
+            points = {"kfd-missing": 3.4, "kfd-permission": 3.0, "benign-warning": -4.0}
+            yield Inference(says, points, "driver")
+            return
+
+
+def as_root(context: LogContext) -> Iterator[Inference]:
+    """Infer missing rights if the program works as root.
+
+    Source: Linux, permissions of /dev/kfd and /dev/dri.
+    """
+    if context.structure.as_root:
+        yield Inference("the log says that it works as root", {"kfd-permission": 4.6}, "permissions")
+
+
+def kernel_errno(context: LogContext) -> Iterator[Inference]:
+    """Name the error number that the kernel driver reports.
+
+    Source: Linux, errno.h; drivers/gpu/drm/amd.
+    """
+    for what, number in context.structure.errnos[:1]:
+        meaning = {-12: "no memory", -22: "invalid argument", -62: "timer expired", -110: "no answer in time"}
+        says = f"the kernel driver reports {number} ({meaning.get(number, 'an error')}) from {what}"
+        yield Inference(says, {"gpu-firmware-bug": 0.6} if number in (-62, -110) else {}, "driver")

@@ -1,0 +1,375 @@
+"""Rules about libraries and packages: which is missing, of another release, or built for other hardware."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rocmprobe.explain.extraction import PYTHON, USER, owner_of
+from rocmprobe.explain.inference import Inference, LogContext, short
+from rocmprobe.explain.scope import FOR_NVIDIA, NO_CUDA_IN_TORCH, OF_GPUS
+from rocmprobe.text.log import Line
+
+_NOT_IN = re.compile(r"(?P<path>/\S+): version .?(?P<symbol>(?:GLIBCXX|CXXABI|GLIBC)_[\d.]+).? not found")
+_OF_THE_SYSTEM = re.compile(r"^/(?:usr/)?lib(?:32|64)?/")
+
+
+def shadowed_library(context: LogContext) -> Iterator[Inference]:
+    """Infer that a C or C++ runtime in a program's own folder hides that of the system.
+
+    Source: ld.so(8).
+    """
+    for line in context.lines:
+        if (match := _NOT_IN.search(line.text)) and not _OF_THE_SYSTEM.match(match["path"]):
+            yield Inference(
+                f"line {line.number}: {match['path']} is not the system's library, and hides the newer one",
+                {"library-path": 5.0, "rocm-package-wrong-os": -5.0},
+                "user-env",
+            )
+            return
+
+
+def own_runtime_in_wsl(context: LogContext) -> Iterator[Inference]:
+    """Infer that the libhsa-runtime64 of a PyTorch wheel hides the one of the system, which knows WSL.
+
+    Source: AMD, Install PyTorch for ROCm on WSL (replace the wheel's libhsa-runtime64).
+    """
+    if "wsl" in context.words and "+rocm" in (context.facts.torch or "") and _sees_nothing(context):
+        yield Inference(
+            "a PyTorch wheel brings a ROCr of its own, which does not know WSL",
+            {"library-path": 3.6},
+            "hsa",
+        )
+
+
+def _sees_nothing(context: LogContext) -> bool:
+    names = {hit.signature.name for hit in context.hits}
+    return "no-hip-gpus" in names or {"asks-available", "prints-false"} <= names
+
+
+def other_release(context: LogContext) -> Iterator[Inference]:
+    """Infer that an extension failed that was built with another ROCm than torch brings.
+
+    Source: HIP, versions of the runtime; one process has one libamdhip64.
+    """
+    raiser, torch = context.structure.raiser, re.search(r"\+rocm(\d\.\d)", context.facts.torch or "")
+    system = re.match(r"(\d\.\d)", context.facts.rocm or "")
+    if torch and system and torch[1] != system[1] and raiser not in ("", USER, PYTHON, "torch"):
+        yield Inference(
+            f"{raiser} failed; torch is built for ROCm {torch[1]}, and the installed ROCm is {system[1]}",
+            {"rocm-versions-mixed": 3.4},
+        )
+
+
+_ABSENT = re.compile(
+    r"(?:^|[\s:('\"])(?:/\S+/)?lib(?P<name>[\w+-]+)\.so(?P<number>[.\d]*): cannot open shared object"
+    r"|(?:[Cc]ouldn.t|[Cc]ould not|[Cc]annot|[Ff]ailed to|[Uu]nable to) (?:open|load|find)[^.]{0,40}?"
+    r"\blib(?P<other>[\w+-]+)\.so"
+    r"|[Ll]oading .?lib(?P<loading>[\w+-]+)\.so[.\d]*.? failed"
+)
+#: Libraries without which everything but a profiler works.
+_SPARE = re.compile(r"libhsa-amd-aqlprofile64")
+_BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object")
+_IN_RELEASE = re.compile(r"/opt/rocm-(\d\.\d[\d.]*)/\S+: cannot open shared object")
+_OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
+#: The releases of ROCm that a number of a library belongs to.
+#: Source: the packages of AMD's repository (repo.radeon.com/rocm/apt) for 3.3 to 7.0; HIP's changelog for
+#: 3.5.
+_RELEASES: dict[tuple[str, str], str] = {
+    ("hip_hcc", ""): "3.3 or older", ("hip_hcc", "3"): "3.3 or older",
+    ("amdhip64", "3"): "3.5 to 3.10", ("amdhip64", "4"): "4", ("amdhip64", "5"): "5", ("amdhip64", "6"): "6",
+    ("amdhip64", "7"): "7", ("hipblas", "0"): "5.5 or older", ("hipblas", "1"): "5.6 or 5.7",
+    ("hipblas", "2"): "6", ("hipblas", "3"): "7", ("rocblas", "0"): "5.5 or older",
+    ("rocblas", "3"): "5.6 or 5.7", ("rocblas", "4"): "6", ("rocblas", "5"): "7",
+}  # fmt: skip
+
+
+def absent_library(context: LogContext) -> Iterator[Inference]:
+    """Infer from the name of a library that is not found whether ROCm or something else is missing.
+
+    Source: ld.so(8).
+    """
+    for line in context.lines:
+        if _SPARE.search(line.text):
+            continue
+        if "aqlprofile API table load failed" in line.text:
+            says = f"line {line.number}: the profiler does not find libhsa-amd-aqlprofile64"
+            remedy = (
+                "Install the package hsa-amd-aqlprofile of the same ROCm release; it is a binary alone. "
+                "Programs run without it: only profilers need it."
+            )
+            yield Inference(says, {"runtime-library-missing": 5.0}, "user-env", remedy=remedy)
+            return
+        package = owner_of(inside[1]) if (inside := _BINARY_ABSENT.search(line.text)) else USER
+        if package not in (USER, PYTHON, "torch"):
+            says = f"line {line.number}: {package} has no binary for this GPU"
+            yield Inference(says, {"cuda-only-extension": 4.8, "library-path": -4.0}, "user-env")
+            return
+        if release := _IN_RELEASE.search(line.text):
+            says = f"line {line.number}: it names a file of ROCm {release[1]}, which is not there"
+            remedy = (
+                f"Something still points to ROCm {release[1]}: look at LD_LIBRARY_PATH, the files in "
+                "/etc/OpenCL/vendors and /etc/ld.so.conf.d, and `ls -d /opt/rocm*`. Correct or delete "
+                "that entry."
+            )
+            yield Inference(
+                says, {"rocm-versions-mixed": 4.6, "library-path": -2.0}, "user-env", remedy=remedy
+            )
+            return
+        if match := _ABSENT.search(line.text):
+            name = match["name"] or match["other"] or match["loading"]
+            if re.match(r"(?i)cu|nv", name):
+                continue
+            yield _absent(line, name, (match["number"] or "").strip("."))
+            return
+
+
+def _absent(line: Line, name: str, number: str) -> Inference:
+    says = f"line {line.number}: lib{name} is not found"
+    if release := _RELEASES.get((name, number.partition(".")[0])):
+        remedy = (
+            f"lib{name}.so{f'.{number}' if number else ''} is of ROCm {release}: the program was built for "
+            "it. Install the build of the program for your ROCm (`cat /opt/rocm/.info/version`), or that "
+            "ROCm. If it is installed, name its folder: `export LD_LIBRARY_PATH=/opt/rocm/lib`."
+        )
+        first, second = ("library-path", "runtime-library-missing")
+        if name != "amdhip64":  # which is in every installation and in every wheel
+            first, second = second, first
+        points = {first: 4.2, second: 1.4, "rocm-versions-mixed": 1.4}
+        return Inference(f"{says}, a library of ROCm {release}", points, "user-env", remedy=remedy)
+    points = {"library-path": 2.6} if _OF_ROCM.match(name) else {"runtime-library-missing": 4.4}
+    return Inference(says, points, "user-env")
+
+
+_DLL = re.compile(
+    r"(?:Error loading \"[^\"]*[\\/]|Could not find module '(?:[^']*[\\/])?)(?P<name>[\w.-]+\.dll)"
+)
+#: DLLs by the beginning of their names: whose they are, and what to do. The C++ runtime is behind most
+#: others.
+#: Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's amdsmi_wrapper.py.
+_DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),
+        "A DLL of ROCm that {name} needs is missing, or an older copy is found first: `where "
+        "amdhip64_7.dll` lists the copies. `pip list` must show the rocm-sdk packages of torch's own "
+        "index; install torch again, from one index, in a fresh virtual environment.",
+    ),
+    (
+        re.compile(r"(?i)^libsmi|amdsmi"),
+        "amd-smi on Windows is for servers with virtual GPUs, and needs a driver that desktops do not "
+        "have. It says nothing about ROCm: ask `hipinfo` for the GPU.",
+    ),
+)
+
+
+def absent_dll(context: LogContext) -> Iterator[Inference]:
+    """Name the owner of a DLL of Windows that does not load.
+
+    Source: Windows, error 126; Python, ctypes.
+    """
+    for line in context.lines:
+        match = _DLL.search(line.text)
+        remedy = next((text for pattern, text in _DLLS if match and pattern.search(match["name"])), "")
+        if match and remedy:
+            says = f"line {line.number}: {match['name']} does not load"
+            yield Inference(
+                says, {"runtime-library-missing": 1.0}, "user-env", remedy=remedy.format(**match.groupdict())
+            )
+            return
+
+
+_UNFIT_BINARY = re.compile(r"(/\S+-packages/\S+\.so[.\d]*): undefined symbol")
+#: Packages that are built for one release of torch, from whose index they come.
+_OF_TORCH = re.compile(r"Could not find module '[^']*[/\\]site-packages[/\\](torchaudio|torchvision)[/\\]")
+
+
+def unfit_binary(context: LogContext) -> Iterator[Inference]:
+    """Infer from the owner of a binary that does not load that the package was built for another torch.
+
+    Source: ld.so(8); Python, ctypes on Windows.
+    """
+    for line in context.lines:
+        if match := _OF_TORCH.search(line.text):
+            says = f"line {line.number}: the binary of {match[1]} was built for another torch"
+            points = {"python-package-conflict": 5.0, "runtime-library-missing": -4.0}
+            remedy = (
+                "Install torch, torchvision and torchaudio in one command, from one index, in a fresh "
+                "virtual environment: then pip chooses those that fit each other."
+            )
+            yield Inference(says, points, "user-env", remedy=remedy)
+            return
+        package = owner_of(match[1]) if (match := _UNFIT_BINARY.search(line.text)) else USER
+        if package not in (USER, PYTHON, "torch", "torchvision", "torchaudio"):
+            says = f"line {line.number}: the binary of {package} was built for another ROCm or torch"
+            points = {"cuda-only-extension": 4.6, "library-path": -3.0, "rocm-versions-mixed": 0.8}
+            yield Inference(says, points, "torch-build")
+            return
+
+
+_PYTHON_SYMBOL = re.compile(r"(?P<path>\S+): undefined symbol: (?P<symbol>_?Py\w+)")
+
+
+def other_python(context: LogContext) -> Iterator[Inference]:
+    """Infer from a symbol of Python that a binary was built for another Python.
+
+    Source: ld.so(8); the names of Python's C API.
+    """
+    for line in context.lines:
+        if match := _PYTHON_SYMBOL.search(line.text):
+            says = f"line {line.number}: {match['symbol']} is of another Python than the one that runs"
+            remedy = (
+                f"{match['path'].rpartition('/')[2]} was built for another Python: run it with that one, or "
+                "build it for this one. ROCm's packages have modules for the system's own Python alone."
+            )
+            points = {"python-package-conflict": 5.0, "library-path": -4.0}
+            yield Inference(says, points, "user-env", remedy=remedy)
+            return
+
+
+_LOCAL_VERSION = re.compile(
+    r"\b(?P<name>torch|torchvision|torchaudio)(?:==|-| )v?\d[\d.]*(?:\.dev\d+)?\+(?P<build>rocm|cu|cpu)"
+)
+
+
+def mixed_builds(context: LogContext) -> Iterator[Inference]:
+    """Infer from their versions that torch and its sister packages are builds for different hardware.
+
+    Source: PyTorch's local versions (+rocm6.2, +cu118, +cpu).
+    """
+    builds: dict[str, str] = {}
+    for line in context.lines:
+        for match in _LOCAL_VERSION.finditer(line.text):
+            builds[match["name"]] = match["build"]
+    if "torch" in builds and len(set(builds.values())) > 1:
+        words = {"rocm": "ROCm", "cu": "CUDA", "cpu": "the CPU"}
+        says = " and ".join(f"{name} is a build for {words[build]}" for name, build in sorted(builds.items()))
+        remedy = (
+            "Remove all of them (`pip uninstall torch torchvision torchaudio`), then install them in one "
+            "command, from one index: for an AMD GPU the one that `rocmprobe install` prints, for NVIDIA "
+            "the one of your CUDA."
+        )
+        yield Inference(
+            says, {"python-package-conflict": 5.0, "wrong-torch-build": -4.0}, "user-env", remedy=remedy
+        )
+
+
+_TRITON_OF_NVIDIA = (
+    "With an AMD GPU, the Triton for NVIDIA has replaced the one for ROCm: `pip uninstall triton "
+    "pytorch-triton-rocm`, then install torch again from its index, which brings the Triton that fits. With "
+    "an NVIDIA GPU, update torch: its Triton does not know the GPU."
+)
+
+
+def triton_of_nvidia(context: LogContext) -> Iterator[Inference]:
+    """Infer that the Triton for NVIDIA runs, which calls NVIDIA's assembler.
+
+    Source: Triton third_party/nvidia/backend/compiler.py.
+    """
+    for line in context.lines:
+        if FOR_NVIDIA.search(line.text):
+            points = {"python-package-conflict": 5.0, "triton-compile-failure": -3.0}
+            says = f"line {line.number}: Triton compiles for an NVIDIA GPU"
+            yield Inference(says, points, "triton", remedy=_TRITON_OF_NVIDIA)
+            return
+
+
+def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
+    """Infer from a file that only torch for CUDA has that a package was built for that torch.
+
+    Source: PyTorch, the names of its libraries by build.
+    """
+    for line in context.lines:
+        if match := NO_CUDA_IN_TORCH.search(line.text):
+            says = f"line {line.number}: a package was built for a torch with CUDA ({match[0].split(':')[0]})"
+            remedy = (
+                "The installed torch is not a build for CUDA. With an AMD GPU, keep torch and install the "
+                "package's build for ROCm, or remove it: `rocmprobe install` prints what fits together. "
+                "With an NVIDIA GPU, install torch for CUDA."
+            )
+            points = {"cuda-only-extension": 5.0, "wrong-torch-build": -3.0, "library-path": -4.0}
+            yield Inference(says, points, "torch-build", remedy=remedy)
+            return
+
+
+_NOT_BUILT = re.compile(
+    r"(?:wasn't|was not|not) (?:built|compiled)\b|is not supported because|No operator found for"
+    r"|no kernel image|not implemented for|[Nn]o .{0,20}kernels? (?:found|available)"
+)
+
+
+def extension_without_kernels(context: LogContext) -> Iterator[Inference]:
+    """Infer that a package with kernels of its own has none for this GPU or problem.
+
+    Source: xformers ops/fmha/dispatch.py; bitsandbytes cextension.py.
+    """
+    raiser = context.structure.raiser
+    if any("memory_efficient_attention" in line.text for line in context.lines):
+        raiser = "xformers"
+    if context.fatal or not OF_GPUS.search(raiser) or raiser == "triton":
+        return
+    for line in context.lines:
+        if _NOT_BUILT.search(line.text):
+            remedy = (
+                f'Install a build of {raiser} for the ROCm of torch (`python -c "import torch; '
+                'print(torch.version.hip)"`), or switch it off in the program: PyTorch has attention and '
+                "most optimizers itself."
+            )
+            says = f"line {line.number}: {raiser} was not built with a kernel for this GPU or this problem"
+            yield Inference(says, {"cuda-only-extension": 4.6, "outside": -5.0}, "torch-build", remedy=remedy)
+            return
+
+
+_COMMAND_ABSENT = re.compile(
+    r"'(?P<quoted>[^']+)' is not recognized as an internal or external command"
+    r"|(?:^|: )(?P<plain>[\w./+-]+): (?:command )?not found$"
+)
+_COMPILER = re.compile(r"(?i)(?:clang|hipcc|cmake|ninja|g\+\+|gcc|nvcc|cl\.exe|make)[\w+.-]*$")
+
+
+def absent_command(context: LogContext) -> Iterator[Inference]:
+    """Infer that a program that is called is not installed or not found.
+
+    Source: POSIX shells; cmd.exe.
+    """
+    if context.fatal:
+        return
+    for line in context.lines:
+        if match := _COMMAND_ABSENT.search(line.text):
+            name = match["quoted"] or match["plain"]
+            builds = bool(_COMPILER.search(name))
+            remedy = f"The command {name} is not there: install it, or name its folder in PATH" + (
+                " (ROCm's compilers are in its lib/llvm/bin; HIP_CLANG_PATH names the folder)."
+                if builds
+                else "."
+            )
+            points = {"source-build-failure": 4.0} if builds else {"outside": 3.4}
+            says = f"line {line.number}: the command {short(name)} is not found"
+            yield Inference(says, points, "user-env", remedy=remedy)
+            return
+
+
+_WANTED = re.compile(
+    r"lib(?:amdhip64|hiprtc|rocblas|hipblas|MIOpen|rccl)\.so\.(\d): cannot open shared"
+    r"|amdhip64_(\d)\.dll\W{1,3}(?:was )?not found"
+)
+
+
+def wanted_release(context: LogContext) -> Iterator[Inference]:
+    """Infer that a program asks for the HIP of another release than is installed.
+
+    Source: CLR, whose soname has the major version of ROCm since ROCm 5.
+    """
+    here = {
+        number[0] for number in re.findall(r"/rocm-(\d)\.\d", "\n".join(line.text for line in context.lines))
+    }
+    here |= set(re.findall(r"^(\d)\.\d", context.facts.rocm or ""))
+    for line in context.lines:
+        match = _WANTED.search(line.text)
+        if match and "amdhip64" in match[0] and here and not here & set(filter(None, match.groups())):
+            asked = match[1] or match[2]
+            found = ", ".join(sorted(here))
+            says = f"line {line.number}: it asks for the HIP of ROCm {asked}, and ROCm {found} is installed"
+            yield Inference(
+                says, {"library-path": 2.8, "rocm-versions-mixed": 1.6, "runtime-library-missing": -1.6}
+            )
+            return

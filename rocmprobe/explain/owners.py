@@ -1,0 +1,219 @@
+"""Rules about ownership: whose code failed, by its frames, statuses, assertions and builds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Optional
+
+from rocmprobe.explain.extraction import PYTHON, USER, Error
+from rocmprobe.explain.inference import Inference, LogContext, short
+from rocmprobe.explain.situations import WORDS
+
+#: Owners of native frames by symbol or library, and the layer that fails there.
+#: Source: the namespaces of MIOpen, rocBLAS, ROCr, CLR, LLVM, PyTorch and ggml; Linux drivers/gpu/drm.
+_OWNERS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    ("MIOpen", "miopen-exec", re.compile(r"\bmiopen::|\bmiopen[A-Z]|libMIOpen")),
+    ("rocBLAS", "rocblas", re.compile(r"rocblas|Tensile|hipblas", re.IGNORECASE)),
+    ("ROCr", "hsa", re.compile(r"\brocr::|\bHSA::|\bGpuAgent|libhsa-|\bhsa_|hsaKmt|libhsakmt")),
+    ("Triton", "triton", re.compile(r"\btriton|libtriton", re.IGNORECASE)),
+    ("HIP", "hip", re.compile(r"\bamd::|\bhip[A-Z:_]|\broc::|amdhip64")),
+    ("LLVM", "miopen-compile", re.compile(r"comgr|\bllvm::|\bclang::|\blld::|libLLVM")),
+    ("PyTorch", "torch-build", re.compile(r"\b(?:c10|at|torch|caffe2)::|libtorch|libc10")),
+    ("the program", "user-code", re.compile(r"\b(?:ggml|llama|whisper|sd)_\w|libggml|libllama")),
+)
+_DRIVER = re.compile(
+    r"^(?:amdgpu|kfd|kgd|dcn?\d*|dm|dc|gfx_v|sdma_v|mes_v|smu|psp|vcn_v|gmc_v|drm|ttm|amdkcl|gmc|vm|svm)_|amdgpu|amdkfd"
+)
+
+
+def owner(context: LogContext) -> Iterator[Inference]:
+    """Take the layer from the owner of the innermost native frame.
+
+    Source: gdb, systemd-coredump, torch's backtraces, the kernel's call traces.
+    """
+    frame = context.structure.native
+    if frame is None:
+        return
+    if frame.kind == "kernel":
+        if _DRIVER.search(frame.text) or frame.owner in ("amdgpu", "amdkfd", "amdttm", "amdkcl"):
+            says = f"line {frame.line}: the kernel's call trace is in the driver ({frame.text})"
+            yield Inference(says, {"kernel-driver-regression": 1.6, "gpu-hang-reset": 0.8}, "driver")
+        return
+    for who, layer, pattern in _OWNERS:
+        if pattern.search(f"{frame.text} {frame.owner}"):
+            points = {"miopen-solver-bug": 3.4} if "miopen::solver" in frame.text else {}
+            yield Inference(
+                f"line {frame.line}: the innermost frame is in {who} ({short(frame.text)})", points, layer
+            )
+            return
+
+
+#: Statuses by the library that returns them.
+#: Source: hipblas.h, rocblas-types.h, hipblaslt.h, miopen.h, nccl.h, hsa.h, hip_runtime_api.h, hipfft.h,
+#: rocfft.h,
+#: rocsolver, rocrand.h, rocsparse-types.h.
+_STATUSES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    ("rocBLAS or hipBLASLt", "rocblas", re.compile(r"(?:HIP|CU)BLAS(?:LT)?_STATUS_\w+|rocblas_status_\w+")),
+    ("hipFFT", "hip", re.compile(r"HIPFFT_[A-Z_]+|CUFFT_[A-Z_]+|rocfft_status_\w+")),
+    ("hipSOLVER, hipSPARSE or hipRAND", "hip", re.compile(r"HIP(?:SOLVER|SPARSE|RAND)_STATUS_\w+")),
+    ("rocSPARSE or rocRAND", "hip", re.compile(r"roc(?:sparse|rand)_status_\w+|ROCRAND_STATUS_\w+")),
+    ("RCCL", "hip", re.compile(r"\bnccl(?!Success)[A-Z]\w+(?:Error|Usage)\b")),
+    ("MIOpen", "miopen-exec", re.compile(r"miopenStatus[A-Z]\w+")),
+    ("ROCr", "hsa", re.compile(r"HSA_STATUS_\w+")),
+    ("HIP", "hip", re.compile(r"\bhipError[A-Z]\w+|HIP_ERROR_\w+|HIP error: [\w -]+")),
+)  # fmt: skip
+
+
+def quoted_status(error: Optional[Error]) -> Optional[tuple[str, str, str]]:
+    """Return (library, layer, status) of the status that an error quotes, None if it quotes none."""
+    for who, layer, pattern in _STATUSES:
+        if error is not None and (match := pattern.search(error.message)):
+            return who, layer, match[0].strip()
+    return None
+
+
+def status(context: LogContext) -> Iterator[Inference]:
+    """Take the layer from the status that the last error quotes, if no signature knows it.
+
+    Source: the prefix of each library's statuses.
+    """
+    error = context.structure.error
+    known = {line.number for hit in context.hits for line in hit.lines}
+    if error is None or error.line in known or context.fatal or context.structure.native is not None:
+        return
+    if found := quoted_status(error):
+        who, layer, name = found
+        yield Inference(f"line {error.line}: {name} is {who}'s", {}, layer)
+
+
+#: Source files by the project that they are from.
+_SOURCES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
+    ("rocm-smi", "", re.compile(r"rocm_smi|amdsmi|amd_smi", re.IGNORECASE)),
+    (
+        "the HIP runtime",
+        "hip",
+        re.compile(r"hipamd|/clr/|rocclr|hip-runtime|\bhip_\w+\.cpp|rocdevice", re.IGNORECASE),
+    ),
+    ("ROCr", "hsa", re.compile(r"rocr|libhsakmt|ROCT|hsa-runtime", re.IGNORECASE)),
+    ("MIOpen", "miopen-exec", re.compile(r"miopen|MLOpen", re.IGNORECASE)),
+    ("rocBLAS", "rocblas", re.compile(r"rocblas|Tensile|hipblas", re.IGNORECASE)),
+)
+_REGISTERS = re.compile(r"Out of VGPRs|[Oo]ut of (?:registers|LDS)|too many resources requested for launch")
+
+
+def too_large_group(context: LogContext) -> Iterator[Inference]:
+    """Infer that a kernel needs more registers or LDS than a work-group of its size may have.
+
+    Source: ROCr core/runtime/amd_aql_queue.cpp; HIP, hipErrorLaunchOutOfResources.
+    """
+    for line in context.lines:
+        if _REGISTERS.search(line.text):
+            says = f"line {line.number}: a kernel asks for more registers or LDS than its group may have"
+            remedy = (
+                "Launch the kernel with smaller groups (blocks), or build it with `__launch_bounds__` of the "
+                "size that is used. Nothing is wrong with the card, or with the ISA that a status may name."
+            )
+            points = {"outside": 5.0, "override-isa-mismatch": -3.0, "gpu-memory-fault-unexplained": -2.0}
+            yield Inference(says, points, "user-code", remedy=remedy)
+            return
+
+
+#: Files of HIP that load code objects: an assertion there means that none fits.
+_CODE_OBJECTS = re.compile(r"hip_(?:code_object|fatbin)\.cpp")
+
+
+def assertion(context: LogContext) -> Iterator[Inference]:
+    """Take the layer from the source file of an assertion that failed.
+
+    Source: the C library's assert, which prints the file.
+    """
+    frame = context.structure.asserted
+    for who, layer, pattern in _SOURCES if frame else ():
+        if frame and pattern.search(frame.text):
+            says = f"line {frame.line}: an assertion of {who} failed"
+            # rocm-smi only reads sensors: it says nothing about compute.
+            points = {"source-build-failure": -2.0} if layer else {"outside": 3.4}
+            if _CODE_OBJECTS.search(frame.text):
+                points.update({"arch-not-in-wheel": 2.0, "arch-not-in-rocm-lib": 2.0})
+            yield Inference(says, points, layer or "user-code")
+            return
+
+
+_JIT = re.compile(r"HIPRTC_ERROR|hiprtcCompileProgram|NVRTC_ERROR|nvrtc\.compile")
+
+
+def compiled_by_another(context: LogContext) -> Iterator[Inference]:
+    """Infer that HIP's run-time compiler refused a kernel of a program, not of MIOpen.
+
+    Source: CLR hiprtc; MIOpen names itself in every line about a kernel.
+    """
+    if context.words & {"miopen", *WORDS} or not any(_JIT.search(line.text) for line in context.lines):
+        return
+    if not any(
+        weight > 0 and name.startswith(("miopen-", "jit-"))
+        for hit in context.fatal
+        for name, weight in hit.signature.points.items()
+    ):
+        return
+    raiser = context.structure.raiser
+    who = raiser if raiser not in ("", USER, PYTHON) else "the program"
+    line = next(line for line in context.lines if _JIT.search(line.text))
+    yield Inference(
+        f"line {line.number}: HIP's run-time compiler refuses a kernel of {who}, not of MIOpen",
+        {"miopen-kernel-compile-failure": -6.0, "outside": 4.4}, "hip",
+        remedy="The compiler's first error names what it does not accept. An option or a function means that "
+        f"{who} and this ROCm are of different years: take a newer {who}, or its OpenCL or Vulkan version. A "
+        "missing header is in libstdc++-dev or in ROCm's -dev packages.",
+    )  # fmt: skip
+
+
+#: Files of AMD's kernel module outside of the kernel (amdgpu-dkms).
+_KERNEL_MODULE = re.compile(r"/kcl/|\bkcl_\w+\.[ch]|/dkms/amdgpu|amdkcl|\bamd/(?:amdgpu|amdkfd|display)/")
+_CUDA_BUILD = re.compile(
+    r"\bnvcc\b|CUDA_HOME|cuda_runtime\.h|cuda\.h\b|-gencode|CUDAExtension|CUDA_TOOLKIT_ROOT_DIR"
+)
+
+
+def failed_build(context: LogContext) -> Iterator[Inference]:
+    """Infer why a build failed, and whether it is for AMD's GPUs at all, from its first error.
+
+    Source: compilers, linkers, pip, CMake and ninja; what asks for nvcc has no HIP sources.
+    """
+    error, package = context.structure.build_error, context.structure.building
+    if package.lower() in ("the", "wheel", "wheels"):
+        package = ""
+    if context.structure.asserted or not (package or error):  # what asserts is what the build called
+        return
+    remedy = error.remedy if error else ""
+    if error and not remedy:
+        remedy = (
+            f"Line {error.line} is the first error, and the others follow from it: search for it in the "
+            f"tracker of {package or 'what is built'}. A build that is ready may hold your chip: `rocmprobe "
+            "list gpus`."
+        )
+    says = f"{package or 'what is compiled'} did not build"
+    if error:
+        says += f"; the first error is in line {error.line} ({error.text})"
+    if error and _KERNEL_MODULE.search(error.text):
+        says = f"line {error.line}: AMD's kernel module does not compile against this kernel ({error.text})"
+        points = {"kernel-driver-mismatch": 6.0, "source-build-failure": -4.0}
+        yield Inference(says, points, "driver")
+        return
+    cuda = next((line for line in context.lines if _CUDA_BUILD.search(line.text)), None)
+    if cuda is not None and package:
+        asks = f"line {cuda.number}: the build of {package} asks for NVIDIA's compiler"
+        yield Inference(asks, {"cuda-only-extension": 4.0}, "user-env")
+    elif context.fatal_besides(
+        "source-build-failure", "cuda-only-extension", "miopen-kernel-compile-failure"
+    ):
+        return
+    elif error and error.of_amd is False and not (context.is_amd or context.facts.rocm):
+        says += ", and no line names AMD's GPUs or software"
+        remedy = remedy or (
+            f"Search for line {error.line} in the tracker of what is built: what follows comes from it."
+        )
+        yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
+    else:
+        points = {"source-build-failure": 4.0 if error else 2.8}
+        yield Inference(says, points, "torch-build", remedy=remedy)

@@ -1,0 +1,464 @@
+"""Rules about scope: whether AMD's stack has a part in a failure, or another vendor, a package manager, the
+network or the program's own code has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure
+from rocmprobe.explain.inference import ENDED, Inference, LogContext, raised, short
+
+#: Exceptions that Python code raises about itself, its files and its network.
+#: Source: Python, Built-in Exceptions; requests and urllib3, exceptions; pydantic, ValidationError.
+_PLAIN = frozenset(
+    {
+        "TypeError", "KeyError", "AttributeError", "NameError", "UnboundLocalError", "IndexError",
+        "ValueError", "FileNotFoundError", "FileExistsError", "IsADirectoryError", "NotADirectoryError",
+        "JSONDecodeError", "UnicodeDecodeError", "UnicodeEncodeError", "SyntaxError", "IndentationError",
+        "ZeroDivisionError", "RecursionError", "HTTPError", "ConnectionError", "ConnectTimeout",
+        "ReadTimeout", "SSLError",
+        "MaxRetryError", "ProxyError", "ValidationError", "SafetensorError", "UnpicklingError", "LookupError",
+        "OverflowError", "ConfigurationError", "EntryNotFoundError", "RepositoryNotFoundError",
+        "GatedRepoError", "LocalEntryNotFoundError", "ConfigAttributeError", "ScannerError", "BadZipFile",
+    }
+)  # fmt: skip
+#: Exceptions that only report that another process or thread failed; the reason stands above them.
+_FOLLOWS = re.compile(
+    r"CalledProcessError|BrokenPipe|EOFError|ConnectionReset|ConnectionRefused|ChildFailed|ProcessExited|Dead"
+    r"|ActorDied|ActorError|WorkerCrashed|RayTaskError|ProcessRaised|SystemExit|InternalTorchDynamo|BackendCompilerFailed"
+)
+#: Packages with kernels of their own, whose exceptions may come from a GPU.
+OF_GPUS = re.compile(
+    r"^(?:triton|vllm|flash_attn|xformers|bitsandbytes|deepspeed|apex|aiter|exllama\w*|auto_gptq|awq|jaxlib?|cupy|"
+    r"onnxruntime|migraphx|tensorflow|mamba_ssm|causal_conv1d|llama_cpp\w*|ctranslate2)$"
+)
+#: Words by which an error is about a GPU, its libraries or its compiler after all.
+_OF_A_STACK = re.compile(
+    r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
+    r"|\.so\b|\.dll\b|\.pyd\b"
+    r"|symbol|glibc|\bhsa|solver|/dev/(?:kfd|dri)|out of memory|amdgpu|\bfp8\b|float8|sm_\d|device function"
+    r"|bfloat16|hsaco|llvm|ptx|cufft|hipfft|rocfft|curand|cusolver|cusparse|magma|vulkan|sycl|\bxpu\b|directml"
+)
+#: Numbers of the system's errors that concern files, the disk or the network.
+#: Source: Linux, errno.h: ENOENT, EACCES, EEXIST, ENOTDIR, EISDIR, ENOSPC, ENAMETOOLONG, ENETUNREACH,
+#: ECONNREFUSED.
+_SYSTEM_ERROR = re.compile(r"\[Errno (?:2|13|17|20|21|28|36|101|111)\](?!.*(?:\.so\b|/dev/))")
+
+
+#: Only torch for CUDA has these files: who misses them runs beside another torch.
+NO_CUDA_IN_TORCH = re.compile(r"(?:libtorch_cuda\w*|libc10_cuda)\.so: cannot open shared")
+_CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
+
+
+#: NVIDIA's assembler, which the Triton of PyPI calls on any machine.
+FOR_NVIDIA = re.compile(r"\bptxas\b|PTX codegen")
+#: Vendors by the word of the log's structure, and by how people name their GPUs.
+_VENDORS = (
+    ("NVIDIA", "nvidia", re.compile(r"(?i)nvidia|geforce|\b[rg]tx\b|tesla")),
+    ("Apple", "apple", re.compile(r"(?i)apple|\bM[1-5]\b")),
+    ("Intel", "intel", re.compile(r"(?i)intel|\barc a?\d{3}|\biris\b")),
+)
+
+
+def other_vendor(context: LogContext) -> Iterator[Inference]:
+    """Infer that the GPU is another vendor's.
+
+    Source: the names that drivers print (NVIDIA-SMI, Metal, collect_env).
+    """
+    vendors, stated = context.structure.vendors, context.facts.gpu or ""
+    if context.is_amd or re.search(r"(?i)amd|radeon|instinct", stated):
+        return
+    name = next(
+        (who for who, word, pattern in _VENDORS if word in vendors or pattern.search(stated)),
+        "",
+    )
+    if name:
+        error = f"; {raised(context.structure)}" if raised(context.structure) else ""
+        named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in context.lines)
+        if any(NO_CUDA_IN_TORCH.search(line.text) for line in context.lines):
+            return
+        if name == "NVIDIA" and any(FOR_NVIDIA.search(line.text) for line in context.lines):
+            return
+        whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
+        points = {"outside": 6.0} if context.structure.failed else {}
+        remedy = _remedy(context.structure) or (
+            "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
+            if named
+            else f"rocmprobe knows AMD's GPUs only.{_own_tool(context, name)} Search for the message in the "
+            f"tracker of {_raiser(context.structure) or USER}."
+        )
+        yield Inference(f"{whose}{error}", points, "user-code", elsewhere=True, remedy=remedy)
+
+
+_OF_NVIDIA_DRIVER = re.compile(r"NVIDIA-SMI|nvidia-smi|[Nn]o CUDA GPUs|CUDA driver|CUDA_ERROR_|NVML")
+
+
+def _own_tool(context: LogContext, vendor: str) -> str:
+    if vendor != "NVIDIA" or not any(_OF_NVIDIA_DRIVER.search(line.text) for line in context.lines):
+        return ""
+    return " First see that `nvidia-smi` works; if not, install or update NVIDIA's driver."
+
+
+#: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
+#: Source of each: who prints it. No row names torch: which build of it fits depends on the GPU.
+_REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (  # PyTorch torch/utils/cpp_extension.py
+        re.compile(r"detected CUDA version"),
+        "The CUDA toolkit is not the one that torch was built for: set CUDA_HOME to a toolkit of torch's "
+        "version, or take a ready wheel of the extension. That concerns NVIDIA GPUs alone; for an AMD GPU, "
+        "`rocmprobe install` prints which torch to install first.",
+    ),
+    (  # Python, the command line
+        re.compile(r"can't open file '(?P<name>[^']+)'"),
+        "Python does not find the script {name}: change to the folder that holds it, or give its full path.",
+    ),
+    (  # Python, subprocess
+        re.compile(r"No such file or directory: '(?P<name>[a-z][\w-]{1,20})'"),
+        "The program {name} is not installed, or not in PATH: install it with the package manager of the "
+        "system.",
+    ),
+    (  # Python, ModuleNotFoundError
+        re.compile(r"No module named '?(?P<name>(?!torch)\w+)"),
+        "Install the package that brings the module {name} with the Python that runs the program: `python -m "
+        "pip install -r requirements.txt`, from the program's folder. If it is installed, another Python "
+        'runs the program: `python -c "import sys; print(sys.executable)"`.',
+    ),
+    (  # Python, ImportError
+        re.compile(
+            r"cannot import name '\w+' from (?:partially initialized module )?'(?P<name>(?!torch)\w+)"
+        ),
+        "The installed {name} is older or newer than the program was written for: install the version that "
+        "its requirements.txt or README names, in a virtual environment of its own.",
+    ),
+    (  # Python, AttributeError of a module
+        re.compile(r"module '(?P<name>(?!torch)\w+)[\w.]*' has no attribute"),
+        "The {name} that Python imports is broken, of another version, or hidden by a file of that name. "
+        '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
+        "version that the program's requirements.txt names again.",
+    ),
+    (  # Cython, the check of compiled modules against NumPy
+        re.compile(r"numpy\.\w+ size changed|numpy\.core\.multiarray failed"),
+        "A package was built for another NumPy than the installed one: install the NumPy that the program's "
+        "requirements.txt names, or install that package again, so that it is built for this one.",
+    ),
+    (  # PyTorch torch/nn/modules/module.py, load_state_dict; safetensors
+        re.compile(
+            r"state_dict|[Uu]nexpected key\b|[Mm]issing key\b|size mismatch for|does not contain tensor"
+        ),
+        "The checkpoint was made for another model, version or option than the program builds: use the "
+        "options that it was trained with, or the checkpoint that the program names.",
+    ),
+    (  # safetensors, zipfile, pickle, PyTorch caffe2/serialize
+        re.compile(
+            r"SafetensorError|HeaderTooLarge|BadZipFile|invalid load key|PytorchStreamReader|not a zip"
+        ),
+        "The model file is damaged, incomplete or of another format: delete it, download it again, and "
+        "compare its size with the one on its page.",
+    ),
+    (  # huggingface_hub/errors.py
+        re.compile(r"GatedRepo|RepositoryNotFound|\b40[13] (?:Client Error|Forbidden|Unauthorized)"),
+        "The server refuses the file: accept the terms on the model's page, log in with `hf auth login`, and "
+        "check the model's name.",
+    ),
+    (  # Python, TypeError of a call
+        re.compile(r"unexpected keyword argument|required positional argument|positional arguments? but"),
+        "Two packages are not of versions that fit: install those that the program's requirements.txt names, "
+        "or update the program and its extensions together.",
+    ),
+    (  # Python, FileNotFoundError
+        re.compile(r"FileNotFoundError.*'(?P<name>[^']+)'|\[Errno 2\].*'(?P<name2>[^']+)'"),
+        "The file or folder {name} is not there: correct the path in the command or the settings, or put the "
+        "file there.",
+    ),
+    (  # json, PyYAML
+        re.compile(r"JSONDecodeError|ScannerError|ParserError"),
+        "A file of settings, or what a server answered, is not valid JSON or YAML: correct or delete the "
+        "file that the traceback reads.",
+    ),
+    (  # Python's parser
+        re.compile(r"SyntaxError|IndentationError"),
+        "The program is written for another version of Python than runs it: its README names the version.",
+    ),
+)
+
+
+def _remedy(structure: LogStructure) -> str:
+    """Return what to do about the last error, "" if its message does not tell."""
+    error = structure.error
+    text = f"{error.kind}: {error.message}" if error else ""
+    for pattern, remedy in _REMEDIES:
+        if match := pattern.search(text):
+            name = next(filter(None, match.groups()), "")
+            return remedy.format(name=name) if name or "{name}" not in remedy else ""
+    return ""
+
+
+def _raiser(structure: LogStructure) -> str:
+    """Return the package that raised the error, "" for Python itself and the user's own files."""
+    return structure.raiser if structure.raiser not in (PYTHON, USER) else ""
+
+
+def plain_error(context: LogContext) -> Iterator[Inference]:
+    """Infer that the program stopped with an error of Python, of a package, a file or the network, and no
+    line names a failure of AMD's stack.
+
+    Source: the types of exceptions and the owner of the innermost frame.
+    """
+    error = context.structure.error
+    if (
+        error is None
+        or not (error.kind or _SYSTEM_ERROR.search(error.message))
+        or context.explains(error.line)
+        or not _is_plain(error, context.structure.raiser)
+    ):
+        return
+    if context.fatal or context.words & (ENDED - {"exception"}):
+        yield Inference(
+            f"{raised(context.structure) or short(error.message)}, an error of code or data", {"outside": 1.5}
+        )
+        return
+    says = f"{raised(context.structure) or short(error.message)}, an error of code or data"
+    remedy = _remedy(context.structure)
+    yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
+
+
+#: Programs that install software, how each says that it refuses, and what to do.
+#: Source: pacman and makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions;
+#: apt-pkg;
+#: dnf; uv-resolver; git.
+_INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    (
+        "pacman",
+        re.compile(r"^error: (?:failed to (?:commit|prepare) trans|target not found)|exists in filesystem"),
+        "`pacman -Qo FILE` names the package that owns a file in the way. Remove that package, or files "
+        "that none owns, and install again.",
+    ),
+    (
+        "makepkg", re.compile(r"^==> ERROR:"),
+        "The recipe (PKGBUILD) is older than its sources: update it, read the comments on its page, or "
+        "take the package of the distribution.",
+    ),
+    (
+        "Docker",
+        re.compile(
+            r"failed to solve: (?!process)|failed to resolve source|pull access denied|manifest unknown"
+        ),
+        "Docker does not find the image: correct its name and tag (`docker images` lists those that are "
+        "here), or first build the image that this one starts from.",
+    ),
+    (
+        "pip",
+        re.compile(r"externally-managed-environment"),
+        "The system keeps its Python to itself: `python3 -m venv venv`, then `venv/bin/pip install ...`, "
+        "with the index of torch that `rocmprobe install` prints. Do not use --break-system-packages.",
+    ),
+    (
+        "Poetry",
+        re.compile(r"Unable to find installation candidates|SolverProblemError"),
+        "The index has no file of this version for this Python and system: correct the version, the source "
+        "of torch in pyproject.toml, or the Python, and lock again.",
+    ),
+    (
+        "pip",
+        re.compile(r"Could not find a version that|No matching distribution found|ResolutionImpossible"),
+        "The index has no package of this name and version for this Python and system: check the address "
+        "of the index, the version, and the Python (`python --version`). AMD's and PyTorch's indexes have "
+        "few Pythons each.",
+    ),
+    (
+        "conda",
+        re.compile(
+            r"PackagesNotFoundError|Unsatisfiable|ResolvePackageNotFound|LibMambaUnsat|nothing provides __"
+        ),
+        "No set of packages of these channels fits: make a new environment with fewer pinned versions, and "
+        "install torch by pip from its own index.",
+    ),
+    (
+        "apt",
+        re.compile(r"^E: (?:Unable to locate|Failed to fetch|The repository)|has no installation candidate"),
+        "apt finds no such package in its sources: the sources in /etc/apt/sources.list.d must name this "
+        "release of the system. Correct them, then `sudo apt update`.",
+    ),
+    (
+        "dnf", re.compile(r"^Error: Unable to find a match"),
+        "dnf finds no such package in its repositories: those in /etc/yum.repos.d must be for this release "
+        "of the system.",
+    ),
+    (
+        "the package manager", re.compile(r"nothing provides .{0,160}needed by"),
+        "The repository that has the missing package is not enabled: find it in the distribution's package "
+        "search and enable it (openSUSE: devel:languages:..., Fedora and RHEL: EPEL, CRB), then install "
+        "again. Do not break the dependency.",
+    ),
+    (
+        "uv", re.compile(r"No solution found when resolving"),
+        "No set of versions fits: relax the pins in pyproject.toml, and name the index of torch for "
+        "torch alone.",
+    ),
+    (
+        "git",
+        re.compile(r"^fatal: (?:unable to access|repository .* not found|clone of .* failed|could not read)"),
+        "git cannot fetch the repository: check its address, the network and the rights.",
+    ),
+)  # fmt: skip
+
+
+def installer(context: LogContext) -> Iterator[Inference]:
+    """Infer that a program that installs software stopped before anything ran on a GPU.
+
+    Source: the words of each program (``_INSTALLERS``).
+    """
+    if context.fatal_besides("rocm-package-wrong-os"):
+        return
+    for line in context.lines:
+        for who, pattern, remedy in _INSTALLERS:
+            if pattern.search(line.text):
+                says = f"{who} stops (line {line.number}), before anything runs on the GPU"
+                yield Inference(says, {"outside": 5.0}, "user-env", elsewhere=True, remedy=remedy)
+                return
+
+
+_DISK_FULL = re.compile(r"No space left on device|\bENOSPC\b|[Dd]isk quota exceeded")
+
+
+def disk_full(context: LogContext) -> Iterator[Inference]:
+    """Infer that a disk, or the shared memory of a container, is full.
+
+    Source: Linux, errno.h (ENOSPC, EDQUOT).
+    """
+    line = next((line for line in context.lines if _DISK_FULL.search(line.text)), None)
+    if line is not None and not context.fatal:
+        remedy = (
+            "`df -h` shows which disk is full, `df -h /dev/shm` the shared memory that data loaders use. "
+            "Free space there (`docker system prune`, `pip cache purge`), or give the container more: "
+            "`--shm-size 8G`."
+        )
+        says = f"no space is left on a disk (line {line.number})"
+        yield Inference(says, {"outside": 5.4}, "user-env", elsewhere=True, remedy=remedy)
+
+
+#: Ways to a GPU besides ROCm, and what tests each.
+#: Source: ggml-vulkan, the Vulkan specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
+_INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    (
+        "Vulkan", re.compile(r"ggml_vulkan|\bvk::|VK_ERROR_|\bvk[A-Z]\w+\(|libvulkan"),
+        "Update the graphics driver (Mesa on Linux), and try the release of the program before this one. "
+        "`vulkaninfo --summary` shows what Vulkan sees.",
+    ),
+    (
+        "DirectML", re.compile(r"DirectML|torch_directml|\bDML\b|\bdml_"),
+        "Update the graphics driver of Windows and torch-directml. Its memory is limited, and many "
+        "operators are missing; AMD's own wheels for Windows use HIP in its place.",
+    ),
+    (
+        "SYCL", re.compile(r"\bSYCL\b|oneAPI|\bXPU\b|PI_ERROR_|UR_RESULT_|Level[- ]Zero"),
+        "Update the compute runtime of the GPU's vendor, and search in the tracker of the program.",
+    ),
+)  # fmt: skip
+_OF_ROCM = re.compile(r"\bHIP\b|\bhip[A-Z_]|\bROC[mkr]\b|\brocm|MIOpen|miopen|\bHSA_|hsa_|amdkfd|rocblas")
+
+
+def other_interface(context: LogContext) -> Iterator[Inference]:
+    """Infer that the program uses the GPU by another interface than ROCm.
+
+    Source: the words of each interface (``_INTERFACES``).
+    """
+    if (
+        context.fatal
+        or not context.structure.failed
+        or any(_OF_ROCM.search(line.text) for line in context.lines)
+    ):
+        return
+    for line in reversed(context.lines):
+        for who, pattern, remedy in _INTERFACES:
+            if pattern.search(line.text):
+                says = f"the program uses {who} (line {line.number}), not ROCm"
+                yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
+                return
+
+
+#: Packages and messages of the network and of downloads.
+#: Source: urllib3, requests, httpx, aiohttp and huggingface_hub, their exceptions; OpenSSL.
+_NETWORK_PACKAGES = frozenset(
+    ("urllib3", "requests", "httpx", "httpcore", "aiohttp", "huggingface_hub", "hf_xet")
+)
+_NETWORK = re.compile(
+    r"(?i)max retries exceeded|connection to \S+ timed out|connect ?timeout|read(?: operation)? timed out"
+    r"|name or service not known|temporary failure in name resolution|certificate verify failed"
+    r"|connection refused|connection reset by peer|proxy authentication|cannot reach|failed to "
+    r"resolve|offline mode|getaddrinfo|429 too many"
+)
+
+
+def network(context: LogContext) -> Iterator[Inference]:
+    """Infer that a download or a connection failed.
+
+    Source: the exceptions of the packages that Python programs download with.
+    """
+    if context.fatal:
+        return
+    line = next((line for line in reversed(context.lines) if _NETWORK.search(line.text)), None)
+    if line is None and context.structure.raiser not in _NETWORK_PACKAGES:
+        return
+    says = f"line {line.number}: the network" if line else f"{context.structure.raiser} failed: the network"
+    remedy = _remedy(context.structure) or (
+        "Try again, also later; check the proxy (HTTPS_PROXY) and the firewall. What can be downloaded with "
+        "a browser can be put where the program looks for it."
+    )
+    yield Inference(
+        f"{says}, a download or a server is at fault",
+        {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy,
+    )  # fmt: skip
+
+
+def _is_plain(error: Error, raiser: str) -> bool:
+    if _SYSTEM_ERROR.search(error.message) or "detected CUDA version" in error.message:
+        return True
+    if _FOLLOWS.search(error.kind) or _OF_A_STACK.search(error.message):
+        return False
+    if error.kind in _PLAIN or "loading state_dict" in error.message:
+        return True
+    # Packages raise types of their own for their own faults; torch's RuntimeError may be the GPU's.
+    return (
+        bool(raiser)
+        and raiser not in (USER, PYTHON, "torch")
+        and not OF_GPUS.search(raiser)
+        and bool(error.message)
+        and error.kind
+        not in ("RuntimeError", "ImportError", "OSError", "AssertionError", "ModuleNotFoundError")
+    )
+
+
+#: Extensions that have a build of their own for ROCm, or none.
+_EXTENSIONS = re.compile(
+    r"\b(?:flash_attn|xformers|bitsandbytes|triton|deepspeed|apex|mamba_ssm|causal_conv1d)\b"
+)
+
+
+#: Cython's check of compiled modules, and an import of a name that another version has.
+_NUMPY = re.compile(r"compiled using NumPy 1")
+_UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
+
+
+def missing_module(context: LogContext) -> Iterator[Inference]:
+    """Infer that Python packages are missing or of other versions than the program needs.
+
+    Source: Python, ImportError and ModuleNotFoundError.
+    """
+    error = context.structure.error
+    absent = error is not None and error.kind == "ModuleNotFoundError"
+    renamed = next((line for line in context.lines if _UNFIT.search(line.text)), None)
+    if context.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
+        return
+    if absent and error and not (_EXTENSIONS.search(error.message) and context.is_amd):
+        says = f"{raised(context.structure)}: a Python package is not installed"
+    elif renamed is not None:
+        says = f"line {renamed.number}: two Python packages are not of versions that fit"
+    else:
+        return
+    remedy = _remedy(context.structure)
+    if numpy := next((line for line in context.lines if _NUMPY.search(line.text)), None):
+        says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
+        remedy = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
+    yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True, remedy=remedy)
