@@ -44,3 +44,43 @@ def test_convolution_relu(outcome):
 @pytest.mark.check("convolution-add-relu", settings=LAYERS, dtypes=("float32", "float16"))
 def test_convolution_add_relu(outcome):
     assert_outcome(outcome)
+
+
+@pytest.mark.check("batch-norm-relu", dtypes=("float32", "float16"))
+def test_batch_norm_relu(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("tensor-op", dtypes=("float32", "float16"))
+def test_tensor_op(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("tensor-transform", dtypes=("float32", "float16"))
+def test_tensor_transform(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("tensor-copy", dtypes=("float32", "float16"))
+def test_tensor_copy(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("tensor-cast", dtypes=("float16", "bfloat16"))
+def test_tensor_cast(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("tensor-set", dtypes=("float32", "float16"))
+def test_tensor_set(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("tensor-scale", dtypes=("float32", "float16"))
+def test_tensor_scale(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("bias", dtypes=("float32", "float16"))
+def test_bias(outcome):
+    assert_outcome(outcome)

@@ -52,6 +52,7 @@ NONE = ("", "")
 TRAINING = ("*/convolution/*/fwd", "*/batch-norm/*", "*/training-step/*")
 MACHINES = (
     Expected("healthy-gfx1100", "trust-verify,tuned", "", NONE, "default"),
+    Expected("rx5700-published-speeds", "default,", "", NONE, "default"),
     Expected("hot-weak-fan", "default,", "weak-fan", ("thermal-throttling", "hardware"), "default"),
     Expected(
         "rdna1-rocm52-conv-dead", "vendor-off", "native-convolution", ("miopen-no-solver", "miopen-find"),

@@ -36,5 +36,7 @@ CHECKS: Mapping[str, Check] = _in_order({check.name: check for check in _declare
 #: The checks that train one of the small networks, and of these the ones that need convolution.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
+#: Every check that trains a network of ``checks/networks``.
+TRAINERS = (*MODELS, "batch-sizes")
 #: Checks that ask convolution for right numbers, and whose answers count for a setting.
 CONVOLUTIONS = ("convolution", "problem-matrix")

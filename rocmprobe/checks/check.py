@@ -71,7 +71,7 @@ class Explanation:
 class Check:
     """A kind of question.
 
-    ``function`` answers it by torch, in a worker.
+    ``function`` answers it by torch, in a worker; None where the driver torch does not answer at all.
     ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem,
     or dtype, has a process of its own. ``last``: asked at the end of a run, since it may stop the machine and
     nothing depends on it. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of the
@@ -86,7 +86,7 @@ class Check:
     name: str
     rung: str
     question: str
-    function: Callable[[CheckContext], CheckResult]
+    function: Optional[Callable[[CheckContext], CheckResult]]
     requires: Requires = Requires()
     exclusive: bool = False
     own_process: bool = False

@@ -224,7 +224,7 @@ CHECKS = (
     ),
     _fused_check(
         "convolution-relu", question="Is convolution, bias and ReLU in one operator right?",
-        function=convolution_relu,
+        function=convolution_relu, capi_dtypes=("float32", "float16"),
         script=lambda outcome, library: _fused(outcome.dtype, False, library),
     ),
     _fused_check(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from rocmprobe.checks import CHECKS, MODELS
+from rocmprobe.checks import CHECKS, MODELS, TRAINERS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
@@ -42,7 +42,7 @@ def cases(
     if not _requested_at(request, options):
         return
     for driver in target.drivers:
-        requested = _directly(request) if driver == "capi" else request
+        requested = _directly(request) if driver == "capi" else _through_torch(request)
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(requested, setting):
                 yield from cases_under(requested, target, driver, setting, options)
@@ -98,7 +98,7 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
     Its level decides, but a check that ``--only`` names runs at any level, and an estimate includes the
     models. For inference, no model is trained.
     """
-    if request.check in MODELS and options.purpose == "inference":
+    if request.check in TRAINERS and options.purpose == "inference":
         return False
     named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
     return named or LEVELS.index(options.level) >= LEVELS.index(request.level)
@@ -180,6 +180,11 @@ def _directly(request: Request) -> Request:
         settings=("every",) if every else request.settings,
         dtypes=dtypes or request.dtypes,
     )
+
+
+def _through_torch(request: Request) -> Request:
+    """Return the request for the driver torch. It has no settings if only capi runs the check."""
+    return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
 def _concerns(request: Request, setting: Setting) -> bool:

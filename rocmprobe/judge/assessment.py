@@ -61,11 +61,15 @@ def driver_of(results: Results) -> str:
 
 
 def of_driver(results: Results) -> Results:
-    """The results with the outcomes of that driver alone, and the settings that it can have."""
+    """The results with the outcomes of that driver, of checks that only capi runs, and with the settings that
+    it can have."""
     driver = driver_of(results)
+    only_capi = {name for name, check in CHECKS.items() if check.function is None}
     return replace(
         results,
-        outcomes=tuple(outcome for outcome in results.outcomes if outcome.driver == driver),
+        outcomes=tuple(
+            outcome for outcome in results.outcomes if outcome.driver == driver or outcome.check in only_capi
+        ),
         settings=tuple(setting for setting in results.settings if "torch" in drivers_of(setting)),
     )
 

@@ -27,7 +27,7 @@ _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplaine
 #: in the evidence says more.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
-    "controls": "torch-build", "compiled": "triton",
+    "controls": "torch-build", "compiled": "triton", "primitives": "miopen-exec",
 }  # fmt: skip
 
 

@@ -80,7 +80,8 @@ TextFact = Literal[
     "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip", "deep.version",
     "dmesg.driver", "hip.version", "hipblaslt.path", "kernel.release", "kfd.device", "miopen.db_path",
     "miopen.version", "miopen.version_expected", "miopen.version_told", "nvidia.version", "os.id",
-    "os.name", "os.version", "python.version", "rocblas.path", "rocm.version", "simulation.torch",
+    "os.name", "os.version", "python.version", "rocblas.path", "rocm.version", "simulation.times",
+    "simulation.torch",
     "torch.build", "torch.cuda", "torch.hip", "torch.kind", "torch.path", "torch.python_tag",
     "torch.version", "amd_smi.driver", "amd_smi.exit", "amd_smi.meaning", "amd_smi.message",
     "amd_smi.runtime", "amd_smi.state", "rocm_smi.driver", "rocm_smi.exit", "rocm_smi.meaning",
@@ -146,7 +147,10 @@ GPU_FACTS: Mapping[str, Any] = {
         "partition", "uuid", "pcie_link", "vbios", "vram_vendor",
     ), str),
     **dict.fromkeys(
-        ("cus", "vram_bytes", "simds", "wave_size", "order", "index", "vram_used_bytes"), int
+        (
+            "cus", "vram_bytes", "simds", "wave_size", "order", "index", "vram_used_bytes",
+            "max_core_clock_mhz", "max_memory_clock_mhz", "memory_bus_bits",
+        ), int
     ),
     **dict.fromkeys(("apu", "pcie_atomics"), bool),
     **dict.fromkeys((

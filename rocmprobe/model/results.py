@@ -96,6 +96,7 @@ class Gpu:
     without a value where they hide it. ``pcie_atomics`` is whether its way to the processor carries them.
     ``pcie_link`` is the present link and the best one. From ``vram_used_bytes`` on the facts are of this
     moment, each in the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
+    The clocks that begin with ``max`` are the highest that the driver sets.
     """
 
     native_isa: Fact = Fact()
@@ -128,6 +129,9 @@ class Gpu:
     power_w: Fact = Fact()
     core_clock_mhz: Fact = Fact()
     memory_clock_mhz: Fact = Fact()
+    max_core_clock_mhz: Fact = Fact()
+    max_memory_clock_mhz: Fact = Fact()
+    memory_bus_bits: Fact = Fact()
 
 
 #: The facts by which the GPUs of two machines are equal.

@@ -112,6 +112,17 @@ class SharedLibrary:
         if number:
             raise CallFailed(done)
 
+    def call_procedure(self, function: str, *arguments: Any) -> None:
+        """Call a function of ``signatures`` that returns nothing. Raises NotAvailable."""
+        entry = self.symbol(function)
+        entry.argtypes = self._signatures[function]
+        entry.restype = None
+        if self._observe:
+            self._observe(Call(function))
+        entry(*arguments)
+        if self._observe:
+            self._observe(Call(function, 0, "returned"))
+
     def prepared(self, function: str) -> Any:
         """A function of ``signatures``, to be called often: it returns its status, ``failed`` says what that
         is. Raises NotAvailable."""

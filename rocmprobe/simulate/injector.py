@@ -11,6 +11,7 @@ from rocmprobe.backends import Backend
 from rocmprobe.backends.capi import LIBRARIES
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.compiler import Compiler
+from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.knowledge.settings import Versions
 from rocmprobe.runtimes.loaded import mapped
 
@@ -30,6 +31,10 @@ class Injector:
     def clock(self) -> float:
         """Return the seconds of the clock for measurements."""
         return time.perf_counter()
+
+    def timed(self, result: CheckResult, case: Case) -> CheckResult:
+        """Return the result of a check with the times that count."""
+        return result
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
         """Return the device that computes in place of ``device``, and its library."""

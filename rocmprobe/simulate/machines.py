@@ -23,6 +23,7 @@ from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.model.results_file import check_facts
 from rocmprobe.model.telemetry import DeviceTelemetry, planted
 from rocmprobe.simulate.generated import ALL_FAULTS, BUGS, DEFAULT_BUG, PHASES, generated, planted_machine
+from rocmprobe.simulate.speeds import Speeds, speeds_of
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
 
@@ -107,7 +108,8 @@ class SimulatedMachine:
     ``budgets`` (by name) replace those of the level (``engine/options.py``), so that nobody waits in full for
     a machine that hangs. ``problems`` are tested if the user names none. With ``fresh`` every case has a
     separate child. ``solvers`` are those that its MIOpen has; empty means all that ``data/solvers.toml``
-    allows. ``telemetry`` is what its sensors read over a run.
+    allows. ``telemetry`` is what its sensors read over a run. ``speeds`` give the times of throughput and
+    training; without them, the times are those of the simulating CPU.
     """
 
     name: str
@@ -120,6 +122,7 @@ class SimulatedMachine:
     fresh: bool = False
     solvers: tuple[str, ...] = ()
     telemetry: tuple[DeviceTelemetry, ...] = ()
+    speeds: tuple[Speeds, ...] = ()
 
     def database(self, device: str) -> str:
         """Return the name of the file in which MIOpen keeps the searches of torch's ``device``."""
@@ -187,7 +190,7 @@ def load_machine(name: str) -> SimulatedMachine:
 def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     known = (
         "summary", "source", "gpus", "facts", "variables", "faults", "budgets", "problems", "fresh",
-        "solvers", "telemetry",
+        "solvers", "telemetry", "speeds",
     )  # fmt: skip
     for key in data:
         if key not in known:
@@ -200,9 +203,11 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     def facts(row: Mapping[str, Any]) -> dict[str, Fact]:
         return {key: Fact(value, origin) for key, value in row.items()}
 
+    speeds = tuple(map(speeds_of, _tables(data, "speeds")))
+    times = {"simulation.times": "the machine's file"} if speeds else {}
     machine = Machine(
         tuple(Gpu(**facts(row)) for row in _tables(data, "gpus")),
-        facts(_table(data, "facts")),
+        facts({**_table(data, "facts"), **times}),
         facts(_table(data, "variables")),
     )
     try:
@@ -219,7 +224,7 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     _known("solvers", "solver", tuple(offered), tuple(by_name()))
     return SimulatedMachine(
         name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
-        tuple(offered), tuple(map(planted, _tables(data, "telemetry"))),
+        tuple(offered), tuple(map(planted, _tables(data, "telemetry"))), speeds,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class CapiDriver:
 
     def _answer(self, case: Case) -> CheckResult:
         try:
-            if case.rung in ("conv", "batch-norm"):
+            if case.rung in ("conv", "batch-norm", "primitives"):
                 self._refuse_meaningless()
             problem = parse_problem(case.problem) if case.problem else None
             check = "convolution" if case.check == "solver" else case.check

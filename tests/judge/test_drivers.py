@@ -193,3 +193,19 @@ def test_batch_norm_alone_is_not_told_as_convolution():
     assert told.sentence.startswith(
         "Native float32 convolution holds, batch norm with MIOpen does not. MIOpen is right with"
     )
+
+
+def test_an_operator_that_only_capi_runs_has_a_finding_beside_those_by_torch():
+    results = run()
+    name = "cuda:0/capi/default/tensor-op/float32"
+    broken = dataclasses.replace(
+        results.outcomes[0], id=name, driver="capi", check="tensor-op", rung="primitives", state="wrong",
+        evidence=("add equal shapes: result: rms_range is 0.5",),
+    )  # fmt: skip
+    results = dataclasses.replace(results, outcomes=(*results.outcomes, broken))
+    finding = findings(results)["tensor-op"]
+    assert (finding.severity, finding.layer) == ("warning", "miopen-exec")
+    assert finding.title == "MIOpen's operation on two tensors computes wrong numbers"
+    assert any(name in line for line in finding.evidence)
+    # It changes no recommendation.
+    assert recommend(results) == recommend(run())

@@ -1,4 +1,5 @@
-/* Stands in for libMIOpen 3.4; -DWITHOUT_FIND2 and -DWITHOUT_IMMEDIATE leave symbols out as older releases do. */
+/* Stands in for libMIOpen 3.4; -DWITHOUT_FIND2, -DWITHOUT_IMMEDIATE and -DWITHOUT_INTERNALS leave
+ * symbols out as other releases and builds do. */
 
 #include "common.h"
 #include "solvers.h"
@@ -327,3 +328,4 @@ int miopenRunSolution(void *handle, struct solution *s, size_t count, const stru
 #endif
 
 #include "batch_norm.h"
+#include "operators.h"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary
+from rocmprobe.backends.capi.miopen import SPATIAL, Descriptor, MiopenLibrary
 from rocmprobe.backends.capi.reference import decode
 from rocmprobe.kernels.exact import encoded
 from rocmprobe.runtimes.calls import released
@@ -18,7 +18,6 @@ from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
 EPSILON = 1e-5
-_SPATIAL = 1
 
 
 class BatchNorm:
@@ -43,7 +42,7 @@ class BatchNorm:
             y = self._empty(stack, self._x.size)
             saved = [self._empty(stack, factors[0].size) for _ in range(2)]
             self._miopen.library.call(
-                "miopenBatchNormalizationForwardTraining", self._miopen.handle, _SPATIAL,
+                "miopenBatchNormalizationForwardTraining", self._miopen.handle, SPATIAL,
                 ctypes.byref(one), ctypes.byref(zero), *self._of(self._x), *self._of(y),
                 self._derived.address, *_addresses(factors), 0.0, None, None, EPSILON, *_addresses(saved),
             )  # fmt: skip
@@ -62,7 +61,7 @@ class BatchNorm:
             factors = self._uploaded(stack, scale, bias, mean, variance)
             y = self._empty(stack, self._x.size)
             self._miopen.library.call(
-                "miopenBatchNormalizationForwardInference", self._miopen.handle, _SPATIAL,
+                "miopenBatchNormalizationForwardInference", self._miopen.handle, SPATIAL,
                 ctypes.byref(one), ctypes.byref(zero), *self._of(self._x), *self._of(y),
                 self._derived.address, *_addresses(factors), EPSILON,
             )  # fmt: skip
@@ -84,7 +83,7 @@ class BatchNorm:
             gradients = [self._empty(stack, factors.size) for _ in range(2)]
             alpha_beta = [ctypes.byref(one), ctypes.byref(zero)]
             self._miopen.library.call(
-                "miopenBatchNormalizationBackward", self._miopen.handle, _SPATIAL, *alpha_beta, *alpha_beta,
+                "miopenBatchNormalizationBackward", self._miopen.handle, SPATIAL, *alpha_beta, *alpha_beta,
                 *self._of(self._x), *self._of(incoming), *self._of(dx), self._derived.address,
                 factors.address, *_addresses(gradients), EPSILON, *_addresses(saved),
             )  # fmt: skip
@@ -118,7 +117,7 @@ def batch_norm(
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))
-        derived = miopen.derived_descriptor(tensor, _SPATIAL)
+        derived = miopen.derived_descriptor(tensor, SPATIAL)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(derived)))
         buffer = stack.enter_context(hip.upload(encoded(x, "float32")))
         yield BatchNorm(hip, miopen, tensor, derived, buffer)

@@ -78,7 +78,7 @@ class Convolution:
         self.miopen = miopen
         self.tensors = tensors
         self._direction = _DIRECTIONS[direction]
-        self._descriptor = descriptor
+        self.descriptor = descriptor
 
     @property
     def result(self) -> Buffer:
@@ -97,7 +97,7 @@ class Convolution:
         direction = self._direction
         self.miopen.library.call(
             f"miopenFindConvolution{direction.name}Algorithm", self.miopen.handle,
-            *self._operands(direction.find_order), self._descriptor.address,
+            *self._operands(direction.find_order), self.descriptor.address,
             *self._operands(direction.result), len(results),
             ctypes.byref(count), results, *_memory(workspace), False,
         )  # fmt: skip
@@ -111,7 +111,7 @@ class Convolution:
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         direction = self._direction
         self._call(
-            "{}", ctypes.byref(one), *self._operands(direction.find_order), self._descriptor.address,
+            "{}", ctypes.byref(one), *self._operands(direction.find_order), self.descriptor.address,
             found.number, ctypes.byref(zero), *self._operands(direction.result), *_memory(workspace),
         )  # fmt: skip
 
@@ -133,7 +133,7 @@ class Convolution:
         """Run a solution of ``solutions``. MIOpen compiles it if ``compile`` did not."""
         direction = self._direction
         self._call(
-            "{}Immediate", *self._operands(direction.other_order), self._descriptor.address,
+            "{}Immediate", *self._operands(direction.other_order), self.descriptor.address,
             *self._operands(direction.result), *_memory(workspace), solution.number,
         )  # fmt: skip
 
@@ -146,7 +146,7 @@ class Convolution:
             library.call(
                 "miopenCreateConvProblem",
                 ctypes.byref(problem),
-                self._descriptor.address,
+                self.descriptor.address,
                 self._direction.number,
             )
             stack.enter_context(released(lambda: library.call("miopenDestroyProblem", problem)))
@@ -203,7 +203,7 @@ class Convolution:
         first, second, result = (
             self.tensors[name].descriptor.address for name in direction.other_order + direction.result
         )
-        return [first, second, self._descriptor.address, result]
+        return [first, second, self.descriptor.address, result]
 
     def _call(self, template: str, *arguments: object) -> None:
         function = "miopenConvolution" + template.format(self._direction.name)
@@ -211,7 +211,7 @@ class Convolution:
 
 
 #: Bytes before and after a result; a multiple of every alignment that a kernel may want.
-_MARGIN = 4096
+MARGIN = 4096
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def convolution(
             size = itemsize
             for length in shape:
                 size *= length
-            buffer = stack.enter_context(hip.allocate(size, _MARGIN if name == result else 0))
+            buffer = stack.enter_context(hip.allocate(size, MARGIN if name == result else 0))
             if name == result:
                 buffer.fill(0xFF)
             else:

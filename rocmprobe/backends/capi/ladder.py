@@ -1,4 +1,5 @@
-"""The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm.
+"""The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's
+tensor operations, bias and fused operators.
 
 It runs in a separate process, because any case may end the process. The cases here do not depend on each
 other; the caller knows which one makes another pointless.
@@ -15,11 +16,13 @@ from math import prod
 from typing import Any, Optional
 
 from rocmprobe.backends.capi import reference
-from rocmprobe.backends.capi.batch_norm import EPSILON, BatchNorm, batch_norm
+from rocmprobe.backends.capi.batch_norm import EPSILON, batch_norm
 from rocmprobe.backends.capi.convolution import Convolution, Found, convolution
 from rocmprobe.backends.capi.libraries import Place
 from rocmprobe.backends.capi.miopen import MiopenLibrary
+from rocmprobe.backends.capi.operator_checks import OPERATOR_CHECKS, Part
 from rocmprobe.backends.capi.rocblas import Rocblas
+from rocmprobe.backends.capi.tensor_operations import StrayWrites
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.kernels.exact import encoded
@@ -36,6 +39,10 @@ _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
 #: The shape that the check of PyTorch has, too.
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
+
+
+#: What computes the results of a part, and the results that are right, both by name.
+_Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping[str, Sequence[float]]]]
 
 
 class _NothingFound(Exception):
@@ -84,6 +91,8 @@ class Ladder:
             ask = partial(self._convolve, problem, direction or "fwd")
         elif check == "gemm":
             ask = partial(self._multiply, dtype)
+        elif check in OPERATOR_CHECKS:
+            ask = partial(self._operate, check, dtype)
         else:
             ask = {"copy": self._copy, "elementwise": self._fill, "batch-norm": self._normalise}[check]
         try:
@@ -223,45 +232,63 @@ class Ladder:
         scale = [float(value) for value in reference.integers(channels, 2, seed=5)]
         bias = [float(value) for value in reference.integers(channels, 4, seed=6)]
         mean, variance = reference.moments(shape, x)
+        normed = {"output": reference.batch_norm(shape, x, scale, bias, mean, variance, EPSILON)}
+        gradients = reference.batch_norm_backward(shape, x, dy, scale, mean, variance, EPSILON)
         self._report_phase("first-call")
         started = time.perf_counter()
         hip, miopen = self._opened_hip(), self._opened_miopen()
-        parts: dict[str, Callable[[BatchNorm], dict[str, list[float]]]] = {
-            "training": lambda made: made.training(scale, bias),
-            "backward": lambda made: made.backward(dy, scale, mean, variance),
-            "inference": lambda made: made.inference(scale, bias, mean, variance),
-        }
-        results: dict[str, dict[str, list[float]]] = {}
-        failures: dict[str, Exception] = {}
         with batch_norm(hip, miopen, shape, x) as made:
-            for part, compute in parts.items():
-                try:
-                    results[part] = compute(made)
-                except (CallFailed, NotAvailable) as error:
-                    failures[part] = error
-                    if isinstance(error, CallFailed) and error.call.function.startswith("hip"):
-                        break
+            parts: _Parts = {
+                "training": (partial(made.training, scale, bias), normed),
+                "backward": (partial(made.backward, dy, scale, mean, variance), gradients),
+                "inference": (partial(made.inference, scale, bias, mean, variance), normed),
+            }
+            return self._by_parts(started, parts, "float32", terms, exact=False)
+
+    def _operate(self, name: str, dtype: str) -> CheckResult:
+        """Run the parts of an operator on separate operands."""
+        check = OPERATOR_CHECKS[name](dtype)
+        self._report_phase("first-call")
+        started = time.perf_counter()
+        hip, miopen = self._opened_hip(), self._opened_miopen()
+        parts: _Parts = {
+            each: (partial(_one_result, part, hip, miopen), {"result": part.expected})
+            for each, part in check.parts.items()
+        }
+        return self._by_parts(started, parts, dtype, check.terms, check.exact)
+
+    def _by_parts(self, started: float, parts: _Parts, dtype: str, terms: int, exact: bool) -> CheckResult:
+        """Run each part even if another fails, and judge them together."""
+        results: dict[str, Mapping[str, Sequence[float]]] = {}
+        failures: dict[str, Exception] = {}
+        for name, (compute, _) in parts.items():
+            try:
+                results[name] = compute()
+            except (CallFailed, NotAvailable) as error:
+                failures[name] = error
+                if isinstance(error, CallFailed) and error.call.function.startswith("hip"):
+                    break
+            except StrayWrites as error:
+                return CheckResult("wrong", f"{name}: {error}")
         step = CheckResult(timings={"first_call": time.perf_counter() - started})
         if not failures:
             self._report_phase("steady")
-        normed = reference.batch_norm(shape, x, scale, bias, mean, variance, EPSILON)
-        expected = {
-            "training": {"output": normed},
-            "backward": reference.batch_norm_backward(shape, x, dy, scale, mean, variance, EPSILON),
-            "inference": {"output": normed},
-        }
         compared = {
-            f"{part}: {name}": (values, expected[part][name])
-            for part, named in results.items()
-            for name, values in named.items()
+            name: {f"{name}: {what}": (values, parts[name][1][what]) for what, values in named.items()}
+            for name, named in results.items()
         }
         if not failures:
-            return _judged(step, compared, "float32", terms, exact=False)
-        message = "; ".join(f"{part}: {error}" for part, error in failures.items())
-        right = [part for part in results if all(
-            _judged(step, {key: pair}, "float32", terms, exact=False).state == "pass"
-            for key, pair in compared.items() if key.startswith(part)
-        )]  # fmt: skip
+            together = {what: pair for each in compared.values() for what, pair in each.items()}
+            return _judged(step, together, dtype, terms, exact)
+        alike: dict[str, list[str]] = {}
+        for name, failure in failures.items():
+            alike.setdefault(str(failure), []).append(name)
+        message = "; ".join(f"{', '.join(names)}: {text}" for text, names in alike.items())
+        right = [
+            name
+            for name, each in compared.items()
+            if _judged(step, each, dtype, terms, exact).state == "pass"
+        ]
         if right:
             message += f"; {' and '.join(right)} right"
         failed = [error for error in failures.values() if isinstance(error, CallFailed)]
@@ -315,6 +342,10 @@ def _cause(error: Exception) -> str:
     if error.call.function.startswith("miopen"):
         return "miopen-status"
     return "device-error" if error.call.function.startswith("hip") else "exception"
+
+
+def _one_result(part: Part, hip: Hip, miopen: MiopenLibrary) -> dict[str, list[float]]:
+    return {"result": part.compute(hip, miopen)}
 
 
 def _unequal(found: Sequence[int], expected: Sequence[int]) -> int:

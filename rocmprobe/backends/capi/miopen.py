@@ -1,8 +1,11 @@
 """libMIOpen: version, handle and descriptors.
 
-Numbers from include/miopen/miopen.h. The functions bound here, in ``convolution`` and ``batch_norm``
-have had the same arguments from ROCm 3.5 (MIOpen 2.4) to 6.3 (3.3), except that Find 2.0 is there since
-ROCm 5.4 only.
+Numbers from include/miopen/miopen.h. The functions bound here have had the same arguments from ROCm 3.5
+(MIOpen 2.4) to 6.3 (3.3), except that Find 2.0 is there since ROCm 5.4 only. Tensor operations and bias are
+there since MIOpen 1.3, fusion plans since 1.5, and miopenTransformTensor since 1.7.
+
+MIOpen has no miopenCopyTensor and no miopenCastTensor. The functions that its RNN and its convolution use
+for this are C++ (src/include/miopen/tensor_ops.hpp), and Linux builds export them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from rocmprobe.runtimes.calls import (
 from rocmprobe.runtimes.memory import Buffer
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
+#: ``miopenBNSpatial``: statistics of each channel.
+SPATIAL = 1
 _FIND = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
     INT, POINTER, POINTER, POINTER, SIZE, ctypes.c_bool,
@@ -39,6 +44,16 @@ _FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
 _IMMEDIATE = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
 )  # fmt: skip
+#: ``miopen::CopyTensor`` since ROCm 6.0, where the last argument forces a kernel, and as before.
+COPY_TENSOR = (
+    "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pviib",
+    "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pvii",
+)
+#: ``miopen::CastTensor`` since ROCm 6.1, where the second argument clamps to the largest number, and before.
+CAST_TENSOR = (
+    "_ZN6miopen10CastTensorERKNS_6HandleEPKvbRKNS_16TensorDescriptorES4_S7_Pvii",
+    "_ZN6miopen10CastTensorERKNS_6HandleEPKvRKNS_16TensorDescriptorES4_S7_Pvii",
+)
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "miopenGetVersion": (POINTER, POINTER, POINTER),
     "miopenCreate": (POINTER,),
@@ -73,6 +88,36 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
         POINTER, INT, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
         POINTER, POINTER, POINTER, POINTER, POINTER, ctypes.c_double, POINTER, POINTER,
     ),
+    "miopenOpTensor": (
+        POINTER, INT, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER
+    ),
+    "miopenTransformTensor": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER),
+    "miopenSetTensor": (POINTER, POINTER, POINTER, POINTER),
+    "miopenScaleTensor": (POINTER, POINTER, POINTER, POINTER),
+    COPY_TENSOR[0]: (POINTER, POINTER, POINTER, POINTER, POINTER, INT, INT, ctypes.c_bool),
+    COPY_TENSOR[1]: (POINTER, POINTER, POINTER, POINTER, POINTER, INT, INT),
+    CAST_TENSOR[0]: (POINTER, POINTER, ctypes.c_bool, POINTER, POINTER, POINTER, POINTER, INT, INT),
+    CAST_TENSOR[1]: (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, INT, INT),
+    "miopenConvolutionForwardBias": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER),
+    "miopenConvolutionBackwardBias": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER),
+    "miopenCreateFusionPlan": (POINTER, INT, POINTER),
+    "miopenDestroyFusionPlan": (POINTER,),
+    "miopenCreateOpConvForward": (POINTER, POINTER, POINTER, POINTER),
+    "miopenCreateOpBiasForward": (POINTER, POINTER, POINTER),
+    "miopenCreateOpActivationForward": (POINTER, POINTER, INT),
+    "miopenCreateOpBatchNormInference": (POINTER, POINTER, INT, POINTER),
+    "miopenCompileFusionPlan": (POINTER, POINTER),
+    "miopenCreateOperatorArgs": (POINTER,),
+    "miopenDestroyOperatorArgs": (POINTER,),
+    "miopenSetOpArgsConvForward": (POINTER, POINTER, POINTER, POINTER, POINTER),
+    "miopenSetOpArgsBiasForward": (POINTER, POINTER, POINTER, POINTER, POINTER),
+    "miopenSetOpArgsActivForward": (
+        POINTER, POINTER, POINTER, POINTER, ctypes.c_double, ctypes.c_double, ctypes.c_double
+    ),
+    "miopenSetOpArgsBatchNormInference": (
+        POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, ctypes.c_double
+    ),
+    "miopenExecuteFusionPlan": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER),
 }  # fmt: skip
 for _direction in ("Forward", "BackwardData", "BackwardWeights"):
     _SIGNATURES[f"miopenFindConvolution{_direction}Algorithm"] = _FIND
@@ -124,13 +169,19 @@ class MiopenLibrary:
         self.library.call("miopenDestroy", self.handle)
         self.handle = ctypes.c_void_p()
 
-    def tensor_descriptor(self, dtype: str, shape: Sequence[int], channels_last: bool = False) -> Descriptor:
-        """Return the descriptor of a packed tensor of ``shape`` (N, C, ...)."""
+    def tensor_descriptor(
+        self,
+        dtype: str,
+        shape: Sequence[int],
+        channels_last: bool = False,
+        strides: Optional[Sequence[int]] = None,
+    ) -> Descriptor:
+        """Return the descriptor of a tensor of ``shape`` (N, C, ...), packed unless it has ``strides``."""
         lengths = (INT * len(shape))(*shape)
-        strides = (INT * len(shape))(*_strides(shape, channels_last))
-        descriptor = self._created("miopenCreateTensorDescriptor")
+        steps = (INT * len(shape))(*(strides or _strides(shape, channels_last)))
+        descriptor = self.created("miopenCreateTensorDescriptor")
         self.library.call(
-            "miopenSetTensorDescriptor", descriptor.address, DATATYPES[dtype], len(shape), lengths, strides
+            "miopenSetTensorDescriptor", descriptor.address, DATATYPES[dtype], len(shape), lengths, steps
         )
         return descriptor
 
@@ -147,7 +198,7 @@ class MiopenLibrary:
         """Return the descriptor of a cross-correlation in two or three dimensions, as in PyTorch."""
         rank = len(padding)
         arrays = [(INT * rank)(*values) for values in (padding, stride, dilation)]
-        descriptor = self._created("miopenCreateConvolutionDescriptor")
+        descriptor = self.created("miopenCreateConvolutionDescriptor")
         self.library.call("miopenInitConvolutionNdDescriptor", descriptor.address, rank, *arrays, 0)
         self.library.call("miopenSetConvolutionGroupCount", descriptor.address, groups)
         return descriptor
@@ -157,7 +208,7 @@ class MiopenLibrary:
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
         """Return the tensor descriptor of what batch norm of ``tensor`` keeps for each channel."""
-        derived = self._created("miopenCreateTensorDescriptor")
+        derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(
                 "miopenDeriveBNTensorDescriptor", derived.address, tensor.address, batch_norm_mode
@@ -168,9 +219,10 @@ class MiopenLibrary:
             raise
         return derived
 
-    def _created(self, function: str) -> Descriptor:
+    def created(self, function: str, *arguments: Any) -> Descriptor:
+        """Return the object that ``function`` puts in its first argument."""
         address = ctypes.c_void_p()
-        self.library.call(function, ctypes.byref(address))
+        self.library.call(function, ctypes.byref(address), *arguments)
         return Descriptor(address.value or 0)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
+from operator import mul
 
 from rocmprobe.geometry import geometry
 from rocmprobe.kernels.exact import convolved
@@ -130,6 +131,11 @@ def batch_norm_backward(
     return {"input gradient": dx, "weight gradient": dscale, "bias gradient": dbias}
 
 
+def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
+    """Return the sum over each channel of a flat (N, C, ...)."""
+    return [math.fsum(values[at] for at in places) for places in _channels(shape)]
+
+
 def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
     """Yield the places of each channel in a flat (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
@@ -157,6 +163,22 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
         non_finite=len(reference) - len(pairs),
         constant=len({value for value, _ in pairs}) == 1 and len(set(reference)) > 1,
     )
+
+
+def scattered(
+    values: Sequence[float], shape: Sequence[int], strides: Sequence[int], filler: float
+) -> list[float]:
+    """Return the memory of a tensor with ``strides`` (elements). It has ``filler`` between the elements."""
+    memory = [filler] * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides)))
+    for value, index in zip(values, product(*map(range, shape))):
+        memory[sum(map(mul, index, strides))] = value
+    return memory
+
+
+def broadcast(values: Sequence[float], shape: Sequence[int], to: Sequence[int]) -> list[float]:
+    """Return a tensor of ``shape`` as one of the shape ``to``. It repeats along axes of size 1."""
+    strides = [0 if size == 1 else prod(shape[axis + 1 :]) for axis, size in enumerate(shape)]
+    return [values[sum(map(mul, index, strides))] for index in product(*map(range, to))]
 
 
 def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:

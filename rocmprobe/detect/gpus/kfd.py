@@ -35,6 +35,8 @@ class Node:
     vram_bytes: Optional[int]
     vram_source: str
     pcie_atomics: Fact
+    bus_bits: Fact
+    max_memory_clock: Fact
 
     @property
     def source(self) -> str:
@@ -92,6 +94,7 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
             properties,
             *_vram(tree, f"{NODES}/{index}", properties),
             _atomics(tree, index, found),
+            *(_of_a_bank(tree, f"{NODES}/{index}", name) for name in ("width", "mem_clk_max")),
         )
         for index, properties in found.items()
     )
@@ -120,10 +123,22 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
     """Bytes of local memory and where that was read; drivers since 2017 fill only the memory banks."""
     folder = f"{node}/mem_banks"
-    banks = [parse_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder)]
-    total = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS)
+    total = sum(bank.get("size_in_bytes", 0) for bank in _local_banks(tree, node))
     if total:
         return total, f"{folder}/*/properties size_in_bytes"
     if properties.get("local_mem_size"):
         return properties["local_mem_size"], f"{node}/properties local_mem_size"
     return None, f"{folder}: no memory bank of the GPU"
+
+
+def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
+    folder = f"{node}/mem_banks"
+    banks = (parse_properties(tree.text(f"{folder}/{name}/properties")) for name in tree.names(folder))
+    return [bank for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS]
+
+
+def _of_a_bank(tree: Tree, node: str, name: str) -> Fact:
+    """Return one property of the memory on the GPU; its banks share the bus and its clock."""
+    source = f"{node}/mem_banks/*/properties {name}"
+    values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
+    return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from rocmprobe.checks import MODELS
 from rocmprobe.judge.noise import time_of
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
@@ -27,6 +28,7 @@ _OWN_LEFT_OUT = (
     "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
 )
 _SIMULATED = "The GPU: these are times of the CPU that stands in for it."
+_SIMULATED_TIMES = "The GPU: these are simulated times."
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def estimate(results: Results) -> Optional[Estimate]:
     own = tuple(own_steps(results))
     networks = tuple(model_steps(results.outcomes))
     times = tuple(training_time(each, workload) for each in (*own, *networks))
-    simulated = (_SIMULATED,) if results.simulated else ()
+    whose = _SIMULATED_TIMES if has_own_times(results) else _SIMULATED
+    simulated = (whose,) if results.simulated else ()
     return Estimate(
         workload.images, workload.epochs, workload.batch, times,
         (*simulated, *_LEFT_OUT) if networks or not own else (), (*simulated, *_OWN_LEFT_OUT) if own else (),

@@ -10,9 +10,11 @@ from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
 from rocmprobe.judge.findings.first_calls import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
 from rocmprobe.judge.recommendation.coverage import confidence, confidence_level, not_covered
+from rocmprobe.judge.recommendation.dtype_speed import dtype_speeds, sentences
 from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.sentence import differing, other_dtypes, sentence
 from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed, too_noisy
@@ -81,6 +83,7 @@ def _recommended(results: Results) -> Recommendation:
     else:
         text = about_the_cpu(results) + sentence(results, best, order, asked[0])
         text += other_dtypes(per, asked, purpose) + in_words(results, asked[0], of_one_size)
+        text += sentences(results, dtype_speeds(results, per))
         text += " The run was stopped before all checks were done." if results.partial else ""
     return Recommendation(
         verdict=verdict,
@@ -172,7 +175,8 @@ def _cost(
     if best is None:
         return ""
     own = best.setting.name
-    where = " on the CPU that stands in for the GPU" if results.simulated else ""
+    whose = "by simulated times" if has_own_times(results) else "on the CPU that stands in for the GPU"
+    where = f" {whose}" if results.simulated else ""
     program = f"the {dtype} convolutions of your program"
     over = program if results.options.get("shapes") else "the throughput problems"
     rivals = [

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rocmprobe.judge.findings.diagnose import resume
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.variables import DEFAULT, find
 from rocmprobe.model.results import Gpu, Machine, Results
@@ -35,9 +36,12 @@ def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
 
 def _simulated(results: Results) -> Iterator[Banner]:
     if results.simulated:
+        speeds = "All speeds are those of the simulating CPU."
+        if has_own_times(results):
+            speeds = "Times of throughput and training are made up, others are those of the simulating CPU."
         body = (
             f"Machine {results.simulated}: recorded facts, injected faults. Nothing here ran on "
-            f"{card(results.machine)} or on any RDNA1 card. All speeds are those of the simulating CPU."
+            f"{card(results.machine)} or on any RDNA1 card. {speeds}"
         )
         yield Banner("simulated", "SIMULATED", body)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from rocmprobe.checks import MODELS
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
@@ -40,7 +41,8 @@ def models(results: Results) -> Optional[Models]:
         "float64 on the CPU; dtypes other than float32 use autocast. Errors are shown beside their limits."
     )
     if results.simulated:
-        caption += " Speeds are those of the simulating CPU."
+        whose = "simulated" if has_own_times(results) else "those of the simulating CPU"
+        caption += f" Speeds are {whose}."
     header = ("network", "setting", "dtype", "state", "loss", *_ERRORS.values(), "step", "speed")
     trained = Table(header, tuple(_row(outcome, mine) for outcome in mine))
     asked = results.estimate

@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, log10
+from math import ceil, floor, inf, log2, log10
 from typing import Any, Optional
 
 import pygal
@@ -26,6 +26,8 @@ _SHORT = 16
 _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
 #: Room for the names at the right end, and what they need in height.
 _NAMES, _LEADING = 70, 13
+#: The same of a plot over amounts, whose names are longer, and the most amounts that its axis names.
+_CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 130, 6
 #: Seconds between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _DIGITS = re.compile(r"(\.\d)\d+")
@@ -181,6 +183,37 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
     for row in rows:
         chart.add(row.name, [point if point[1] is not None else None for point in row.points])
     root = _drawn(chart)
+    groups = [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class", "").startswith("series")]
+    _paint(groups[: len(rows)], rows)
+    return _inline(root, f"{label}: " + "; ".join(_spoken(row, unit) for row in rows))
+
+
+def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
+    """Draw ``rows`` over an axis of doubling amounts, such as batch sizes; the points of a line are the
+    amount and a value from 0 on. ``label`` describes the plot to screen readers, ``unit`` is the unit of its
+    values."""
+    marks = _marks(0.0, max(value for row in rows for value in row.known))
+    powers = sorted({log2(amount) for row in rows for amount, _ in row.points})
+    step = ceil(len(powers) / _MOST_AMOUNTS)
+    chart = pygal.XY(
+        **_INLINE,
+        dots_size=2,
+        truncate_label=-1,
+        width=_LINES_WIDTH,
+        height=_CURVES_HEIGHT,
+        margin=_LINES_MARGIN,
+        margin_right=_CURVE_NAMES,
+        range=(marks[0], marks[-1]),
+        xrange=(0, max(1.0, *powers)),
+        style=Style(label_font_size=_FONT, font_family="sans-serif"),
+    )
+    chart.uuid = name
+    chart.y_labels = [{"label": f"{mark:g}", "value": mark} for mark in marks]
+    chart.x_labels = [{"label": f"{2**power:g}", "value": power} for power in powers[::step]]
+    for row in rows:
+        chart.add(row.name, [(log2(amount), value) for amount, value in row.points])
+    root = _drawn(chart)
+    root.set("class", "scatter")
     groups = [node for node in root.iter(f"{{{_SVG}}}g") if node.get("class", "").startswith("series")]
     _paint(groups[: len(rows)], rows)
     return _inline(root, f"{label}: " + "; ".join(_spoken(row, unit) for row in rows))

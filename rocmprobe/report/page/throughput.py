@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from rocmprobe.judge.assessment import assess, broken, by_given_problem
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
+from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
 from rocmprobe.model.roofline import Roof, Work, roof, work
@@ -90,7 +91,8 @@ def throughput(results: Results) -> Optional[Throughput]:
         if bars:
             drawn.append((label, bars))
         figures.append(Figures(label, _rates(timed, rivals), _compared(timed, rivals)))
-    note = "; speeds of the simulating CPU" if results.simulated else ""
+    simulated = "simulated times" if has_own_times(results) else "speeds of the simulating CPU"
+    note = f"; {simulated}" if results.simulated else ""
     return Throughput(
         caption=f"Median time, shorter is faster; factors are relative to {against}{note}."
         + _conditions(outcome for outcomes in groups.values() for outcome in outcomes),

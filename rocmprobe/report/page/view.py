@@ -32,6 +32,7 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     memory,  # fmt: skip
     networks,  # fmt: skip
+    normal_speed,  # fmt: skip
     shapes_table,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
@@ -55,7 +56,7 @@ RUNG_WORDS = {
     "multi-gpu": "Several GPUs",
 }
 #: Rungs that also run without PyTorch.
-_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm")
+_DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm", "primitives")
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ def _measured(results: Results) -> dict[str, Any]:
     return {
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
+        "normal_speed": normal_speed.normal_speed(results),
+        "normal_speed_rule": normal_speed.RULE,
         "start_up": first_calls.start_up(results),
         "changing_sizes": first_calls.changing_sizes(results),
         "own_kernels": throughput.own_kernels(results),

@@ -9,6 +9,8 @@ from rows import every_row
 
 from rocmprobe.backends.capi import Place, places
 from rocmprobe.backends.capi.ladder import INTERFACES, MOST_PRODUCTS, Ladder
+from rocmprobe.backends.capi.operator_checks import OPERATOR_CHECKS
+from rocmprobe.checks import CHECKS
 from rocmprobe.model.problems import parse_problem
 
 #: The stand-in has a Winograd for the first alone.
@@ -23,6 +25,25 @@ RUNGS = (
     *(("convolution", "float32", SMALL, direction) for direction in ("fwd", "bwd-data", "bwd-weights")),
     ("batch-norm", "float32", None, None),
 )  # fmt: skip
+#: Every operator in each of its dtypes, by name.
+OPERATORS = {
+    f"{check}, {dtype}": (check, dtype, None, None)
+    for check in OPERATOR_CHECKS
+    for dtype in CHECKS[check].capi_dtypes or ()
+}
+#: The function of MIOpen in which an operator computes, and the message if it computes wrong numbers.
+COMPUTING = (
+    ("tensor-op, float32", "miopenOpTensor", "add equal shapes: result"),
+    ("tensor-transform, float16", "miopenTransformTensor", "packed: result"),
+    ("tensor-copy, float32", "CopyTensor", "packed: result"),
+    ("tensor-cast, bfloat16", "CastTensor", "from float32: result"),
+    ("tensor-set, float32", "miopenSetTensor", "packed: result"),
+    ("tensor-scale, float16", "miopenScaleTensor", "packed: result"),
+    ("bias, float32", "miopenConvolutionForwardBias", "forward: result"),
+    ("bias, float16", "miopenConvolutionBackwardBias", "gradient: result"),
+    ("convolution-relu, float32", "miopenExecuteFusionPlan", "output: result"),
+    ("batch-norm-relu, float32", "miopenExecuteFusionPlan", "output: result"),
+)
 
 
 @pytest.fixture
@@ -39,6 +60,56 @@ def test_every_question_holds(place, check, dtype, problem, direction):
     if check in ("gemm", "convolution"):
         assert step.numerics["exact"]
         assert step.numerics["rms_range"] == 0
+
+
+@every_row("operator", OPERATORS)
+def test_every_operator_is_right(place, operator):
+    step = Ladder(place, 0).answer(*OPERATORS[operator])
+    if operator == "convolution-relu, float16":
+        # The stand-in has no kernel for it, as MIOpen 3.4.0 on RDNA1.
+        assert step.state == "n/a"
+        assert step.message.endswith("miopenCompileFusionPlan: miopenStatusUnsupportedOp (8)")
+        return
+    assert (step.state, step.message) == ("pass", "")
+    assert step.numerics.get("exact", False) == (operator.split(",")[0] != "batch-norm-relu")
+
+
+@every_row("operator, function, part", COMPUTING)
+def test_an_operator_that_computes_wrong_numbers_or_writes_elsewhere_is_wrong(
+    place, monkeypatch, operator, function, part
+):
+    for fault, message in (("wrong", f"{part}: "), ("beyond", " bytes beside the result were written")):
+        monkeypatch.setenv("LC_STAND_IN_FAULTS", f"{function}={fault}")
+        step = Ladder(place, 0).answer(*OPERATORS[operator])
+        assert step.state == "wrong"
+        assert message in step.message
+
+
+@every_row(
+    "faults, operator, state, message",
+    [
+        ("miopenOpTensor=status:7", "tensor-op, float32", "error",
+         "add scaled: miopenOpTensor: miopenStatusUnknownError (7)"),
+        ("miopenConvolutionBackwardBias=status:7", "bias, float16", "error",
+         "gradient: miopenConvolutionBackwardBias: miopenStatusUnknownError (7); forward right"),
+        ("miopenCompileFusionPlan=status:7", "convolution-relu, float32", "error",
+         "miopenCompileFusionPlan: miopenStatusUnknownError (7)"),
+        ("miopenExecuteFusionPlan=status:8", "batch-norm-relu, float32", "error",
+         "miopenExecuteFusionPlan: miopenStatusUnsupportedOp (8)"),
+        # Two ways in which MIOpen refuses a plan.
+        ("miopenCompileFusionPlan=status:6", "batch-norm-relu, float32", "n/a",
+         "miopenCompileFusionPlan: miopenStatusNotImplemented (6)"),
+        ("miopenCreateOpBiasForward=status:8", "convolution-relu, float32", "n/a",
+         "miopenCreateOpBiasForward: miopenStatusUnsupportedOp (8)"),
+    ],
+)  # fmt: skip
+def test_a_status_of_an_operator_is_an_error_and_a_refused_plan_is_not_applicable(
+    place, monkeypatch, faults, operator, state, message
+):
+    monkeypatch.setenv("LC_STAND_IN_FAULTS", faults)
+    step = Ladder(place, 0).answer(*OPERATORS[operator])
+    assert (step.state, step.cause) == (state, "miopen-status" if state == "error" else None)
+    assert message in step.message
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
@@ -129,6 +200,10 @@ def test_what_a_library_or_the_reference_lacks_is_not_applicable(place, old_stan
     step = Ladder(old, 0, "find-2.0").answer(*RUNGS[6])
     assert step.state == "n/a"
     assert step.message.endswith("has no miopenCreateConvProblem")
+    for check in ("tensor-copy", "tensor-cast"):
+        step = Ladder(old, 0).answer(check, "float16")
+        assert step.state == "n/a"
+        assert f"has no _ZN6miopen10{check[7:].capitalize()}Tensor" in step.message
 
 
 def test_a_library_that_does_not_load(tmp_path):

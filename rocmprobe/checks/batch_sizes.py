@@ -1,0 +1,155 @@
+"""Training throughput over batch sizes, from 1 to the largest that fits."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Optional
+
+from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.networks.precision import autocast, plain
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
+
+if TYPE_CHECKING:
+    from rocmprobe.checks.networks.training import Trainer
+
+#: The network that is trained, the one of ``train-resnet``.
+NETWORK = "resnet"
+#: Larger batches of such small images say nothing new. A CPU's memory is not to be filled.
+_MOST, _MOST_ON_CPU = 1 << 13, 1 << 8
+#: Seconds for all batches, in multiples of what one throughput measurement may take: 8 s at level standard.
+#: First calls come on top, up to 60 s in all.
+_SECONDS, _SECONDS_IN_ALL = 4, 30
+_WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
+
+
+@dataclass
+class Curve:
+    """Samples a second of each batch that fitted. ``refused`` is the batch that did not fit; ``ended_by`` is
+    "memory", "time", or "batch", the largest that is tried at all."""
+
+    batches: list[int] = field(default_factory=list)
+    per_second: list[float] = field(default_factory=list)
+    refused: Optional[int] = None
+    ended_by: str = "batch"
+
+
+def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
+    """Double the batch from 1 up to ``most`` while there is time.
+
+    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. A batch that would take
+    longer than the time left, by the one before, is not tried.
+    """
+    found, batch = Curve(), 1
+    started = time_left()
+    while batch <= most:
+        # Twice the batch takes about twice the time of the whole measurement before.
+        if found.batches and 2 * (started - time_left()) > time_left():
+            found.ended_by = "time"
+            break
+        started = time_left()
+        seconds = seconds_of(batch)
+        if seconds is None:
+            found.refused, found.ended_by = batch, "memory"
+            break
+        found.batches.append(batch)
+        found.per_second.append(float(f"{batch / seconds:.6g}"))
+        batch *= 2
+    return found
+
+
+def batch_sizes(context: CheckContext) -> CheckResult:
+    """Train a small ResNet with ever larger batches. Out of memory is an answer."""
+    on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
+    limit = _limit(context, on_cpu)
+    # The runtime starts and modules are imported here, so that they are no part of the first batch.
+    context.first_call(_trainer(context, 1).step)
+    clock = _TimeLimit(context.seconds)
+    with context.measured():
+        found = curve(
+            lambda batch: _seconds(context, batch, limit, clock),
+            _MOST_ON_CPU if on_cpu else _MOST,
+            clock.left,
+        )
+    if not found.batches:
+        return CheckResult("error", "a batch of 1 does not fit into memory", "out-of-memory")
+    memory: dict[str, Any] = {"largest_batch": found.batches[-1], "ended_by": found.ended_by}
+    if found.refused is not None:
+        memory["refused_batch"] = found.refused
+    numerics = {"batches": found.batches, "samples_per_second": found.per_second}
+    return CheckResult(numerics=numerics, memory=memory)
+
+
+class _TimeLimit:
+    """The time for one curve."""
+
+    def __init__(self, seconds: float) -> None:
+        now = time.perf_counter()
+        self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
+
+    def extend(self, seconds: float) -> None:
+        """Leave out the time of a first call, which may search and compile."""
+        self._ends += seconds
+
+    def left(self) -> float:
+        return min(self._ends, self._latest) - time.perf_counter()
+
+
+def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context that leaves a desktop on the same card its memory."""
+    if on_cpu:
+        return nullcontext
+    fillable = context.backend.fillable_bytes(context.device, 0)
+    return context.backend.memory_limit(context.device, fillable)
+
+
+def _seconds(
+    context: CheckContext, batch: int, limit: Callable[[], AbstractContextManager[None]], clock: _TimeLimit
+) -> Optional[float]:
+    """Return the median seconds of a training step, or None if the batch does not fit."""
+    try:
+        with limit():
+            return statistics.median(_steps(context, batch, clock))
+    except DeviceFailure as failure:
+        if not out_of_memory(failure.__cause__):
+            raise
+        return None
+
+
+def _trainer(context: CheckContext, batch: int) -> Trainer:
+    from rocmprobe.checks.networks import training
+
+    fp32 = context.dtype_name == "float32"
+    precision = plain(context.dtype) if fp32 else autocast(context.backend.device_type, context.dtype)
+    found: Trainer = context.placed(
+        lambda: training.Trainer(NETWORK, context.device, precision, batch, training.SEED)
+    )
+    return found
+
+
+def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
+    """Yield the seconds of steps after a first one and a warm-up."""
+    trainer = _trainer(context, batch)
+    # To a library every batch is a problem of its own, which it may search and compile for.
+    _, seconds = context.first_call(trainer.step)
+    clock.extend(seconds)
+    for _ in range(_WARM_UP):
+        context.steady_call(trainer.step)
+    steps, total = 0, 0.0
+    while steps < _FEWEST_STEPS or total < _STEADY:
+        _, seconds = context.steady_call(trainer.step)
+        yield seconds
+        steps, total = steps + 1, total + seconds
+
+
+CHECKS = (
+    Check(
+        "batch-sizes", "train", "How fast is training with which batch, and what is the largest that fits?",
+        batch_sizes, Requires(float32=("train-resnet",), autocast=("train-resnet",)), exclusive=True,
+        own_process=True, verified=False, seconds=8.0,
+    ),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""Operators of MIOpen that PyTorch does not call by themselves: tensor operations, bias, and batch norm fused
+with ReLU. Only the driver capi runs these checks.
+
+MIOpen's RNN and its convolutions use the tensor operations. PyTorch adds a bias and applies ReLU itself.
+"""
+
+from __future__ import annotations
+
+from rocmprobe.checks.check import KERNELS, Check, Explanation
+
+_DTYPES = ("float32", "float16")
+_INSIDE = "PyTorch calls it only inside other layers: look at the findings about RNN and convolution."
+_UNUSED = (
+    "Programs that use PyTorch do not call it. A program that calls MIOpen itself can compute it otherwise."
+)
+
+
+def _check(name: str, question: str, subject: str, advice: str, dtypes: tuple[str, ...] = _DTYPES) -> Check:
+    return Check(
+        name, "primitives", question, None, KERNELS, capi_dtypes=dtypes, verified=False,
+        explanation=Explanation(subject, "primitives", advice, needed=False),
+    )  # fmt: skip
+
+
+CHECKS = (
+    _check(
+        "tensor-op", "Are sum, product, minimum, maximum of two tensors exact in MIOpen, with broadcasting?",
+        "MIOpen's operation on two tensors", _INSIDE,
+    ),
+    _check(
+        "tensor-transform", "Does MIOpen copy between memory formats and strides?",
+        "MIOpen's copy between memory formats", _UNUSED,
+    ),
+    _check(
+        "tensor-copy", "Does MIOpen copy between slices of tensors, as its RNN does?",
+        "MIOpen's copy between slices", _INSIDE,
+    ),
+    _check(
+        "tensor-cast", "Does MIOpen convert float32 to half precision exactly?", "MIOpen's cast", _INSIDE,
+        ("float16", "bfloat16"),
+    ),
+    _check(
+        "tensor-set", "Does MIOpen set the elements of a tensor, and no others?", "MIOpen's fill", _INSIDE
+    ),
+    _check(
+        "tensor-scale", "Does MIOpen scale the elements of a tensor, and no others?", "MIOpen's scaling",
+        _INSIDE,
+    ),
+    _check(
+        "bias", "Are the sum with a bias, and its gradient, exact in MIOpen?", "MIOpen's bias", _UNUSED
+    ),
+    _check(
+        "batch-norm-relu", "Is MIOpen's fused batch norm in evaluation and ReLU right?",
+        "Batch norm fused with ReLU in MIOpen", _UNUSED,
+    ),
+)  # fmt: skip

@@ -1,0 +1,152 @@
+"""Which dtype trains fastest on this card, by the steps of the small networks that were timed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import geometric_mean
+from typing import Any, Optional
+
+from rocmprobe.checks import MODELS
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, ratio, seconds
+from rocmprobe.judge.normal_speed import has_own_times
+from rocmprobe.model.results import Outcome, Results
+
+#: The dtype that the others are compared with.
+BASE = "float32"
+#: The dtypes that networks are trained in by autocast.
+_HALF = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class DtypeSpeed:
+    """Training in one dtype (other than float32: under autocast to it) under its recommended setting.
+
+    ``per_second`` holds samples a second by network. ``ratios`` are the times of a step over those in
+    float32, by network; ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
+    """
+
+    dtype: str
+    setting: str
+    per_second: Mapping[str, float]
+    ratios: Mapping[str, Ratio] = field(default_factory=dict)
+    verdict: str = ""
+
+    @property
+    def time(self) -> float:
+        """The mean time of a step over that in float32."""
+        return self.time_over(frozenset(self.ratios))
+
+    def time_over(self, networks: frozenset[str]) -> float:
+        """Return the mean time of a step over that in float32, by these networks alone."""
+        values = [each.value for name, each in self.ratios.items() if name in networks]
+        return geometric_mean(values) if values else 1.0
+
+
+def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
+    """Return the speed in each dtype with a correct setting in which the networks of float32 were timed, too.
+
+    ``per`` are the answers by "dtype/purpose". Return nothing if float32 was not timed.
+    """
+    if not has_own_times(results):
+        return ()
+    about = device_of(results)
+    timed: dict[tuple[str, str], dict[str, Outcome]] = {}
+    for outcome in results.outcomes:
+        if outcome.check in MODELS and outcome.works and outcome.device == about:
+            timed.setdefault((outcome.dtype, outcome.setting), {})[outcome.check] = outcome
+    chosen = {
+        dtype: str(answer["setting"])
+        for key, answer in per.items()
+        if key.endswith("/training") and answer.get("setting")
+        for dtype in (key.partition("/")[0],)
+    }
+    base = _steps(timed.get((BASE, chosen.get(BASE, "")), {}))
+    if not base:
+        return ()
+    found = [_speed(BASE, chosen[BASE], timed, base)]
+    for dtype in (each for each in _HALF if each in chosen):
+        setting = chosen[dtype]
+        if set(base) & set(_steps(timed.get((dtype, setting), {}))):
+            found.append(_speed(dtype, setting, timed, base))
+    return tuple(found)
+
+
+def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
+    """Return the fastest dtype: float32, unless another one is faster beyond the noise. None if there is none
+    to compare."""
+    if len(found) < 2:
+        return None
+    faster = [each for each in found if each.verdict == "faster"] or [found[0]]
+    # A network may be missing in one dtype. The dtypes are compared over those that all of them have.
+    shared = frozenset.intersection(*(frozenset(each.ratios) for each in faster))
+    return min(faster, key=lambda each: each.time_over(shared or frozenset(each.ratios)))
+
+
+def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
+    """Return how long a step takes in each dtype, and which correct dtype is the fastest. Return "" if no
+    other dtype than float32 was timed."""
+    best = fastest(found)
+    if best is None:
+        return ""
+    others = [each for each in found if each.dtype != BASE]
+    known = [f"{_span(each)} in {each.dtype}" for each in others if each.verdict != "too noisy"]
+    noisy = [each.dtype for each in others if each.verdict == "too noisy"]
+    parts = [f"Against {BASE}, a training step takes {' and '.join(known)}."] if known else []
+    parts += [f"The times in {' and '.join(noisy)} are too noisy to compare with {BASE}."] if noisy else []
+    start = "Simulated times: the" if results.simulated else "The"
+    here = "CPU" if device_of(results) == "cpu" else "card"
+    return f" {' '.join(parts)} {start} fastest correct dtype on this {here} is {best.dtype}."
+
+
+def _span(each: DtypeSpeed) -> str:
+    """Return the smallest and the largest ratio over the networks in words."""
+    if each.verdict == "same":
+        return "as long"
+    least, most = (f"{pick(ratio.value for ratio in each.ratios.values()):.2g}" for pick in (min, max))
+    count = f"{len(each.ratios)} network{'s' if len(each.ratios) > 1 else ''}"
+    return f"{least if least == most else f'{least} to {most}'} times as long ({count})"
+
+
+def _speed(
+    dtype: str, setting: str, timed: Mapping[tuple[str, str], Mapping[str, Outcome]],
+    base: Mapping[str, Seconds],
+) -> DtypeSpeed:  # fmt: skip
+    outcomes = timed[dtype, setting]
+    own = _steps(outcomes)
+    per_second = {
+        network.removeprefix("train-"): batch / own[network].median
+        for network in own
+        if (batch := _batch(outcomes[network])) is not None
+    }
+    if dtype == BASE:
+        return DtypeSpeed(dtype, setting, per_second)
+    ratios = {
+        network.removeprefix("train-"): ratio(own[network], base[network])
+        for network in own
+        if network in base
+    }
+    return DtypeSpeed(dtype, setting, per_second, ratios, _verdict(list(ratios.values())))
+
+
+def _verdict(ratios: list[Ratio]) -> str:
+    """Return how the times compare: over most networks beyond the noise, and by more than ``SAME_TIME``."""
+    words = [each.verdict for each in ratios]
+    if 2 * words.count("too noisy") > len(words):
+        return "too noisy"
+    mean = geometric_mean([each.value for each in ratios])
+    if 1 / SAME_TIME <= mean <= SAME_TIME:
+        return "same"
+    return "slower" if mean > 1 else "faster"
+
+
+def _steps(outcomes: Mapping[str, Outcome]) -> dict[str, Seconds]:
+    """Return the times of a step by network."""
+    found = {network: seconds(outcome.timings, "step") for network, outcome in outcomes.items()}
+    return {network: each for network, each in found.items() if each is not None}
+
+
+def _batch(outcome: Outcome) -> Optional[int]:
+    batch = outcome.numerics.get("batch")
+    return batch if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0 else None

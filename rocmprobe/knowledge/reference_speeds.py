@@ -1,0 +1,175 @@
+"""What a card can do, what owners measured, and what usually explains a slow one:
+``data/reference_speeds.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Optional
+
+from rocmprobe.knowledge import gpus
+from rocmprobe.model.results import Fact, Gpu
+from rocmprobe.model.roofline import DIRECTIONS_IN
+from rocmprobe.text.tables import table
+
+_MHZ = 1e6
+#: No clock, unit count or bus is larger. Facts may come from a file that anybody wrote.
+_LARGEST = 1e6
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that a card can do: operations a second by dtype, and bytes a second. ``sources`` says what
+    that was computed from, ``clock_mhz`` is the clock that it assumes."""
+
+    flops: Mapping[str, float] = field(default_factory=dict)
+    bytes: Optional[float] = None
+    sources: tuple[str, ...] = ()
+    clock_mhz: Optional[float] = None
+
+    def of(self, kind: str, dtype: str) -> Optional[float]:
+        """Return the peak of a kind of speed (``gemm``, ``copy`` or ``convolution``), or None if unknown."""
+        return self.bytes if kind == "copy" else self.flops.get(dtype)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published speed, in operations or bytes a second, and its share of that product's peak. ``like`` are
+    the kinds of layer that it speaks for. ``ms`` is the time of a whole network, else None."""
+
+    product: str
+    gfx: str
+    of: str
+    dtype: str
+    direction: str
+    rate: float
+    share: float
+    like: tuple[str, ...]
+    network: str
+    batch: int
+    ms: Optional[float]
+    software: str
+    date: str
+    conditions: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What usually explains a slow card. ``name`` is what has to be seen in the run."""
+
+    name: str
+    of: tuple[str, ...]
+    text: str
+    source: str
+    gfx: tuple[str, ...] = ()
+
+    def concerns(self, kind: str, gfx: str) -> bool:
+        return kind in self.of and (not self.gfx or gfx in self.gfx)
+
+
+def peak_of(gpu: Gpu) -> Peak:
+    """Return the peak of ``gpu`` by its compute units and clocks, or by its product where the driver names no
+    clock. The peak is empty for a chip that the table lacks."""
+    gfx = gpu.native_isa.value
+    chip = _chips().get(str(gfx).partition(":")[0])
+    if chip is None:
+        return Peak()
+    row = _products().get(str(gpu.name.value), {})
+    cus, clock = (
+        _known(fact, row.get(column), row)
+        for fact, column in ((gpu.cus, "cus"), (gpu.max_core_clock_mhz, "clock_mhz"))
+    )
+    flops = _flops(chip, cus.value, clock.value) if cus.value and clock.value else {}
+    moved, memory_sources = _memory(gpu, chip, row)
+    sources = ((cus.source, clock.source) if flops else ()) + memory_sources
+    return Peak(flops, moved, tuple(dict.fromkeys(sources)), clock.value)
+
+
+@lru_cache(maxsize=1)
+def published() -> tuple[Published, ...]:
+    """Return every published figure."""
+    networks = {row["name"]: row for row in table("reference_speeds")["network"]}
+    return tuple(_published(row, networks) for row in table("reference_speeds")["speed"])
+
+
+@lru_cache(maxsize=1)
+def explanations() -> tuple[Explanation, ...]:
+    """Return every explanation, in the order of the table."""
+    return tuple(
+        Explanation(row["name"], tuple(row["of"]), row["text"], row["source"], tuple(row.get("gfx", ())))
+        for row in table("reference_speeds")["explanation"]
+    )
+
+
+def figures_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
+    """Return the figures of all chips of the family: few chips have several, and shares carry over."""
+    family = gpus.family(gfx)
+    return tuple(
+        each
+        for each in published()
+        if (each.of, each.dtype, each.direction) == (kind, dtype, direction)
+        and family is not None
+        and gpus.family(each.gfx) == family
+    )
+
+
+@lru_cache(maxsize=1)
+def _chips() -> dict[str, dict[str, Any]]:
+    return {gfx: row for row in table("reference_speeds")["chip"] for gfx in row["gfx"]}
+
+
+@lru_cache(maxsize=1)
+def _products() -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in table("reference_speeds")["product"]}
+
+
+def _flops(chip: Mapping[str, Any], cus: float, clock_mhz: float) -> dict[str, float]:
+    rate = cus * chip["per_clock"] * clock_mhz * _MHZ
+    return {"float32": rate, **{dtype: factor * rate for dtype, factor in chip["half"].items()}}
+
+
+def _memory(
+    gpu: Gpu, chip: Mapping[str, Any], row: Mapping[str, Any]
+) -> tuple[Optional[float], tuple[str, ...]]:
+    """Return the bytes a second of the memory bus, and where that was read."""
+    bits, clock = _number(gpu.memory_bus_bits.value), _number(gpu.max_memory_clock_mhz.value)
+    if bits and clock:
+        sources = (gpu.memory_bus_bits.source, gpu.max_memory_clock_mhz.source)
+        return bits / 8 * clock * _MHZ * chip["transfers"], sources
+    return (_bus(row), (row["source"],)) if row else (None, ())
+
+
+def _bus(product: Mapping[str, Any]) -> float:
+    moved: float = product["bus_bits"] / 8 * product["gbps"] * 1e9
+    return moved
+
+
+def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
+    """Return the fact if it is a number, else the value of the product's row."""
+    value = _number(fact.value)
+    return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
+
+
+def _number(value: Any) -> Optional[float]:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LARGEST
+    return float(value) if known else None
+
+
+def _published(row: Mapping[str, Any], networks: Mapping[str, Mapping[str, Any]]) -> Published:
+    product, network = _products()[row["product"]], networks.get(row.get("network", ""), {})
+    direction = row.get("direction", "")
+    if network:
+        operations = 2e9 * network["gmacs"] * row["batch"] * DIRECTIONS_IN[direction]
+        rate = operations / row["ms"] * 1e3
+    else:
+        rate = 1e9 * (row["gbytes_per_s"] if row["of"] == "copy" else row["gflops"])
+    flops = _flops(_chips()[product["gfx"]], product["cus"], product["clock_mhz"])
+    most = Peak(flops, _bus(product)).of(row["of"], row["dtype"])
+    assert most is not None, f"{row['product']} has no peak in {row['dtype']}"
+    return Published(
+        row["product"], product["gfx"], row["of"], row["dtype"], direction, rate, rate / most,
+        tuple(network.get("like", ())), row.get("network", ""), row.get("batch", 0), row.get("ms"),
+        row["software"], row["date"], row["conditions"], row["source"],
+    )  # fmt: skip

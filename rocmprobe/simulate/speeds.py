@@ -1,0 +1,120 @@
+"""Times of a simulated machine, in place of those of the CPU that computes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Optional
+
+from rocmprobe.checks import MODELS
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.checks.tools.context import CheckResult
+from rocmprobe.model.problems import DTYPES, parse_problem
+from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, work
+
+#: The 10th and the 90th percentile, as parts of the median.
+_SPREAD = {"": 1.0, "_mean": 1.0, "_p10": 0.98, "_p90": 1.02}
+_RATES = ("gemm", "copy", "convolution")
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How fast a simulated machine is under ``settings`` and in ``dtypes``; an empty tuple stands for all.
+
+    ``gemm`` and ``convolution`` are operations a second, ``copy`` bytes a second. A convolution takes
+    ``launch`` seconds more in each direction. ``steps`` are the seconds of a training step by network. With a
+    batch of n, a step of the small ResNet takes ``step + n * sample`` seconds, up to a batch of ``fits``.
+    """
+
+    gemm: float
+    copy: float
+    convolution: float
+    launch: float = 0.0
+    steps: Mapping[str, float] = field(default_factory=dict)
+    step: float = 0.0
+    sample: float = 0.0
+    fits: int = 1
+    settings: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    source: str = ""
+
+    def concerns(self, case: Case) -> bool:
+        return (not self.settings or case.setting in self.settings) and (
+            not self.dtypes or case.dtype in self.dtypes
+        )
+
+    def step_seconds(self, batch: int) -> float:
+        return self.step + batch * self.sample
+
+
+def speeds_of(row: Mapping[str, Any]) -> Speeds:
+    """Return a row of [[speeds]] in the file of a machine. Raises TypeError or ValueError if it is wrong."""
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
+    found = Speeds(**fields)
+    if any(not isinstance(getattr(found, name), float) or getattr(found, name) <= 0 for name in _RATES):
+        raise ValueError(f"speeds: {', '.join(_RATES)} must be numbers above 0 with a fraction or exponent")
+    for dtype in found.dtypes:
+        if dtype not in DTYPES.values():
+            raise ValueError(f"speeds: dtype {dtype!r} is not one of {', '.join(DTYPES.values())}")
+    for network in found.steps:
+        if f"train-{network}" not in MODELS:
+            raise ValueError(f"speeds: {network!r} is none of the networks")
+    return found
+
+
+def with_times(result: CheckResult, case: Case, speeds: Iterable[Speeds]) -> CheckResult:
+    """Return ``result`` with the times of the first of ``speeds`` that concerns ``case``. A result without
+    times, or of a case that no row concerns, stays as it is."""
+    own = next((each for each in speeds if each.concerns(case)), None)
+    if own is None or result.state != "pass":
+        return result
+    if case.check == "throughput":
+        return replace(result, timings=_throughput(result.timings, case, own))
+    if case.check in MODELS and "step" in result.timings:
+        return _trained(result, case.check.removeprefix("train-"), own)
+    if case.check == "batch-sizes" and own.step:
+        return _curve(result, own)
+    return result
+
+
+def _throughput(timings: Mapping[str, Any], case: Case, own: Speeds) -> dict[str, Any]:
+    problem = parse_problem(str(case.problem))
+    seconds: dict[str, float] = {}
+    for key, launches in DIRECTIONS_IN.items():
+        todo = work(problem, key)
+        ideal = todo.flops / Roof(own.convolution, own.copy).attainable(todo)
+        seconds[key] = ideal + launches * own.launch
+    for key, amount, rate in (("gemm", "gemm_flops", own.gemm), ("copy", "copy_bytes", own.copy)):
+        if amount in timings:
+            seconds[key] = timings[amount] / rate
+    found = {key: value for key, value in timings.items() if not key.startswith("naive_")}
+    for key, value in seconds.items():
+        found.update(_spread(key, value, timings))
+    return found
+
+
+def _trained(result: CheckResult, network: str, own: Speeds) -> CheckResult:
+    if network not in own.steps:
+        return result
+    timings = {key: value for key, value in result.timings.items() if key != "first_step"}
+    timings.update(_spread("step", own.steps[network], timings))
+    rates = {key: value for key, value in result.numerics.items() if not key.endswith("s_per_second")}
+    batch: Optional[int] = result.numerics.get("batch")
+    rate_key = next((key for key in result.numerics if key.endswith("s_per_second")), "")
+    if rate_key and batch:
+        rates[rate_key] = float(f"{batch / own.steps[network]:.6g}")
+    return replace(result, timings=timings, numerics=rates)
+
+
+def _curve(result: CheckResult, own: Speeds) -> CheckResult:
+    batches = [1 << power for power in range(own.fits.bit_length())]
+    rates = [float(f"{batch / own.step_seconds(batch):.6g}") for batch in batches]
+    memory = {"largest_batch": batches[-1], "refused_batch": 2 * batches[-1], "ended_by": "memory"}
+    return replace(result, numerics={"batches": batches, "samples_per_second": rates}, memory=memory)
+
+
+def _spread(key: str, median: float, timings: Mapping[str, Any]) -> dict[str, float]:
+    """Return the median with its percentiles, as far as ``timings`` has them."""
+    return {f"{key}{end}": factor * median for end, factor in _SPREAD.items() if f"{key}{end}" in timings}

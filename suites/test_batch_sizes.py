@@ -1,0 +1,12 @@
+"""How fast is training with which batch, and what is the largest that fits?"""
+
+import pytest
+
+from rocmprobe.pytest_plugin import assert_outcome
+
+FEW = ("default", "bypass")
+
+
+@pytest.mark.check("batch-sizes", settings=FEW, dtypes=("float32", "float16"), level="standard")
+def test_batch_sizes(outcome):
+    assert_outcome(outcome)
