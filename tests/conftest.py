@@ -44,10 +44,14 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_leases(tmp_path_factory):
-    """Keep the runs of one test process from waiting for devices that those of another have."""
+def own_folders(tmp_path_factory):
+    """Keep the runs of one test process from waiting for devices that those of another have.
+
+    The caches of programs under exec stay out of the user's home.
+    """
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        patched.setenv("ROCMPROBE_EXEC_CACHES", str(tmp_path_factory.mktemp("exec-caches")))
         yield
 
 

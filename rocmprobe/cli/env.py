@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 import click
 
@@ -12,6 +13,9 @@ from rocmprobe.cli.base import answering
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
+
+if TYPE_CHECKING:
+    from rocmprobe.exec.choice import Choice
 
 
 @click.command("env")
@@ -47,7 +51,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     if refused:
         place = f"{chosen.path}: {'settings' if setting else 'recommendation/configuration'}"
         raise BadInput(f"{place}/{refused}; the file is damaged, run again")
-    env = dict(configuration.env)
+    env = {**configuration.env, **_new_caches(chosen)}
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
     if environment:
@@ -73,3 +77,19 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
         print_stderr("the program also needs these lines:")
         print_stderr_lines(configuration.code)
     return OK
+
+
+def _new_caches(chosen: Choice) -> dict[str, str]:
+    """Return the cache folders of `rocmprobe exec` that the variables of a configuration need to be new."""
+    from rocmprobe.exec.caches import caches_of
+    from rocmprobe.knowledge.stacks import new_caches
+
+    needed = new_caches(chosen.configuration.env)
+    setting = chosen.results.setting(str(chosen.configuration.setting))
+    if not needed or setting is None:
+        return {}
+    caches = caches_of(chosen.results, chosen.configuration, setting, os.environ, clean=False)
+    if caches is None:
+        print_stderr(f"name new folders in {' and '.join(needed)}: kernels in the old ones stay wrong")
+        return {}
+    return {name: caches.variables[name] for name in needed}

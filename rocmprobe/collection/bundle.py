@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import re
-import stat
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from rocmprobe.collection.reading import tested
 from rocmprobe.collection.sources import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
 from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import to_json
-from rocmprobe.text.plain_text import quoted
+from rocmprobe.text import archive
 from rocmprobe.text.redact import census
 
 FORMAT = 1
@@ -38,13 +37,6 @@ OPTIONAL = frozenset({SAMPLES})
 LARGEST = 25_000_000
 #: A submitter's name for a machine. Bundles with one label count as one machine.
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
-#: The date of every file in a bundle, the first that the format knows.
-_DATE = (1980, 1, 1, 0, 0, 0)
-_MODE = stat.S_IFREG | 0o644
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: Bytes of a file's header, of its entry in the directory, and of the record that ends the zip file (PKWARE,
-#: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16).
-_HEADER_BYTES, _DIRECTORY_BYTES, _END_BYTES = 30, 46, 22
 
 
 @dataclass(frozen=True)
@@ -85,13 +77,10 @@ def place_of(chip: str, sha256: str) -> str:
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return a zip file of ``files`` in the order of ``LARGEST_FILES``."""
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for name in LARGEST_FILES:
             if name in files:
-                entry = zipfile.ZipInfo(name, _DATE)
-                entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
-                entry.external_attr = _MODE << 16
-                archive.writestr(entry, files[name])
+                packed.writestr(archive.entry_for(name, len(files[name])), files[name])
     return target.getvalue()
 
 
@@ -100,42 +89,31 @@ def unpack(content: bytes) -> dict[str, bytes]:
     if len(content) > LARGEST:
         raise Refused(f"larger than {LARGEST:,} bytes")
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = archive.infolist()
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            entries = packed.infolist()
             _check_entries(entries, len(content))
-            return {entry.filename: _read(archive, entry) for entry in entries}
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+            return {entry.filename: _read(packed, entry) for entry in entries}
+    except archive.Unacceptable as error:
+        raise Refused(str(error)) from error
+    except (*archive.DAMAGED, zlib.error) as error:
         raise Refused(f"a damaged zip file ({error})") from error
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    archive.check_entries(entries, LARGEST_FILES.get, f"a bundle has {', '.join(LARGEST_FILES)}")
     names = [entry.filename for entry in entries]
-    for entry in entries:
-        name = entry.orig_filename
-        if name not in LARGEST_FILES:
-            raise Refused(f"holds a file called {quoted(name)}; a bundle has {', '.join(LARGEST_FILES)}")
-        if names.count(name) > 1:
-            raise Refused(f"holds {name} more than once")
-        if entry.compress_type not in _METHODS:
-            raise Refused(f"{name} is packed in a way that bundles do not use")
-        if entry.file_size > LARGEST_FILES[name]:
-            raise Refused(f"{name} is larger than {LARGEST_FILES[name]:,} bytes once it is unpacked")
     missing = [name for name in LARGEST_FILES if name not in names and name not in OPTIONAL]
     if missing:
         raise Refused(f"lacks {', '.join(missing)}")
     # A repository publishes the whole file, so nothing may hide between its parts.
-    headers = sum(2 * len(name) + _HEADER_BYTES + _DIRECTORY_BYTES for name in names)
-    if headers + sum(entry.compress_size for entry in entries) + _END_BYTES != size:
+    if not archive.is_dense(entries, size):
         raise Refused("holds data beside its files; make it with `rocmprobe submit`")
 
 
-def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    with archive.open(entry) as stream:
-        # The sizes in a zip file are claims.
-        content = stream.read(entry.file_size + 1)
-    if len(content) != entry.file_size:
-        raise Refused(f"{entry.filename} has another size than the zip file says")
-    return content
+def _read(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    content = io.BytesIO()
+    archive.copy_entry(packed, entry, content)
+    return content.getvalue()
 
 
 def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: str) -> dict[str, Any]:

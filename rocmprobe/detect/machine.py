@@ -10,7 +10,7 @@ from typing import Callable, Optional, TypeVar
 from rocmprobe.detect.gpus import amd, nvidia, pci
 from rocmprobe.detect.host import access, container, dmesg, packages, system
 from rocmprobe.detect.programs import tools
-from rocmprobe.detect.stack import code_objects, databases, libraries, rocm, torch_build
+from rocmprobe.detect.stack import caches, code_objects, databases, libraries, rocm, torch_build
 from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import variables
 from rocmprobe.model.results import Fact, Gpu, Machine
@@ -76,6 +76,7 @@ def detect(
     learn("miopen", lambda: rocm.read_miopen(tree, torch, libs, release, environ))
     learn("code", lambda: code_objects.read_facts(tree, torch, libs, environ))
     learn("databases", lambda: databases.read_facts(tree, torch, libs, gpus, environ))
+    learn("caches", lambda: caches.read_facts(tree, environ, facts))
     facts["python.version"] = torch_build.python_version(tree, python)
     learn("tools", lambda: tools.read_facts(tree, runs, asleep))
     found = attempt("variables", lambda: read_variables(environ)) or {}

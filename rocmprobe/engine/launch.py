@@ -117,15 +117,22 @@ def environment(
     return {**kept(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
 
 
+#: The folders of databases and caches, by the variables that name them.
+OWN_FOLDERS = {
+    "MIOPEN_USER_DB_PATH": "miopen-db",
+    "MIOPEN_CUSTOM_CACHE_DIR": "miopen-cache",
+    "AMD_COMGR_CACHE_DIR": "comgr-cache",
+    "TRITON_CACHE_DIR": "triton-cache",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor-cache",
+}
+
+
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
     """Make folders for the databases of the vendor library and for compiled kernels. Return the variables
     that name them."""
     own = {
-        "MIOPEN_USER_DB_PATH": str(databases / "miopen-db"),
-        "MIOPEN_CUSTOM_CACHE_DIR": str(kernels / "miopen-cache"),
-        "AMD_COMGR_CACHE_DIR": str(kernels / "comgr-cache"),
-        "TRITON_CACHE_DIR": str(kernels / "triton-cache"),
-        "TORCHINDUCTOR_CACHE_DIR": str(kernels / "inductor-cache"),
+        variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
+        for variable, name in OWN_FOLDERS.items()
     }
     for path in own.values():
         Path(path).mkdir(parents=True, exist_ok=True)

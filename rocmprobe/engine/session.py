@@ -40,7 +40,7 @@ class Session:
 
     ``run`` is the folder that other processes see as the holder of a device. It is None if this process needs
     no lease. ``launch`` is how a child is started. ``spawn``: every child starts from scratch, without a fork
-    server.
+    server. ``caches`` are variables that name folders of databases and kernels which outlive the session.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Session:
         simulated: Optional[SimulatedMachine] = None,
         launch: Launch = OWN,
         spawn: bool = False,
+        caches: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.options = options
         self.targets = targets
@@ -74,6 +75,7 @@ class Session:
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             launch,
             spawn,
+            caches,
         )
 
     @classmethod

@@ -127,11 +127,14 @@ class Trials:
         sharing: int = 1,
         launch: Launch = OWN,
         spawn: bool = False,
+        caches: Optional[Mapping[str, str]] = None,
     ) -> None:
         """``targets`` and ``settings`` are by device. ``threads`` is the number that a program had for its
         kernels on the CPU, or 0 if unknown. ``sharing`` processes test at once. ``launch`` is how a child is
-        started. ``spawn``: every child starts from scratch, without a fork server.
+        started. ``spawn``: every child starts from scratch, without a fork server. ``caches`` are variables
+        that name folders of databases and kernels which outlive the session.
         """
+        self._caches = caches or {}
         self._spawn = spawn
         self._conditions: dict[str, dict[str, float]] = {}
         self._launch = launch
@@ -179,7 +182,10 @@ class Trials:
         return replace(outcome, conditions=self._conditions)
 
     def _start_up(self, case: Case) -> Outcome:
-        """Run cold and warm starts in turns, so that a change of the load affects both."""
+        """Run cold and warm starts in turns, so that a change of the load affects both.
+
+        With caches that outlive the session, the first cold start meets them as they are.
+        """
         cold: list[Outcome] = []
         warm: list[Outcome] = []
         ends = time.monotonic() + self._budgets.starts
@@ -261,7 +267,7 @@ class Trials:
         folder.mkdir(parents=True, exist_ok=True)
         trace = {} if case.exclusive else self._backend(case).trace_variables
         kernels = kernels_folder(self._folder, case, setting)
-        environ = environment(setting, folder, kernels, trace, os.environ)
+        environ = {**environment(setting, folder, kernels, trace, os.environ), **self._caches}
         if self._simulated:
             # Speeds of this machine's CPU must not be kept for the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.engine.launch import own_folders
+from rocmprobe.exec.caches import VARIABLE, Caches, caches_of
 from rocmprobe.exec.choice import NoRun, choose
 from rocmprobe.exec.command import CONDITIONS, NO_PACKING
 from rocmprobe.judge.recommendation.configuration import needs_clean_databases
@@ -34,7 +34,8 @@ class Conditions:
     PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
     of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
     alike. ``environment`` is the name of the Python environment that ``--python`` named in the run, and
-    ``python`` is its interpreter. ``words`` describe all this to a user.
+    ``python`` is its interpreter. ``caches`` are the configuration's own, or None if the program keeps the
+    user's. ``words`` describe all this to a user.
     """
 
     words: str
@@ -46,6 +47,7 @@ class Conditions:
     pytorch_layers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment: str = ""
     python: str = ""
+    caches: Optional[Caches] = None
 
     def as_variables(self) -> dict[str, str]:
         """All of it, for the environment of the program: ``rocmprobe.exec.inject`` reads the last."""
@@ -142,34 +144,39 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     holds += ["bypass"] if on else []
     holds += [f"{OPTIONS[option]} by PyTorch" for option in setting.pytorch_layers]
     holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
-    clean = {}
-    if needs_clean_databases(results, setting):
-        folder = _databases(results)
-        clean = own_folders(folder, folder)
-        holds.append(f"clean databases in {folder}, because your own environment fails")
+    caches = _caches(results, configuration, setting)
+    if caches:
+        clean = needs_clean_databases(results, setting)
+        why = ", because your own environment fails" if clean else ""
+        holds.append(f"{'clean databases and ' if clean else ''}caches in {caches.folder}{why}")
     machine = f", for the simulated machine {results.simulated}" if results.simulated else ""
     return Conditions(
         f"the setting {setting.name} of {path} ({', '.join(holds) or 'nothing to change'}){machine}",
-        {**variables, **extra, **clean}, on, off, setting.torch, _torch(results, setting),
-        dict.fromkeys(setting.pytorch_layers, devices),
+        {**variables, **extra, **(caches.variables if caches else {})}, on, off, setting.torch,
+        _torch(results, setting), dict.fromkeys(setting.pytorch_layers, devices), caches=caches,
     )  # fmt: skip
 
 
-def _databases(results: Results) -> Path:
-    """Return a folder for databases and caches that only programs under these results use.
+def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
+    """Return databases and caches that only programs under this configuration use, with their folders made.
 
-    Raises BadInput if it cannot be made.
+    None if the user keeps their own, if nothing runs on a GPU, or if no folder can be made. Raises BadInput
+    in the last case if the user's own are known to fail.
     """
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(cache, "rocmprobe", "databases", re.sub(r"\W", "", results.started)).absolute()
+    clean = needs_clean_databases(results, setting)
+    caches = caches_of(results, configuration, setting, os.environ, clean)
+    if caches is None or "cuda" not in _devices(results):
+        return None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        caches.make()
     except OSError as error:
+        if not clean:
+            return None
         raise BadInput(
-            f"{folder}: cannot be made ({error.strerror}), but your own databases and caches are broken; "
-            "name a folder that you can write to in XDG_CACHE_HOME"
+            f"{caches.folder}: cannot be made ({error.strerror}), but your own databases and caches are "
+            f"broken; name a folder that you can write to in {VARIABLE}"
         ) from error
-    return folder
+    return caches
 
 
 def _setting(path: Path, results: Results, configuration: Configuration) -> Setting:

@@ -146,6 +146,15 @@ def limits() -> tuple[Limit, ...]:
     return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
 
 
+def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables of cache folders that must be new when ``env`` is set.
+
+    The caches do not store such a variable with the kernels in them, and keep the kernels made without it.
+    """
+    rows = (row for row in limits() if row.env and row.env.items() <= env.items())
+    return tuple(dict.fromkeys(name for row in rows for name in row.caches))
+
+
 def broken() -> tuple[Broken, ...]:
     """Every row of [[broken]]."""
     return tuple(Broken(**_fields(row)) for row in table("stacks")["broken"])

@@ -38,6 +38,26 @@ class CacheFolder(_Place, total=False):
     bytes: int
 
 
+class CompiledCache(TypedDict):
+    """A cache of compiled kernels: how many were read, for which ISAs, and by which versions of Triton."""
+
+    path: str
+    kernels: int
+    isas: dict[str, int]
+    versions: dict[str, int]
+    buffer_ops: int
+    complete: bool
+
+
+class UserFile(TypedDict):
+    """A file of MIOpen in a folder of the user: for which GPU and version it was made."""
+
+    path: str
+    gpu: str
+    isa: str
+    version: Optional[str]
+
+
 class TorchDevice(TypedDict, total=False):
     """A GPU as torch describes it."""
 
@@ -66,7 +86,7 @@ TextFact = Literal[
     "torch.version", "amd_smi.driver", "amd_smi.exit", "amd_smi.meaning", "amd_smi.message",
     "amd_smi.runtime", "amd_smi.state", "rocm_smi.driver", "rocm_smi.exit", "rocm_smi.meaning",
     "rocm_smi.message", "rocm_smi.runtime", "rocm_smi.state", "rocminfo.driver", "rocminfo.exit",
-    "rocminfo.meaning", "rocminfo.message", "rocminfo.runtime", "rocminfo.state",
+    "rocminfo.meaning", "rocminfo.message", "rocminfo.runtime", "rocminfo.state", "triton.version",
 ]  # fmt: skip
 NumberFact = Literal[
     "amd.cards", "cpu.allowed", "cpu.cores", "cpu.threads", "deep.device_count",
@@ -90,8 +110,9 @@ FolderFact = Literal[
     "miopen.kernel_cache", "miopen.user_db",
 ]  # fmt: skip
 OtherFact = Literal[
-    "access.nodes", "amd_smi.gpus", "capi.mapped", "cpu.quota", "deep.devices", "deep.library",
-    "deep.switches", "dmesg.events", "dmesg.gpus", "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
+    "access.nodes", "amd_smi.gpus", "caches.inductor", "caches.triton", "capi.mapped", "cpu.quota",
+    "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",
+    "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
 ]  # fmt: skip
 #: A lookup of any other name is an error for mypy.
 FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
@@ -108,6 +129,8 @@ FACTS: Mapping[str, Any] = {
     **dict.fromkeys(get_args(FolderFact), CacheFolder),
     **dict.fromkeys(("capi.mapped", "rocm.libraries"), dict[str, _NAMES]),
     **dict.fromkeys(("access.nodes", "amd_smi.gpus", "rocm_smi.gpus"), list[dict[str, Any]]),
+    **dict.fromkeys(("caches.inductor", "caches.triton"), CompiledCache),
+    "miopen.user_files": list[UserFile],
     "cpu.quota": float,
     "deep.devices": list[TorchDevice],
     "deep.library": Union[str, int],

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Optional
 
+from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.knowledge.solvers import by_name, in_play
 from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
@@ -34,7 +35,8 @@ COMPILED = ("kernel", "inductor")
 #: not end; flood: prints 64 MB and continues; garbage: writes nonsense and half an event on the event pipe
 #: and continues; memory: allocates up to a limit; grandchild: leaves a process that keeps the pipes open and
 #: continues; grandchild-exit: the same, and exits; print: only prints ``stderr``; search: the first call of
-#: each problem takes ``seconds`` longer, by a clock for which nobody waits.
+#: each problem takes ``seconds`` longer, by a clock for which nobody waits; ``kept`` in the user's database,
+#: it takes that long once for all processes.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search",
@@ -54,7 +56,8 @@ class Fault:
 
     What happens: ``stderr`` texts, by direction or for "any", are printed as the library would print them, at
     the file-descriptor level. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
-    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search.
+    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search, whose result is
+    ``kept`` in the user's database or forgotten with the process.
 
     In ``phase`` "first-call" the fault happens at every call of the library, in "steady" at the calls after a
     case's first. The other phases are outside of the library: "import" is about the case that the child is
@@ -79,6 +82,7 @@ class Fault:
     solver: tuple[str, ...] = ()
     bug: str = DEFAULT_BUG
     seconds: float = 0.0
+    kept: bool = False
 
     @property
     def in_call(self) -> bool:
@@ -120,6 +124,17 @@ class SimulatedMachine:
     telemetry: tuple[DeviceTelemetry, ...] = ()
     speeds: tuple[Speeds, ...] = ()
 
+    def database(self, device: str) -> str:
+        """Return the name of the file in which MIOpen keeps the searches of torch's ``device``."""
+        gpu = self._gpu(device)
+        isa, cus = (gpu.effective_isa.value, gpu.cus.value) if gpu else (None, None)
+        version = str(self.machine.value("miopen.version") or "0.0.0").replace(".", "_")
+        return f"{database_name(isa or 'gfx900', cus or 64)}.HIP.{version}_.ufdb.txt"
+
+    def _gpu(self, device: str) -> Optional[Gpu]:
+        gpus, number = visible(self.machine, "amd"), int(device.partition(":")[2] or 0)
+        return gpus[number] if number < len(gpus) else None
+
     def in_play(
         self, problem: str, direction: str, device: str, environ: Mapping[str, str]
     ) -> tuple[str, ...]:
@@ -127,8 +142,8 @@ class SimulatedMachine:
 
         ``problem`` is a text, ``device`` torch's name ("cuda:0").
         """
-        gpus, number = visible(self.machine, "amd"), int(device.partition(":")[2] or 0)
-        isa = gpus[number].effective_isa.value if number < len(gpus) else None
+        gpu = self._gpu(device)
+        isa = gpu.effective_isa.value if gpu else None
         version = str(self.machine.value("miopen.version") or "")
         tried = (solver.name for solver in in_play(problem, direction, isa, version, environ))
         return tuple(name for name in tried if not self.solvers or name in self.solvers)
@@ -288,6 +303,8 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError("fault: a solver runs in calls of miopen's convolution alone")
     if (fault.effect == "search") != (fault.seconds > 0):
         raise ValueError("fault: 'search' takes 'seconds' above 0, and no other effect has any")
+    if fault.kept and fault.effect != "search":
+        raise ValueError("fault: only the result of a 'search' can be kept")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: a search is for a solver of miopen's convolution")
     if not 0 <= fault.chance <= 1:
@@ -304,7 +321,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
-    "seconds": (int, float),
+    "seconds": (int, float), "kept": (bool,),
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 import sample
 from runs import cli
 
-from rocmprobe.model.results import Configuration, Finding
+from rocmprobe.model.results import Configuration, Finding, Setting
 from rocmprobe.model.results_file import write_results
 
 
@@ -36,6 +36,23 @@ def test_variables_go_to_stdout_and_all_else_to_stderr(tmp_path: Path, shell: st
     assert "rocmprobe.bypass.install()" in done.stderr
     assert "simulated" in done.stderr
     assert "rocmprobe" not in done.stdout
+
+
+def test_a_variable_that_no_cache_stores_comes_with_new_caches(tmp_path: Path) -> None:
+    without = Setting("no-buffers", "", "native-with-settings", env={"AMDGCN_USE_BUFFER_OPS": "0"})
+    results = written(tmp_path, settings=(without,))
+    arguments = ("env", results, "--simulated", "--setting", "no-buffers")
+    done = cli(*arguments, env={"ROCMPROBE_EXEC_CACHES": str(tmp_path / "caches")})
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert lines["export AMDGCN_USE_BUFFER_OPS"] == "0"
+    folders = [Path(lines[f"export {name}"]) for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")]
+    assert folders[0].parent == folders[1].parent
+    assert folders[0].parent.parent == tmp_path / "caches"
+
+    done = cli(*arguments, env={"ROCMPROBE_EXEC_CACHES": "0"})
+    assert "CACHE_DIR" not in done.stdout
+    assert "name new folders in TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR" in done.stderr
 
 
 def test_without_a_configuration_it_says_so(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from machine_trees import RX_5600_XT
 from rows import every_row
 from stack_trees import TORCH, wheel
 
-from rocmprobe.detect.stack.databases import database_name
+from rocmprobe.knowledge.miopen_files import database_name
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
 DB = "opt/rocm/share/miopen/db"

@@ -12,7 +12,7 @@ import sample
 from launched import CONVOLVES, executed, profile, program, recommending, told
 
 from rocmprobe.exec.conditions import conditions
-from rocmprobe.model.results import BadInput, Configuration, Finding, Results, Setting
+from rocmprobe.model.results import BadInput, Configuration, Fact, Finding, Results, Setting
 
 DEFAULT = Setting("default", "", "native")
 AS_FOUND = Setting("as-found", "", "native", inherit_environment=True)
@@ -221,28 +221,32 @@ def test_a_program_gets_clean_databases_where_the_users_own_fail(tmp_path: Path)
     broken = dataclasses.replace(healthy, findings=(finding,), settings=(DEFAULT, AS_FOUND, VENDOR_OFF))
     command = ["--", "sh", "-c", "echo $MIOPEN_USER_DB_PATH; touch $MIOPEN_CUSTOM_CACHE_DIR/made"]
     own = {"MIOPEN_USER_DB_PATH": "/broken", "MIOPEN_CUSTOM_CACHE_DIR": str(tmp_path)}
-    own["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    own.update(XDG_CACHE_HOME=str(tmp_path / "cache"), ROCMPROBE_EXEC_CACHES="")
 
     done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
     assert done.returncode == 0, done.stderr
     used = Path(done.stdout.strip())
     assert used.is_dir()
-    assert (tmp_path / "cache" / "rocmprobe" / "databases") in used.parents
+    assert (tmp_path / "cache" / "rocmprobe" / "exec") in used.parents
     assert not (tmp_path / "made").exists()
-    assert "clean databases in" in done.stderr
+    assert "clean databases and caches in" in done.stderr
     later = dataclasses.replace(broken, started="2027-01-01T00:00:00+00:00")
     again = executed(tmp_path, "--profile", profile(tmp_path, later), *command, **own)
+    assert Path(again.stdout.strip()) == used
+    facts = {**broken.machine.facts, "torch.version": Fact("2.13.0", "torch/version.py")}
+    newer = dataclasses.replace(broken, machine=dataclasses.replace(broken.machine, facts=facts))
+    again = executed(tmp_path, "--profile", profile(tmp_path, newer), *command, **own)
     assert Path(again.stdout.strip()).parent != used.parent
 
-    for results, setting in ((healthy, ""), (broken, "as-found"), (broken, "vendor-off")):
-        under = conditions(profile(tmp_path, results), "auto", setting)
-        assert "MIOPEN_USER_DB_PATH" not in under.variables
+    under = conditions(profile(tmp_path, broken), "auto", "as-found")
+    assert "MIOPEN_USER_DB_PATH" not in under.variables
+    assert "clean databases" not in conditions(profile(tmp_path, healthy), "auto").words
 
     (tmp_path / "file").touch()
     own["XDG_CACHE_HOME"] = str(tmp_path / "file")
     done = executed(tmp_path, "--profile", profile(tmp_path, broken), *command, **own)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "XDG_CACHE_HOME" in done.stderr
+    assert "name a folder that you can write to in ROCMPROBE_EXEC_CACHES" in done.stderr
 
 
 def test_a_run_is_not_asked_under_a_configuration(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import synthetic
 
 from rocmprobe.judge.findings.diagnose import diagnose
 from rocmprobe.judge.recommendation.recommend import recommend
+from rocmprobe.knowledge.settings import settings_for
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.report.page import html
 from rocmprobe.report.page.throughput import own_kernels
@@ -65,3 +66,18 @@ def test_a_wrong_kernel_is_reported_and_changes_no_recommendation() -> None:
     assert before
     assert after
     assert (before.verdict, before.configuration) == (after.verdict, after.configuration)
+
+
+def test_a_cure_that_no_cache_stores_comes_with_new_caches() -> None:
+    cure = next(each for each in settings_for("miopen") if each.name == "triton-no-buffer-ops")
+    triton = [
+        replace(asked(), id=f"cuda:0/torch/{name}/triton/float32", setting=name, check="triton",
+                rung="primitives", state=state)
+        for name, state in (("default", "wrong"), (cure.name, "pass"))
+    ]  # fmt: skip
+    results = run(*triton)
+    results = replace(results, settings=(*results.settings, cure))
+    (finding,) = [each for each in diagnose(results) if each.id == "triton"]
+    assert finding.title.endswith("with AMDGCN_USE_BUFFER_OPS=0 it is right")
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        assert f'`export {name}="$HOME/.cache/triton-no-buffer-ops/' in finding.advice

@@ -15,6 +15,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.stack.libraries import Libraries
 from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
+from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.model.results import Fact, Gpu
 
 MOUNTS = "/proc/mounts"
@@ -91,16 +92,6 @@ def _database_names(gpu: Gpu) -> set[str]:
     cus = gpu.cus.value
     isas = {isa.partition(":")[0] for isa in (gpu.native_isa.value, gpu.effective_isa.value) if isa}
     return {database_name(isa, cus) for isa in isas} if cus else set()
-
-
-def database_name(isa: str, cus: int) -> str:
-    """ "gfx1030_36" for a gfx1030 with 72 compute units, "gfx90a68" for a gfx90a with 104.
-
-    More than 64 multiprocessors are written in hexadecimal, without the underscore. From gfx10 on HIP
-    counts workgroup processors, of two compute units each.
-    """
-    count = cus // 2 if isa.startswith("gfx1") else cus
-    return f"{isa}_{count}" if count <= 64 else f"{isa}{count:x}"
 
 
 def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:

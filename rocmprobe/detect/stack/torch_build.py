@@ -32,6 +32,8 @@ _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
 #: Packages that send functions of torch.nn.functional to another library once their install() is called.
 #: Source: https://github.com/ROCm/rocm-libraries/pull/10562.
 _REROUTES = ("hipdnn_torch",)
+#: Names under which Triton for AMD was published. Source: the metadata of PyTorch's wheels, 2.0 to 2.13.
+_TRITON = ("triton", "pytorch_triton_rocm", "triton_rocm")
 #: Installers that mark a package as a distribution's.
 _DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
 _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
@@ -83,7 +85,8 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
     ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm,
     cuda, cpu), ``torch.path``; ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of
     the wheel), ``torch.libraries`` (the ROCm libraries that came with it, name -> path) and
-    ``torch.reroutes`` (packages that can send its operators elsewhere, name -> version).
+    ``torch.reroutes`` (packages that can send its operators elsewhere, name -> version);
+    ``triton.version``.
     """
     folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
@@ -94,6 +97,7 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
             "torch.python_tag",
             "torch.libraries",
             "torch.reroutes",
+            "triton.version",
         )
         return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
     # The name of the folder around it says wheel, distribution or source tree; the rest may name a user.
@@ -139,6 +143,7 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
         for name in _REROUTES
         if tree.exists(f"{around}/{name}/__init__.py")
     }
+    triton = next(filter(None, (_version_beside(tree, around, name) for name in _TRITON)), None)
     if not metadata and tree.exists(f"{around}/setup.py"):
         build = Fact("source", "setup.py beside torch")
     elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
@@ -155,6 +160,7 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
         "torch.python_tag": Fact(tag.group(1), f"{metadata}/WHEEL")
         if tag
         else Fact(None, "no torch-*.dist-info/WHEEL"),
+        "triton.version": Fact(triton, "the packages beside torch"),
         "torch.reroutes": Fact(reroutes or None, "the packages beside torch"),
     }
 

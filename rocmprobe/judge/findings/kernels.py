@@ -11,6 +11,7 @@ from rocmprobe.checks.check import Explanation
 from rocmprobe.judge.assessment import failed, question, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
 from rocmprobe.judge.findings.primitives import joined
+from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 #: The cause that names a backend which the build has not for this chip: no failure, since others take over.
@@ -63,9 +64,18 @@ def _finding(
         title += f"; with {variables} it is right"
         cost = f"{curing.cost[:1].upper()}{curing.cost[1:]}"
         advice = (
-            f"Set `{variables}` before Python starts: checked here, by the setting {curing.name}. {cost}."
+            f"Set `{variables}` before Python starts{_with_new_caches(curing)}: checked here, by the setting "
+            f"{curing.name}. {cost}."
         )
     return Finding(broken[0].check, "warning", cause, layer, title, quoted(broken), advice)
+
+
+def _with_new_caches(curing: Setting) -> str:
+    """Return the commands for new cache folders, without which old kernels keep the fault, or ""."""
+    exports = [
+        f'`export {name}="$HOME/.cache/{curing.name}/{name.lower()}"`' for name in new_caches(curing.env)
+    ]
+    return f", with new folders for compiled kernels ({joined(exports)})" if exports else ""
 
 
 def needed_besides(results: Results) -> tuple[str, ...]:

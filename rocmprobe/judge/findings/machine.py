@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rocmprobe.judge.assessment import by_severity, device_of, failed
+from rocmprobe.judge.findings.caches import caches
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
 from rocmprobe.judge.findings.wsl import way_through_wsl
@@ -508,5 +509,5 @@ def _worked(results: Results, gpu: Gpu) -> bool:
 MACHINE_RULES = (
     _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
     way_through_wsl, older_than_the_chip, _kernel_log, _variables, _disagreements,
-    _other_libraries, _databases,
+    _other_libraries, _databases, caches,
 )  # fmt: skip

@@ -1,0 +1,198 @@
+"""Caches of compiled kernels: for which chip and by which version their content was made, by their own files.
+
+Triton: a folder for each kernel, with its metadata in JSON and its intermediate code as text
+(python/triton/compiler/compiler.py). Inductor: generated Python, and a cache of Triton below it
+(torch/_inductor/codecache.py); its other files are pickles, which nobody may read. MIOpen: names of files
+(``knowledge/miopen_files.py``).
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from rocmprobe.detect.tree import NOT_LOOKED_UP, ReadError, Tree
+from rocmprobe.knowledge.miopen_files import user_file
+from rocmprobe.model.results import Fact
+
+#: Kernels, and files of generated code, that are read at most. A cache may have ten thousands.
+_MOST = 300
+_METADATA_BYTES, _CODE_BYTES, _LLVM_BYTES = 1 << 16, 1 << 16, 1 << 20
+#: Letters in the names of Inductor's folders of generated code.
+_PREFIX = 2
+_ISA = re.compile(r"gfx[0-9a-f]{3,4}")
+#: Source: torch/_inductor/runtime/hints.py, DeviceProperties.
+_OF_DEVICE = re.compile(r"DeviceProperties\(\s*type='hip'[^)]{0,200}?\bcc='(gfx[0-9a-f]{3,4})")
+#: Loads and stores by buffer instructions. Source: LLVM docs, AMDGPUUsage, and Triton pull request 4966.
+_BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|atomic)")
+
+
+@dataclass
+class _Found:
+    """What is in a cache: kernels by ISA and by version of Triton, and those with buffer instructions."""
+
+    kernels: int = 0
+    isas: Counter[str] = field(default_factory=Counter)
+    versions: Counter[str] = field(default_factory=Counter)
+    buffer_ops: int = 0
+    complete: bool = True
+
+    def as_fact(self, path: str) -> dict[str, Any]:
+        return {
+            "path": path, "kernels": self.kernels, "isas": dict(sorted(self.isas.items())),
+            "versions": dict(sorted(self.versions.items())), "buffer_ops": self.buffer_ops,
+            "complete": self.complete,
+        }  # fmt: skip
+
+
+def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Return ``caches.triton`` and ``caches.inductor`` (see ``_Found``), and ``miopen.user_files``: each file
+    of MIOpen in its ``folders`` with the GPU and the version that it is for."""
+    return {
+        "caches.triton": _triton(tree, environ),
+        "caches.inductor": _inductor(tree, environ),
+        "miopen.user_files": _miopen(tree, environ, folders),
+    }
+
+
+def _triton(tree: Tree, environ: Mapping[str, str]) -> Fact:
+    home = environ.get("TRITON_HOME") or environ.get("HOME")
+    configured = environ.get("TRITON_CACHE_DIR")
+    if not configured and not home:
+        return Fact(None, NOT_LOOKED_UP)
+    path = configured or f"{home}/.triton/cache"
+    found = _Found()
+    _add_kernels(tree, path, found)
+    if not found.kernels:
+        return Fact(None, f"no kernels in {_shown(path, environ)}")
+    return Fact(found.as_fact(_shown(path, environ)), "metadata of the kernels")
+
+
+def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
+    path = environ.get("TORCHINDUCTOR_CACHE_DIR")
+    shown = _shown(path, environ) if path else ""
+    if not path:
+        user = _user(tree, environ)
+        if user is None:
+            return Fact(None, NOT_LOOKED_UP)
+        temporary = environ.get("TMPDIR") or "/tmp"  # noqa: S108
+        # Source: torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir.
+        path = f"{temporary}/torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user)
+        shown = f"{_shown(temporary, environ)}/torchinductor_$USER"
+    found = _Found()
+    for device in tree.names(f"{path}/triton"):
+        _add_kernels(tree, f"{path}/triton/{device}", found)
+    read = 0
+    for folder in tree.names(path):
+        for name in tree.names(f"{path}/{folder}") if len(folder) == 2 else ():
+            if not name.endswith(".py"):
+                continue
+            read += 1
+            if read > _MOST:
+                found.complete = False
+                break
+            found.isas.update(
+                set(_OF_DEVICE.findall(_start_of(tree, f"{path}/{folder}/{name}", _CODE_BYTES)))
+            )
+    if not found.isas:
+        return Fact(None, f"no code for an AMD GPU in {shown}")
+    return Fact(found.as_fact(shown), "generated code, and metadata of the kernels below it")
+
+
+def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
+    """Return the user's name as Python finds it, or None on a recorded tree without one."""
+    named = next(filter(None, map(environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)
+    if named or not tree.own:
+        return named
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
+    """Add the kernels of a cache of Triton."""
+    for folder in tree.names(path):
+        names = tree.names(f"{path}/{folder}")
+        for name in names:
+            if not name.endswith(".json") or name.startswith("__grp__"):
+                continue
+            if found.kernels >= _MOST:
+                found.complete = False
+                return
+            data = _json(_start_of(tree, f"{path}/{folder}/{name}", _METADATA_BYTES))
+            isa = _isa_of(data)
+            if isa is None:
+                continue
+            found.kernels += 1
+            found.isas[isa] += 1
+            if isinstance(data.get("triton_version"), str):
+                found.versions[data["triton_version"][:40]] += 1
+            code = f"{name[: -len('.json')]}.llir"
+            if code in names and _BUFFER_OPS.search(_start_of(tree, f"{path}/{folder}/{code}", _LLVM_BYTES)):
+                found.buffer_ops += 1
+
+
+def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
+    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU.
+
+    ``target`` is an object since Triton 3.0, and was a list before.
+    """
+    target = data.get("target")
+    arch: Any = data.get("arch")
+    if isinstance(target, dict):
+        arch = target.get("arch")
+    elif isinstance(target, list) and len(target) > 1:
+        arch = target[1]
+    # Features may follow, as in gfx90a:sramecc+:xnack-.
+    match = _ISA.match(arch) if isinstance(arch, str) else None
+    return match[0] if match else None
+
+
+def _json(text: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _start_of(tree: Tree, name: str, limit: int) -> str:
+    try:
+        return tree.read(name, limit)
+    except ReadError:
+        return ""
+
+
+def _miopen(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> Fact:
+    found: list[dict[str, Any]] = []
+    for fact in ("miopen.user_db", "miopen.kernel_cache"):
+        place = folders.get(fact, Fact()).value or {}
+        shown = str(place.get("path", ""))
+        if not place.get("exists"):
+            continue
+        home = environ.get("HOME", "")
+        path = f"{home}{shown[1:]}" if shown.startswith("~/") else shown
+        for name in tree.names(path):
+            inside = [f"{name}/{each}" for each in tree.names(f"{path}/{name}")]
+            for relative in [name, *inside]:
+                named = user_file(relative)
+                if named and len(found) < _MOST:
+                    found.append(
+                        {"path": f"{shown}/{relative}", "gpu": named.gpu, "isa": named.isa,
+                         "version": named.version}
+                    )  # fmt: skip
+    return Fact(found or None, "names of files" if found else "no files of MIOpen in its folders")
+
+
+def _shown(path: str, environ: Mapping[str, str]) -> str:
+    """Return a path without the user's home."""
+    home = environ.get("HOME")
+    path = os.path.normpath(path)
+    return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path

@@ -1,0 +1,135 @@
+"""The databases and caches of programs under ``rocmprobe exec``: folders of its own for each configuration.
+
+Compiled kernels depend on variables that no cache stores with them, so two configurations never share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe import user_cache
+from rocmprobe.engine.launch import OWN_FOLDERS
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.knowledge.miopen_files import MiopenFile, user_file
+from rocmprobe.model.facts import FactName
+from rocmprobe.model.results import Configuration, Results, Setting
+
+#: Names the folder of all caches; "0": programs keep the user's own.
+VARIABLE = "ROCMPROBE_EXEC_CACHES"
+#: The variables of MIOpen's databases and of its compiled kernels.
+DATABASES, KERNELS = "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"
+#: Facts that decide which compiled kernels fit.
+_STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "miopen.version")
+
+
+@dataclass(frozen=True)
+class Caches:
+    """``folder`` belongs to one configuration. ``variables`` name the folders of databases and caches."""
+
+    folder: Path
+    variables: Mapping[str, str]
+
+    @property
+    def databases(self) -> Path:
+        return Path(self.variables[DATABASES])
+
+    @property
+    def kernels(self) -> Path:
+        return Path(self.variables[KERNELS])
+
+    def make(self) -> None:
+        """Make all folders. Raises OSError."""
+        for path in (self.folder, *map(Path, self.variables.values())):
+            path.mkdir(parents=True, exist_ok=True)
+
+
+def caches_of(
+    results: Results, configuration: Configuration, setting: Setting, environ: Mapping[str, str], clean: bool
+) -> Optional[Caches]:
+    """Return the caches of a configuration of ``results``, or None if programs keep the user's own.
+
+    A folder that the user names by one of the variables gets a folder of the configuration inside it, so that
+    the caches stay on the user's disk. Not if ``clean``: then the user's own folders are known to fail.
+    """
+    if setting.inherit_environment or setting.device == "cpu":
+        return None
+    base = user_cache.folder(environ, VARIABLE, "exec")
+    if base is None:
+        return None
+    name = _name(results, configuration, setting)
+    folder = base / name
+    variables = {
+        variable: str(Path(environ[variable]).absolute() / f"rocmprobe-{name}" / own)
+        if environ.get(variable) and not clean
+        else str(folder / own)
+        for variable, own in OWN_FOLDERS.items()
+    }
+    return Caches(folder, variables)
+
+
+def _name(results: Results, configuration: Configuration, setting: Setting) -> str:
+    """Return the name of a configuration's folder: chip and setting, and a digest of all that matters."""
+    device = device_of(results)
+    tested = [each for each in results.outcomes if each.device == device]
+    native = next((each.native_isa for each in tested if each.native_isa), None)
+    effective = next((each.effective_isa for each in tested if each.effective_isa), None)
+    matters = {
+        "stack": [results.machine.value(fact) for fact in _STACK],
+        "chip": [native, effective, sorted(str(gpu.cus.value) for gpu in results.machine.amd_gpus)],
+        "environment": results.environment.path_here if results.environment else None,
+        "simulated": results.simulated,
+        "setting": [setting.name, dict(setting.torch), setting.vendor_library, setting.bypass],
+        "layers": list(setting.pytorch_layers),
+        "variables": dict(configuration.env),
+    }
+    digest = hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:12]
+    return re.sub(r"[^\w.+-]", "", f"{effective or 'gpu'}-{setting.name}"[:60]) + f"-{digest}"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What MIOpen has stored: compiled kernels and records of searches."""
+
+    kernels: int
+    records: int
+
+
+def content(caches: Caches) -> Content:
+    """Count the compiled kernels and the records of searches. A file that cannot be read counts nothing."""
+    kernels = [path for _, named, path in miopen_files(caches.kernels) if named.kind == "ukdb"]
+    records = [path for _, named, path in miopen_files(caches.databases) if named.kind == "ufdb"]
+    return Content(
+        sum(map(_kernels, kernels)), sum(_lines(path) for path in records if path.suffix == ".txt")
+    )
+
+
+def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
+    """Yield MIOpen's own files in one of its folders, with the path relative to the folder."""
+    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
+        relative = path.relative_to(folder).as_posix()
+        named = user_file(relative)
+        if named and path.is_file() and not path.is_symlink():
+            yield relative, named, path
+
+
+def _kernels(path: Path) -> int:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            return int(database.execute("select count(*) from kern_db").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
+def _lines(path: Path) -> int:
+    try:
+        return sum(1 for line in path.read_bytes().splitlines() if line.strip())
+    except OSError:
+        return 0

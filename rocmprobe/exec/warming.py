@@ -1,0 +1,252 @@
+"""Warming: the first calls of a program's convolutions, made ahead of time in the caches of ``exec``.
+
+Each direction of each problem runs in child processes of its own, so a solver that hangs or crashes costs one
+row. The journal beside the caches keeps what is done.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+from rocmprobe.checks.tools.case import Case
+from rocmprobe.detect import detect
+from rocmprobe.engine.interpreters import interpreters
+from rocmprobe.engine.journal import BaseJournal, Journal, naming_journal
+from rocmprobe.engine.launch import OWN, Launch, launch_of
+from rocmprobe.engine.lease import locked
+from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
+from rocmprobe.engine.run import now
+from rocmprobe.engine.session import Session, unasked
+from rocmprobe.engine.targets import Device, find_targets
+from rocmprobe.exec.caches import VARIABLE, Caches
+from rocmprobe.exec.choice import choose
+from rocmprobe.exec.conditions import conditions
+from rocmprobe.judge.assessment import device_of
+from rocmprobe.judge.blame import library
+from rocmprobe.judge.recommendation.configuration import isa_override
+from rocmprobe.knowledge.gpus import OVERRIDE
+from rocmprobe.model.problems import parse_problem
+from rocmprobe.model.results import (
+    DIRECTIONS,
+    BadInput,
+    Environment,
+    Machine,
+    NothingToTest,
+    Outcome,
+    Results,
+    Setting,
+)
+from rocmprobe.model.shapes import Recorded
+from rocmprobe.simulate.machines import SimulatedMachine, load_machine
+
+#: After a crash or a hang, a child under this setting finds out if the device still answers.
+_CANARY = Setting("default", "as PyTorch comes", "native")
+#: The check that measures first calls.
+_CHECK = "start-up"
+_AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
+
+
+@dataclass(frozen=True)
+class ConfiguredDevice:
+    """A device of this machine under the configuration of ``exec``, with the caches of that configuration.
+
+    ``path`` are the results. ``launch`` is how a child is started. ``budgets`` are time limits.
+    """
+
+    path: Path
+    machine: Machine
+    target: Device
+    setting: Setting
+    caches: Caches
+    launch: Launch
+    budgets: Budgets
+    simulated: Optional[SimulatedMachine] = None
+
+    def case(self, check: str, problem: str, direction: str) -> Case:
+        """Return the case of a check on this device."""
+        dtype = parse_problem(problem).dtype
+        return Case(self.target.device, "torch", self.setting.name, check, dtype, problem, direction)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the lock of these caches for the block. Raise BadInput if another process holds it."""
+        with locked(self.caches.folder / "lock") as free:
+            if not free:
+                raise BadInput(f"{self.caches.folder}: another `rocmprobe warm` changes these caches; wait")
+            yield
+
+    @contextmanager
+    def session(self, journal: BaseJournal, caches: Caches) -> Iterator[Session]:
+        """Yield a session whose children use ``caches``. Its children end with the block."""
+        settings = [self.setting] if self.setting.name == _CANARY.name else [self.setting, _CANARY]
+        session = Session(
+            RunOptions(redact=False), (self.target,), {self.target.device: tuple(settings)}, self.budgets,
+            journal, None if self.simulated else caches.folder, self.simulated, self.launch,
+            caches=caches.variables,
+        )  # fmt: skip
+        try:
+            yield session
+        finally:
+            session.close(at_once=True)
+
+
+def configured_device(
+    profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
+) -> ConfiguredDevice:
+    """Return the device that results are about, under the configuration that ``exec`` takes from them.
+
+    ``limit`` is the most seconds of a first call. Raise BadInput for results that ``exec`` would refuse or
+    that are of another machine, and NothingToTest if the configuration runs no convolution in MIOpen, or if
+    the device or torch is missing.
+    """
+    simulated = load_machine(simulate) if simulate else None
+    chosen = choose(profile, setting, simulated=True)
+    results, path = chosen.results, chosen.path
+    _require_same_machine(path, results, simulated)
+    name = chosen.configuration.setting
+    if name is None:
+        raise BadInput(f"{path}: {chosen.why_none}, so there is no configuration to warm; name a --setting")
+    under = conditions(path, "auto", setting, simulated=True)
+    found = results.setting(name)
+    assert found is not None, "conditions refuses it"
+    if library(results) != "MIOpen" or not found.vendor_library or found.bypass or found.device == "cpu":
+        raise NothingToTest(f"{path}: the setting {name} runs no convolution in MIOpen: nothing to warm")
+    if under.caches is None:
+        raise BadInput(
+            f"{path}: the setting {name} keeps your own databases and caches; name another --setting, or a "
+            f"folder that you can write to in {VARIABLE}"
+        )
+    if not simulated:
+        _set_override(results)
+    launch, machine = _here(results.environment, simulated)
+    target = find_targets(device_of(results) or "auto", machine)[0]
+    _require_same_chip(path, results, target)
+    budgets = replace(BUDGETS["standard"], **(simulated.budgets if simulated else {}))
+    # A hang costs one row, however many there are. One cold and one warm start show what was gained.
+    budgets = replace(budgets, hangs=math.inf, crashes=math.inf, starts=0)
+    if limit:
+        budgets = replace(budgets, first_call=limit)
+    return ConfiguredDevice(path, machine, target, found, under.caches, launch, budgets, simulated)
+
+
+def _require_same_machine(path: Path, results: Results, simulated: Optional[SimulatedMachine]) -> None:
+    if results.simulated == (simulated.name if simulated else None):
+        return
+    of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
+    remedy = f"add --simulate {results.simulated}" if results.simulated else "leave out --simulate"
+    raise BadInput(f"{path}: these results are of {of}; {remedy}, or name other results with --profile")
+
+
+def _set_override(results: Results) -> None:
+    """Set the ISA override to that of the run that wrote the results."""
+    for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
+        del os.environ[name]
+    os.environ.update(isa_override(results))
+
+
+def _here(
+    environment: Optional[Environment], simulated: Optional[SimulatedMachine]
+) -> tuple[Launch, Machine]:
+    """Return how a worker starts in ``environment``, or in this Python, and the machine as it sees it."""
+    if simulated:
+        return OWN, simulated.machine
+    if environment is None:
+        return OWN, detect()
+    found = interpreters([f"{environment.name}={environment.path_here}"])[0]
+    return launch_of(found.python, found.reads_toml), detect(python=found.imports)
+
+
+def _require_same_chip(path: Path, results: Results, target: Device) -> None:
+    isas = {(each.native_isa, each.effective_isa) for each in results.outcomes if each.native_isa}
+    here = target.native_isa, target.effective_isa
+    if isas and here not in isas:
+        of = " and ".join(f"{native} as {effective}" for native, effective in sorted(isas, key=str))
+        raise BadInput(f"{path}: the results are of {of}, this GPU is {here[0]} as {here[1]}; run again here")
+
+
+def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
+    """Return one case for each direction that the program computed, or for all if it died in the problem."""
+    return [
+        on.case(_CHECK, each.problem, direction)
+        for each in problems
+        for direction in DIRECTIONS
+        if each.counts[direction] or not any(each.counts.values())
+    ]
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """The outcome of warming a case. ``earlier``: an earlier call of the command settled it."""
+
+    case: Case
+    outcome: Outcome
+    earlier: bool
+
+    @property
+    def before(self) -> float:
+        """Seconds of the first call in a process that met the caches as they were."""
+        return float(self.outcome.timings["cold_first_call"])
+
+    @property
+    def after(self) -> float:
+        """Seconds of the first call in the next process."""
+        return float(self.outcome.timings["warm_first_call"])
+
+    @property
+    def why_skipped(self) -> str:
+        """The reason why the caches do not serve this case, or "" if they do."""
+        if self.outcome.works:
+            return ""
+        said = self.outcome.evidence[0] if self.outcome.evidence else "nothing is known of it"
+        return f"{self.outcome.state}: {said}"
+
+
+def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
+    """Yield each case after it is warm or known to fail. What the journal knows is not repeated.
+
+    ``again`` repeats all cases, ``retry`` those that failed. Raise BadInput for a damaged journal.
+    """
+    journal = Journal(on.caches.folder, redact=False)
+    with naming_journal(on.caches.folder):
+        _reopen(on, journal, cases, again, retry)
+    with on.session(journal, on.caches) as session:
+        for case in cases:
+            earlier = journal.find(case.id) is not None
+            try:
+                outcome = session.outcome(case)
+            except KeyboardInterrupt:
+                # Only what ended without a word is suspicious.
+                journal.append("retry", case=case.id)
+                raise
+            yield FirstCall(case, outcome, earlier)
+
+
+def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again: bool, retry: bool) -> None:
+    """Open the cases that are to run again, and settle those during which a process ended without a word."""
+    journal.append("resumed", at=now())
+    for case in cases:
+        settled = journal.find(case.id)
+        begun = case.id in journal.state.questions
+        if again or (retry and not (settled and settled.works)):
+            if settled or begun:
+                journal.append("retry", case=case.id)
+        elif begun and not settled:
+            journal.outcome(unasked(case, on.target, "aborted", None, _AGAIN))
+
+
+def warmed(on: ConfiguredDevice) -> list[Case]:
+    """Return the cases that the caches serve, by the journal beside them."""
+    with naming_journal(on.caches.folder):
+        state = Journal(on.caches.folder, redact=False).state
+    return [state.questions[case] for case, each in state.outcomes.items() if each.works]
+
+
+def is_wedged(on: ConfiguredDevice) -> bool:
+    """Return True if the device stopped answering."""
+    return Journal(on.caches.folder, redact=False).wedged(on.target.device)

@@ -1,0 +1,149 @@
+"""Findings about caches of compiled kernels: made for another chip or version, or under a setting that is
+known to miscompile. rocmprobe moves nothing: each finding has the command that does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+from rocmprobe.knowledge.miopen_files import database_name
+from rocmprobe.knowledge.stacks import limits
+from rocmprobe.model.results import Fact, Finding, Machine, Results
+
+#: The variable without which Triton compiles buffer instructions.
+_BUFFER_OPS = "AMDGCN_USE_BUFFER_OPS"
+_CACHES = {"caches.triton": "Triton", "caches.inductor": "Inductor"}
+_PLAIN = re.compile(r"[\w./+-]+")
+#: Files that a command names at most.
+_LISTED = 20
+
+
+def caches(results: Results) -> Iterator[Finding]:
+    """Yield a finding for each cache with kernels that this machine must not use, or never uses."""
+    machine = results.machine
+    for name, title in _CACHES.items():
+        fact = machine.facts.get(name, Fact())
+        if isinstance(fact.value, dict) and machine.amd_gpus:
+            yield from _compiled(machine, name, title, fact)
+    yield from _miopen(machine)
+
+
+def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[Finding]:
+    """Yield the finding about a cache of Triton or Inductor, whose keys do not hold all that matters."""
+    cache: Mapping[str, Any] = fact.value
+    path = str(cache["path"])
+    evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
+    if not cache["complete"]:
+        evidence += "; only a part of the cache was read"
+    finding = name.replace(".", "-")
+    number, broken = cache["buffer_ops"], _miscompiling(machine, set(cache["isas"]))
+    if number and broken:
+        yield Finding(
+            finding, "warning", "triton-writes-nothing", "triton",
+            f"{title}'s cache holds kernels that were compiled without {_BUFFER_OPS}=0",
+            (f"{number} of {cache['kernels']} kernels use buffer instructions", evidence, broken),
+            f"Set {_BUFFER_OPS}=0, and move the cache away, because the kernels in it keep the fault: "
+            f"{_moving(path)}",
+        )  # fmt: skip
+        return
+    isas = _effective(machine)
+    foreign = sorted(set(cache["isas"]) - isas) if isas else []
+    version, versions = _base(machine.value("triton.version")), set(map(_base, cache["versions"]))
+    if foreign:
+        what = f"for another chip ({', '.join(foreign)})"
+    elif version and versions - {version}:
+        what = f"by another Triton ({', '.join(sorted(filter(None, versions - {version})))})"
+    else:
+        return
+    yield Finding(
+        finding, "info", "benign-warning", "triton", f"{title}'s cache holds kernels that were made {what}",
+        (evidence, f"here: {', '.join(sorted(isas)) or 'unknown chip'}, Triton {version or 'unknown'}"),
+        f"To rule it out as a cause, move the cache away: {_moving(path)}",
+    )  # fmt: skip
+
+
+def _miscompiling(machine: Machine, isas: set[str]) -> str:
+    """Return the source for the fault of kernels for a chip here which are in a cache, or ""."""
+    chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
+    for row in limits():
+        if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):
+            return f"{', '.join(row.gfx)}: {row.source}"
+    return ""
+
+
+def _miopen(machine: Machine) -> Iterator[Finding]:
+    fact = machine.facts.get("miopen.user_files", Fact())
+    installed, names = machine.value("miopen.version"), _database_names(machine)
+    version = ".".join(str(installed).split(".")[:3]) if installed else None
+    other_gpu, other_version = [], []
+    for file in fact.value or ():
+        if names and file["gpu"] not in names:
+            other_gpu.append(file)
+        elif version and file["version"] and file["version"] != version:
+            other_version.append(file)
+    paths = [str(file["path"]) for file in (*other_gpu, *other_version)]
+    if not paths:
+        return
+    said = [f"another GPU ({_distinct(other_gpu, 'gpu')})"] if other_gpu else []
+    said += [f"another version ({_distinct(other_version, 'version')})"] if other_version else []
+    yield Finding(
+        "caches-miopen", "info", "benign-warning", "miopen-find",
+        f"MIOpen's databases and kernels were made for {' and '.join(said)}",
+        (*paths[:_LISTED],
+         f"here: {', '.join(sorted(names)) or 'unknown GPU'}, MIOpen {installed or 'unknown'}"),
+        "MIOpen ignores them under its present version and ISA, and uses them again under an override. "
+        f"To rule them out as a cause, move them away: {_moving_files(paths)}",
+    )  # fmt: skip
+
+
+def _distinct(files: Sequence[Mapping[str, Any]], key: str) -> str:
+    return ", ".join(dict.fromkeys(str(file[key]) for file in files))
+
+
+def _database_names(machine: Machine) -> set[str]:
+    """Return the names of MIOpen's files for the GPUs here. Empty if a GPU is unknown."""
+    known = [(_base_isa(gpu.effective_isa.value), gpu.cus.value) for gpu in machine.amd_gpus]
+    if not all(isa and cus for isa, cus in known):
+        return set()
+    return {database_name(str(isa), int(cus or 0)) for isa, cus in known}
+
+
+def _effective(machine: Machine) -> set[str]:
+    return {isa for gpu in machine.amd_gpus if (isa := _base_isa(gpu.effective_isa.value))}
+
+
+def _base_isa(isa: Optional[str]) -> str:
+    return str(isa or "").partition(":")[0]
+
+
+def _base(version: Optional[str]) -> str:
+    """Return a version without its local part, which kernels do not store."""
+    return str(version or "").partition("+")[0]
+
+
+def _amounts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} for {name}" for name, count in counts.items())
+
+
+def _moving(path: str) -> str:
+    word = _word(path)
+    return f"`mv {word} {word}-$(date +%F)`"
+
+
+def _moving_files(paths: Sequence[str]) -> str:
+    """Return the command that moves files away. A database in use has files beside it, hence the star."""
+    folder = "~/miopen-$(date +%F)"
+    words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
+    more = " (and those that the command `rocmprobe detect` names then)" if len(paths) > _LISTED else ""
+    return f"`mkdir -p {folder} && mv {words} {folder}/`{more}"
+
+
+def _word(path: str) -> str:
+    """Return a path as a word of a shell, in which ~ and $USER keep their meaning."""
+    start = "~/" if path.startswith("~/") else ""
+    rest = path[len(start) :]
+    end = "$USER" if rest.endswith("torchinductor_$USER") else ""
+    middle = rest[: -len(end)] if end else rest
+    return start + (middle if not middle or _PLAIN.fullmatch(middle) else shlex.quote(middle)) + end

@@ -1,0 +1,65 @@
+"""Names of the files that MIOpen keeps for a GPU: which chip, how many units and which version they are for.
+
+Source of the names: MIOpen src/db_path.cpp.in, src/include/miopen/handle.hpp (GetDbBasename) and
+src/hip/handlehip.cpp, 2.10 to 3.6.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Optional
+
+_GPU = r"(?P<gpu>(?P<isa>gfx(?:1[0-9][0-9a-f]{2}|[0-9]{2}[0-9a-f]))(?:_[0-9]{1,3}|[0-9a-f]{2,4})?)"
+_DATABASE = re.compile(
+    _GPU + r"\.(?:HIP|OCL)\.(?P<version>[0-9]{1,4}_[0-9]{1,4}_[0-9]{1,4})_(?P<tweak>[A-Za-z0-9-]{0,40})"
+    r"\.(?P<kind>ufdb|udb|updb)(?:\.txt)?(?:\.time)?"
+)
+_KERNELS = re.compile(_GPU + r"\.ukdb")
+_VERSION_FOLDER = re.compile(
+    r"(?P<version>[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})\.(?P<tweak>[A-Za-z0-9-]{0,40})"
+)
+
+
+@dataclass(frozen=True)
+class MiopenFile:
+    """A file of a user database, or of the kernel cache: for which GPU and by which MIOpen it was made.
+
+    ``gpu`` is the name of ``database_name``. ``version`` is MAJOR.MINOR.PATCH, or None if the name does not
+    say it. ``tweak`` is the build of that version.
+    """
+
+    gpu: str
+    isa: str
+    version: Optional[str]
+    tweak: str
+    kind: str
+
+
+def database_name(isa: str, cus: int) -> str:
+    """Return the name of a GPU's files: "gfx1030_36" for a gfx1030 with 72 compute units, "gfx90a68" for a
+    gfx90a with 104.
+
+    More than 64 multiprocessors are written in hexadecimal, without the underscore. From gfx10 on HIP
+    counts workgroup processors, of two compute units each.
+    """
+    count = cus // 2 if isa.startswith("gfx1") else cus
+    return f"{isa}_{count}" if count <= 64 else f"{isa}{count:x}"
+
+
+def user_file(path: str) -> Optional[MiopenFile]:
+    """Return what the name of a file in MIOpen's user folders says, or None for any other name.
+
+    ``path`` is the file's name, or ``VERSION/NAME`` in the default folder of the compiled kernels. A folder
+    that MIOPEN_CUSTOM_CACHE_DIR names has no folders of versions.
+    """
+    folder, _, name = path.rpartition("/")
+    database, kernels = _DATABASE.fullmatch(name), _KERNELS.fullmatch(name)
+    made_by = _VERSION_FOLDER.fullmatch(folder)
+    if database and not folder:
+        version = database["version"].replace("_", ".")
+        return MiopenFile(database["gpu"], database["isa"], version, database["tweak"], database["kind"])
+    if kernels and (made_by or not folder):
+        version, tweak = (made_by["version"], made_by["tweak"]) if made_by else (None, "")
+        return MiopenFile(kernels["gpu"], kernels["isa"], version, tweak, "ukdb")
+    return None

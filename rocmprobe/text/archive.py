@@ -1,0 +1,89 @@
+"""Zip files of a fixed form: regular files with known names and bounded sizes, and nothing beside them.
+
+A zip file of somebody else may lie about sizes, name a path outside of its folder, hold a link, or unpack to
+far more than it is. Every entry is checked before anything of it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, Optional
+
+from rocmprobe.text.plain_text import quoted
+
+#: What the standard library raises for a damaged zip file, beside ``zlib.error``.
+DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError)
+#: The date of every file in an archive, the first that the format knows.
+_DATE = (1980, 1, 1, 0, 0, 0)
+_MODE = stat.S_IFREG | 0o644
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+#: Bytes of a file's header, of its entry in the directory, and of the record that ends the zip file (PKWARE,
+#: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16).
+_HEADER_BYTES, _DIRECTORY_BYTES, _END_BYTES = 30, 46, 22
+_PIECE = 1 << 20
+
+
+class Unacceptable(Exception):
+    """A zip file that does not have the form that it should have."""
+
+
+def entry_for(name: str, size: int) -> zipfile.ZipInfo:
+    """Return the entry of a regular file, which says nothing of this machine or of the time."""
+    entry = zipfile.ZipInfo(name, _DATE)
+    entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+    entry.external_attr = _MODE << 16
+    entry.file_size = size
+    return entry
+
+
+def check_entries(
+    entries: Sequence[zipfile.ZipInfo], largest: Callable[[str], Optional[int]], expected: str
+) -> None:
+    """Raise Unacceptable unless every entry is a regular file that is named once and small enough.
+
+    ``largest`` returns the most bytes of a file by its name, or None for a name that is not allowed.
+    ``expected`` describes the files that are.
+    """
+    seen = set()
+    for entry in entries:
+        name = entry.orig_filename
+        limit = largest(name)
+        if limit is None:
+            raise Unacceptable(f"holds a file called {quoted(name)}; {expected}")
+        if name in seen:
+            raise Unacceptable(f"holds {name} more than once")
+        seen.add(name)
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG):
+            raise Unacceptable(f"{name} is a link or another special file")
+        if entry.flag_bits & 1 or entry.compress_type not in _METHODS:
+            raise Unacceptable(f"{name} is packed in a way that is not used here")
+        if entry.file_size > limit:
+            raise Unacceptable(f"{name} is larger than {limit:,} bytes once it is unpacked")
+
+
+def is_dense(entries: Sequence[zipfile.ZipInfo], size: int) -> bool:
+    """Return True if a zip file of ``size`` bytes has nothing between and after its entries."""
+    headers = sum(2 * len(entry.filename) + _HEADER_BYTES + _DIRECTORY_BYTES for entry in entries)
+    return headers + sum(entry.compress_size for entry in entries) + _END_BYTES == size
+
+
+def copy_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: BinaryIO) -> str:
+    """Write the content of an entry to ``target``, and return its SHA-256.
+
+    Raise Unacceptable if the entry has another size than it claims. No more than that is written.
+    """
+    digest, left = hashlib.sha256(), entry.file_size
+    with archive.open(entry) as stream:
+        while piece := stream.read(min(_PIECE, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                break
+            digest.update(piece)
+            target.write(piece)
+    if left:
+        raise Unacceptable(f"{entry.filename} has another size than the zip file says")
+    return digest.hexdigest()
