@@ -74,6 +74,7 @@ class Session:
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             launch,
             spawn,
+            options.stop_at,
         )
 
     @classmethod
@@ -83,6 +84,8 @@ class Session:
         budgets = BUDGETS[run.options.level]
         if run.simulation:
             budgets = replace(budgets, **run.simulation.budgets)
+        if run.options.minutes:
+            budgets = replace(budgets, soak=60 * run.options.minutes)
         return cls(
             run.options,
             run.targets,

@@ -33,10 +33,11 @@ COMPILED = ("kernel", "inductor")
 #: not end; flood: prints 64 MB and continues; garbage: writes nonsense and half an event on the event pipe
 #: and continues; memory: allocates up to a limit; grandchild: leaves a process that keeps the pipes open and
 #: continues; grandchild-exit: the same, and exits; print: only prints ``stderr``; search: the first call of
-#: each problem takes ``seconds`` longer, by a clock for which nobody waits.
+#: each problem takes ``seconds`` longer, by a clock for which nobody waits; flip: once in a process, one
+#: element of a convolution's result in float32 has its ``bit`` flipped.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
-    "grandchild", "grandchild-exit", "print", "search",
+    "grandchild", "grandchild-exit", "print", "search", "flip",
 )  # fmt: skip
 
 
@@ -53,10 +54,11 @@ class Fault:
 
     What happens: ``stderr`` texts, by direction or for "any", are printed as the library would print them, at
     the file-descriptor level. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
-    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search.
+    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search. ``kernel`` are lines
+    that the kernel logs at this moment.
 
     In ``phase`` "first-call" the fault happens at every call of the library, in "steady" at the calls after a
-    case's first. The other phases are outside of the library: "import" is about the case that the child is
+    case's first. ``after`` so many steady calls of a case it happens at the earliest. The other phases are outside of the library: "import" is about the case that the child is
     started for, "teardown" about the last case that it answered.
     """
 
@@ -78,6 +80,9 @@ class Fault:
     solver: tuple[str, ...] = ()
     bug: str = DEFAULT_BUG
     seconds: float = 0.0
+    after: int = 0
+    bit: int = 22
+    kernel: tuple[str, ...] = ()
 
     @property
     def in_call(self) -> bool:
@@ -285,6 +290,10 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError("fault: 'search' takes 'seconds' above 0, and no other effect has any")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: a search is for a solver of miopen's convolution")
+    if fault.effect == "flip" and (fault.operator or not fault.in_call):
+        raise ValueError("fault: a bit is flipped in the result of a convolution alone")
+    if not 0 <= fault.bit < 32 or fault.after < 0:
+        raise ValueError("fault: 'bit' is from 0 to 31, and 'after' is not negative")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
@@ -299,7 +308,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
-    "seconds": (int, float),
+    "seconds": (int, float), "after": (int,), "bit": (int,), "kernel": (list,),
 }  # fmt: skip
 
 
