@@ -154,7 +154,7 @@ class _Soak:
 
     def result(self) -> CheckResult:
         """Return the result: ``wrong`` if rounding does not explain a mismatch, ``flaky`` if it could."""
-        self._report(self._soak.clock())
+        self._report(self._reported)
         progress = self._progress
         answer = CheckResult(numerics=dict(progress))
         if self._wrong_from_start:

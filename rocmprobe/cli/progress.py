@@ -46,7 +46,7 @@ class Progress:
     """
 
     def __init__(self, console: Console, folder: Path, silence: float = 10.0) -> None:
-        self._console = _uncaptured(console)
+        self._console = uncaptured(console)
         self._silence = silence
         self._states: Counter[str] = Counter()
         self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -238,7 +238,7 @@ class RunConsole(Console):
         self.quiet = True
 
 
-def _uncaptured(console: Console) -> Console:
+def uncaptured(console: Console) -> Console:
     """``console`` on a descriptor of its own: pytest takes stdout away while a case runs, which
     is when there is something to say of those that are running."""
     try:
