@@ -51,7 +51,8 @@ def soak(context: CheckContext) -> CheckResult:
 
 
 def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
-    return context.steady_call(step.run)[0]
+    result: Tensor = context.steady_call(step.run)[0]
+    return result
 
 
 def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
@@ -165,8 +166,8 @@ class _Soak:
             first = progress["mismatch"][0]
             answer.message = (
                 f"{progress['mismatches']} of {progress['steps']} steps gave another result; step "
-                f"{first['step']}: {first['elements']} values of {first['of']} differ in {first['bits']} bits, "
-                f"{first['tensors']} tensors differ; the error is {_words(first['error'], self._limit)}"
+                f"{first['step']}: {first['elements']} values of {first['of']} differ in {first['bits']} "
+                f"bits, {first['tensors']} tensors differ; the error is {_words(first['error'], self._limit)}"
             )
         return answer
 

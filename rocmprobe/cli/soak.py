@@ -30,7 +30,7 @@ _FINDINGS_SHOWN = 3
 @click.command("soak")
 @click.argument("results", required=False, type=click.Path(path_type=Path), metavar="[RESULTS|FOLDER]")
 @click.option("--minutes", type=click.FloatRange(0.05, 10080), default=10, show_default=True,
-              help="How long the step is repeated.")  # fmt: skip
+              metavar="MINUTES", help="How long the step is repeated.")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
               help="Instead of the one that the results recommend.")  # fmt: skip
 @click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: that of the results).")
@@ -236,7 +236,8 @@ class SoakProgress:
         if not self._progress.get("steps"):
             return self._waiting
         steps, mismatches = self._progress["steps"], self._progress["mismatches"]
-        words = [f"{steps:,} step{'' if steps == 1 else 's'}", f"{duration(max(0, self._wanted - self._progress['seconds']))} left"]
+        left = max(0, self._wanted - self._progress["seconds"])
+        words = [f"{steps:,} step{'' if steps == 1 else 's'}", f"{duration(left)} left"]
         hottest = next((name for name in CHIP if name in self._reading), "")
         if hottest:
             words.append(f"{self._reading[hottest]:.0f} °C")

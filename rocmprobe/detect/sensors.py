@@ -169,12 +169,12 @@ def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
     address = str(gpu.address.value)
     # The parts of a card share its sensors, which are those of function 0.
     places = (address, f"{address.rpartition('.')[0]}.0")
-    return _in_time(
-        lambda: next(
-            (read_limits(tree, each) for each in find_devices(tree) if each.folder and each.address in places),
-            {},
-        )
-    )
+
+    def read() -> dict[str, Limit]:
+        own = [each for each in find_devices(tree) if each.folder and each.address in places]
+        return read_limits(tree, own[0]) if own else {}
+
+    return _in_time(read)
 
 
 def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:

@@ -186,7 +186,7 @@ def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     """Return True if the request applies to ``setting``.
 
     A setting that changes the problems runs only checks of problems. One with its own dtype runs only
-    convolution. Under the user's own databases no start is cold. `rocmprobe soak` names the setting of a soak.
+    convolution. Under the user's own databases no start is cold. `rocmprobe soak` names its setting.
     """
     if setting.solver:
         return "forced" in request.settings

@@ -1,7 +1,7 @@
 """The watch over a soak: sensors, the kernel's log, and the temperature that ends it.
 
-It keeps what the soak has learned in this process and in the journal, because the child may be killed, and the
-machine may freeze, at any moment.
+It keeps what the soak has learned in this process and in the journal, because at any moment the child can be
+killed, or the machine can freeze.
 """
 
 from __future__ import annotations

@@ -324,7 +324,8 @@ class Trials:
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
                 "simulated": self._simulated, "environ": environ, "threads": threads,
-                "first": to_json(case), "place": to_json(place) if place else None, "soak": self._budgets.soak,
+                "first": to_json(case), "place": to_json(place) if place else None,
+                "soak": self._budgets.soak,
             }
         )  # fmt: skip
         return child

@@ -54,12 +54,13 @@ class Fault:
 
     What happens: ``stderr`` texts, by direction or for "any", are printed as the library would print them, at
     the file-descriptor level. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
-    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search. ``kernel`` are lines
-    that the kernel logs at this moment.
+    ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search. ``kernel`` holds
+    lines that the kernel logs at this moment.
 
     In ``phase`` "first-call" the fault happens at every call of the library, in "steady" at the calls after a
-    case's first. ``after`` so many steady calls of a case it happens at the earliest. The other phases are outside of the library: "import" is about the case that the child is
-    started for, "teardown" about the last case that it answered.
+    case's first. The earliest call is the one ``after`` so many steady calls of the case. The other phases are
+    outside of the library: "import" is about the case that the child is started for, "teardown" about the last
+    case that it answered.
     """
 
     library: str

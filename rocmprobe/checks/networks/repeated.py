@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import torch
@@ -88,8 +89,11 @@ class Comparison:
         self._error_on_cpu = self.error(RepeatedStep("cpu", torch.float32, 1).run())
 
     def limit(self, copies: int) -> float:
-        """Return the largest error of a correct result. The error of a sum grows with the root of its terms."""
-        return _MARGIN * self._error_on_cpu * float(copies) ** 0.5
+        """Return the largest error of a correct result.
+
+        The error of a sum grows with the root of the number of its terms.
+        """
+        return _MARGIN * self._error_on_cpu * sqrt(copies)
 
     def error(self, result: Tensor) -> float:
         """Return the largest error of a tensor in the result: the norm of its deviation from fp64 over the

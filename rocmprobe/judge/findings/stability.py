@@ -21,8 +21,8 @@ CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
 #: Causes of a crash that somebody outside of the process brought about.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "oom-kill", "killed"})
 _LOAD = (
-    "Take overclocking and undervolting away, or lower the clocks or the power limit, and run `rocmprobe soak` "
-    "again. Until it passes, trust no long training on this device."
+    "Take overclocking and undervolting away, or lower the clocks or the power limit, and run `rocmprobe "
+    "soak` again. Until it passes, trust no long training on this device."
 )
 
 
@@ -92,15 +92,18 @@ def _verdict(outcome: Outcome) -> str:
         return f"Not stable: the machine died during the soak; {ran}{_peak(soak)}, {counted} until then."
     if outcome.state == "aborted":
         return f"Stopped before its end: {ran} of {duration(soak.wanted)}{_peak(soak)}, {counted}."
-    if outcome.cause in _FROM_OUTSIDE and soak.answers is not False:
-        return f"Unknown: the process was ended from outside ({outcome.cause}); {ran}{_peak(soak)}, {counted}."
+    if _ended_from_outside(outcome, soak):
+        return f"Unknown: something ended the process ({outcome.cause}); {ran}{_peak(soak)}, {counted}."
     if outcome.fails:
-        alive = {True: "; the device answers again", False: "; the device does not answer any more"}
-        what, still = _event(soak) or _why(outcome), alive.get(soak.answers, "")  # type: ignore[call-overload]
+        still = {
+            None: "", True: "; the device answers again", False: "; the device does not answer any more",
+        }[soak.answers]  # fmt: skip
+        what = _event(soak) or _why(outcome)
         return f"Not stable: {what}, after {ran}{_peak(soak)}, {counted}{still}."
     if soak.stopped:
         hot, limit = _number(soak.stopped.get("value")), _number(soak.stopped.get("limit"))
-        return f"Too hot: stopped at {hot:.0f} °C, the limit is {limit:.0f} °C; {ran}{_peak(soak)}, {counted}."
+        hottest = f"stopped at {hot:.0f} °C, the limit is {limit:.0f} °C"
+        return f"Too hot: {hottest}; {ran}{_peak(soak)}, {counted}."
     if _grave(soak):
         return f"Not stable: {_event(soak)}; {ran}{_peak(soak)}, {counted}."
     if soak.bit_for_bit is False:
@@ -117,7 +120,8 @@ def stability(results: Results) -> Iterator[Finding]:
         if outcome.state == "aborted" and outcome.cause != "machine-died":
             advice = "Run `rocmprobe soak` again, and let it come to its end."
         elif not is_stable(outcome):
-            severity = "warning" if outcome.state in ("flaky", "pass") else "error"
+            mild = outcome.state in ("flaky", "pass") or _ended_from_outside(outcome, soak)
+            severity = "warning" if mild else "error"
             cause, layer = _blamed(results, outcome)
             advice = _advice(results, outcome)
         title = sentence(outcome, results).rstrip(".")
@@ -138,7 +142,7 @@ def _blamed(results: Results, outcome: Outcome) -> tuple[str, str]:
         return named[0], named[1] or "hardware"
     if soak.stopped:
         return "thermal-throttling", "hardware"
-    if outcome.cause in _FROM_OUTSIDE and soak.answers is not False:
+    if _ended_from_outside(outcome, soak):
         return "unknown", "oom" if outcome.cause == "oom-kill" else "user-env"
     if _grave(soak) or soak.answers is False or outcome.state in ("hang", "aborted"):
         return "gpu-hang-reset", "driver"
@@ -153,7 +157,7 @@ def _advice(results: Results, outcome: Outcome) -> str:
         return "This is no matter of load: run `rocmprobe run`, which finds a configuration that works."
     if soak.stopped:
         return advice_for("thermal-throttling", frozenset(), outcome.native_isa)
-    if outcome.cause in _FROM_OUTSIDE and soak.answers is not False:
+    if _ended_from_outside(outcome, soak):
         return "Another process or the kernel ended it: make sure that memory is free, and run it again."
     if soak.answers is False:
         return f"Switch the machine off and on. rocmprobe never resets a GPU. {_LOAD}"
@@ -163,6 +167,11 @@ def _advice(results: Results, outcome: Outcome) -> str:
             f"--setting deterministic` rules that out. {_LOAD}"
         )
     return _LOAD
+
+
+def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
+    """Return True if somebody ended the process, and not the device."""
+    return outcome.cause in _FROM_OUTSIDE and soak.answers is not False and not _grave(soak)
 
 
 def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:

@@ -33,6 +33,7 @@ from rocmprobe.report.page import (
     memory,  # fmt: skip
     networks,  # fmt: skip
     shapes_table,  # fmt: skip
+    soak_section,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
@@ -152,6 +153,7 @@ def _measured(results: Results) -> dict[str, Any]:
         "memory": memory.memory(results),
         "telemetry": telemetry_section.telemetry(results),
         "models": networks.models(results),
+        "soaks": soak_section.soaks(results),
     }
 
 
