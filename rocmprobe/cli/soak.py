@@ -8,18 +8,15 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import click
 
 from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERRUPTED, NOTHING, OK, WEDGED
-from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
+from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results, Setting
 from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.signals import ending_in_order
-
-if TYPE_CHECKING:
-    from rocmprobe.engine.options import RunOptions
 
 #: Seconds between two plain lines where the output is no terminal.
 _LINE_EVERY = 10.0
@@ -63,9 +60,11 @@ def soak_command(
     if why := needs_linux("soak"):
         raise NothingToTest(why)
     from rocmprobe.cli.run import settled
-    from rocmprobe.cli.verify import derived
+    from rocmprobe.cli.verify import same_override
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import journal_of
+    from rocmprobe.engine.options import RunOptions
+    from rocmprobe.judge.recommendation.configuration import isa_override
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
 
@@ -73,9 +72,19 @@ def soak_command(
         raise BadInput("a soak cannot be started under `rocmprobe exec`; start it directly")
     remove_leftovers()
     expected = _results(results, simulate)
-    options = _options(expected, setting, device, minutes, stop_at or 0, simulate, not no_redact)
-    own = derived(expected) if expected and not setting else None
-    folder = run.begin(options, out, own, None, _interpreter(expected)).resolve()
+    name = setting or (expected.recommended if expected else None) or "default"
+    if expected and not setting and not expected.recommended:
+        raise BadInput("these results recommend no configuration; name one with --setting")
+    if expected and not simulate:
+        same_override(isa_override(expected), os.environ, "soak")
+    options = RunOptions(
+        device=_device(device, expected, simulate), settings=f"{name},", only=("soak",), driver="torch",
+        minutes=minutes, stop_at=stop_at or 0, simulate=simulate or None, redact=not no_redact,
+    )  # fmt: skip
+    try:
+        folder = run.begin(options, out, _derived(name, expected), None, _interpreter(expected)).resolve()
+    except BadInput as error:
+        raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     console = Console()
     progress = SoakProgress(console, folder, 60 * minutes)
     code, found = settled(folder, 1, (), console, progress)
@@ -102,31 +111,47 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
     return results
 
 
-def _options(
-    expected: Optional[Results], setting: str, device: str, minutes: float, stop_at: float, simulate: str,
-    redact: bool,
-) -> RunOptions:  # fmt: skip
-    """Return the options of a run that soaks one setting on one device."""
+def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
+    """Return the setting ``name`` of the results if a run derived it.
+
+    Raise BadInput if no soak can have this setting.
+    """
+    from rocmprobe.knowledge.layers import refuse_underived
+    from rocmprobe.knowledge.settings import all_settings
+
+    found = expected.setting(name) if expected else None
+    if found and found.derived and not found.undecided:
+        refuse_underived(found, "soak")
+        return found
+    rows = [each for each, _, _ in all_settings() if each.name == name]
+    if any(each.derived for each in rows):
+        raise BadInput(f"--setting {name}: a run finds out what it is; name the results of one that did")
+    if any(each.changes_problems for each in rows):
+        raise BadInput(
+            f"--setting {name}: a soak trains in float32 on contiguous images; name another setting"
+        )
+    return None
+
+
+def _device(device: str, expected: Optional[Results], simulate: str) -> str:
+    """Return the device to test. ``auto`` stands for that of the results.
+
+    Raise NothingToTest if torch cannot use the GPU: a soak of the CPU would say nothing about it.
+    """
     from rocmprobe.detect.machine import detect_devices
-    from rocmprobe.engine.options import RunOptions
     from rocmprobe.engine.targets import find_targets
     from rocmprobe.judge.assessment import device_of
 
-    if expected and not setting and not expected.recommended:
-        raise BadInput("these results recommend no configuration; name one with --setting")
-    name = setting or (expected.recommended if expected else None) or "default"
     if device == "all":
         raise BadInput("--device all: a soak loads one device; name it, such as cuda:0")
-    if device == "auto" and expected:
-        device = device_of(expected) or "auto"
-    if device == "auto" and not simulate and not expected:
-        here = detect_devices()
-        if here.gpus and find_targets("auto", here)[0].device == "cpu":
-            raise NothingToTest("this torch cannot use the GPU; see `rocmprobe install`, or add --device cpu")
-    return RunOptions(
-        device=device, settings=f"{name},", only=("soak",), driver="torch", minutes=minutes, stop_at=stop_at,
-        simulate=simulate or None, redact=redact,
-    )  # fmt: skip
+    if device != "auto" or simulate:
+        return device
+    if expected:
+        return device_of(expected) or device
+    here = detect_devices()
+    if here.gpus and find_targets("auto", here)[0].device == "cpu":
+        raise NothingToTest("this torch cannot use the GPU; see `rocmprobe install`, or add --device cpu")
+    return device
 
 
 def _interpreter(expected: Optional[Results]) -> Any:

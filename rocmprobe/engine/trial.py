@@ -319,6 +319,9 @@ class Trials:
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
         # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
+        if self._simulated and case.check == "soak":
+            # Nobody measures its speed, and its steps are too small for threads on a busy machine.
+            threads = 1
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),

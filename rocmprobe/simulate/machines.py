@@ -58,9 +58,9 @@ class Fault:
     lines that the kernel logs at this moment.
 
     In ``phase`` "first-call" the fault happens at every call of the library, in "steady" at the calls after a
-    case's first. The earliest call is the one ``after`` so many steady calls of the case. The other phases are
-    outside of the library: "import" is about the case that the child is started for, "teardown" about the last
-    case that it answered.
+    case's first. The earliest call is the one ``after`` so many steady calls of the case. The other phases
+    are outside of the library: "import" is about the case that the child is started for, "teardown" about the
+    last case that it answered.
     """
 
     library: str

@@ -79,14 +79,14 @@ class Comparison:
 
     def __init__(self) -> None:
         wide = RepeatedStep("cpu", torch.float64, 1)
-        self._truth = wide.run()
+        self._truth = _in_one_thread(wide)
         groups = list(wide.groups())
         self._names = [name for group in groups for name, _ in group]
         self._sizes = [size for group in groups for _, size in group]
         norms = iter([float(part.norm()) for part in self._truth.split(self._sizes)])
         of_groups = [[next(norms) for _ in group] for group in groups]
         self._scales = [max(norm, _LEAST_SCALE * max(group)) for group in of_groups for norm in group]
-        self._error_on_cpu = self.error(RepeatedStep("cpu", torch.float32, 1).run())
+        self._error_on_cpu = self.error(_in_one_thread(RepeatedStep("cpu", torch.float32, 1)))
 
     def limit(self, copies: int) -> float:
         """Return the largest error of a correct result.
@@ -110,6 +110,16 @@ class Comparison:
         most = counts.index(max(counts))
         bits = sum(int(((changed[most] >> place) & 1).sum()) for place in range(32))
         return Difference(self._names[most], counts[most], bits, sum(map(bool, counts)))
+
+
+def _in_one_thread(step: RepeatedStep) -> Tensor:
+    """Run a step that is too small for several threads, which wait for each other if the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return step.run()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
