@@ -126,7 +126,7 @@ class _Soak:
             self.compare(result)
 
     def compare(self, result: Tensor) -> None:
-        """Count a step, and report it if its result differs or the last report is a second ago."""
+        """Count a step. Report it if its result is a mismatch to describe, or if a report is due."""
         from rocmprobe.checks.networks.repeated import same_bits
 
         progress, now = self._progress, self._soak.clock()
@@ -135,18 +135,17 @@ class _Soak:
         same = same_bits(result, self._first)
         error = 0.0 if same else self._comparison.error(result)
         right = error <= self._limit
-        if right and (same or not progress["bit_for_bit"]):
-            if now - self._reported >= _EVERY or progress["steps"] == 1:
-                self._report(now)
-            return
+        mismatch = not right or (progress["bit_for_bit"] and not same)
+        described = mismatch and progress["mismatches"] < _DESCRIBED
+        progress["mismatches"] += mismatch
         self._outside += not right
-        progress["mismatches"] += 1
-        if len(progress["mismatch"]) < _DESCRIBED:
+        if described:
             difference = self._comparison.difference(result, self._first)
             progress["mismatch"].append(
                 {"step": progress["steps"], "seconds": progress["seconds"], "error": _finite(error),
                  "within_rounding": right, **asdict(difference)}
             )  # fmt: skip
+        if described or progress["steps"] == 1 or now - self._reported >= _EVERY:
             self._report(now)
 
     def _report(self, now: float) -> None:
@@ -165,9 +164,10 @@ class _Soak:
             answer.state = "wrong" if self._outside else "flaky"
             first = progress["mismatch"][0]
             answer.message = (
-                f"{progress['mismatches']} of {progress['steps']} steps gave another result; step "
-                f"{first['step']}: {first['elements']} values of {first['of']} differ in {first['bits']} "
-                f"bits, {first['tensors']} tensors differ; the error is {_words(first['error'], self._limit)}"
+                f"{progress['mismatches']} of {progress['steps']} steps gave another result; in step "
+                f"{first['step']} {_count(first['elements'], 'value')} of {first['of']} differ by "
+                f"{_count(first['bits'], 'bit')}, in all {_count(first['tensors'], 'tensor')}; the error is "
+                f"{_words(first['error'], self._limit)}"
             )
         return answer
 
@@ -175,6 +175,10 @@ class _Soak:
 def _finite(error: float) -> Optional[float]:
     """Return an error with few digits, or None for a result that is not finite, as results keep it."""
     return float(f"{error:.3g}") if error < float("inf") else None
+
+
+def _count(amount: int, noun: str) -> str:
+    return f"{amount} {noun if amount == 1 else f'{noun}s'}"
 
 
 def _words(error: Optional[float], limit: float) -> str:

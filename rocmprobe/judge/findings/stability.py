@@ -82,8 +82,12 @@ def _verdict(outcome: Outcome) -> str:
     soak = read_soak(outcome)
     ran = f"{_steps(soak.steps)} in {duration(soak.seconds)}"
     counted = _counted(soak)
+    still = {
+        None: "", True: "; the device answers again", False: "; the device does not answer any more",
+    }[soak.answers]  # fmt: skip
     if not soak.steps:
-        return f"{'Wrong' if outcome.state == 'wrong' else 'Not tested'}: {_why(outcome)}."
+        failed = "Wrong" if outcome.state == "wrong" else "Failed before the first step"
+        return f"{failed if outcome.fails else 'Not tested'}: {_why(outcome)}{still}."
     if outcome.state in ("wrong", "flaky"):
         kind = "wrong" if outcome.state == "wrong" else "different"
         after = duration(_number(soak.first.get("seconds")))
@@ -95,9 +99,6 @@ def _verdict(outcome: Outcome) -> str:
     if _ended_from_outside(outcome, soak):
         return f"Unknown: something ended the process ({outcome.cause}); {ran}{_peak(soak)}, {counted}."
     if outcome.fails:
-        still = {
-            None: "", True: "; the device answers again", False: "; the device does not answer any more",
-        }[soak.answers]  # fmt: skip
         what = _event(soak) or _why(outcome)
         return f"Not stable: {what}, after {ran}{_peak(soak)}, {counted}{still}."
     if soak.stopped:
