@@ -20,8 +20,9 @@ from rocmprobe.process.signals import ending_in_order
 
 #: Seconds between two plain lines where the output is no terminal.
 _LINE_EVERY = 10.0
-#: Lines of findings besides the verdict.
-_FINDINGS_SHOWN = 3
+_PREPARING = "preparing: the network's first calls may compile kernels"
+#: Lines of how it was compared and watched, and of findings besides the verdict.
+_FACTS_SHOWN, _FINDINGS_SHOWN = 3, 2
 
 
 @click.command("soak")
@@ -183,7 +184,8 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
         lines.append(f"SIMULATED: {results.simulated}. Nothing ran on a GPU; each step counts as 5 s.")
     finding = next((each for each in results.findings if each.id.startswith("soak-")), None)
     if finding:
-        lines += [text.one_line(each, 400) for each in finding.evidence[1:3]]
+        known = [each for each in finding.evidence[1:] if not each.startswith("kernel: ")]
+        lines += [text.one_line(each, 200) for each in known[:_FACTS_SHOWN]]
     others = [each for each in results.findings if each is not finding and each.cause == "thermal-throttling"]
     lines += [f"{each.severity}: {text.one_line(each.title)}" for each in others[:_FINDINGS_SHOWN]]
     if finding and finding.severity != "info":
@@ -209,7 +211,7 @@ class SoakProgress:
         self._wanted = seconds
         self._progress: Mapping[str, Any] = {}
         self._reading: Mapping[str, float] = {}
-        self._waiting = "preparing: the network's first calls may compile kernels"
+        self._waiting = _PREPARING
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
@@ -253,7 +255,8 @@ class SoakProgress:
                     self._progress = record["progress"]
                     self._reading = record["conditions"].get("after", {})
                 elif record["record"] == "waiting" and record["phase"] == "device":
-                    self._waiting = "waiting for another run that holds the device"
+                    waits = record["left"] is None
+                    self._waiting = "waiting for another run that holds the device" if waits else _PREPARING
 
     def _line(self) -> str:
         from rocmprobe.judge.findings.stability import CHIP, duration

@@ -82,10 +82,12 @@ class Session:
         """Return this process's session in the run begun in ``folder``."""
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
+        if run.options.minutes:
+            # Its first call is that of a whole network, with kernels for every layer and direction.
+            first_call = BUDGETS["long"].first_call
+            budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
         if run.simulation:
             budgets = replace(budgets, **run.simulation.budgets)
-        if run.options.minutes:
-            budgets = replace(budgets, soak=60 * run.options.minutes)
         return cls(
             run.options,
             run.targets,

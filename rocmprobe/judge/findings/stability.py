@@ -138,6 +138,8 @@ def stability(results: Results) -> Iterator[Finding]:
 
 def _blamed(results: Results, outcome: Outcome) -> tuple[str, str]:
     soak = read_soak(outcome)
+    if outcome.state in ("wrong", "flaky") and soak.steps:
+        return ("hw-power-or-fault" if _on_gpu(outcome, results) else "wrong-results-unexplained"), "hardware"
     named = signature(results, [outcome]) if outcome.fails else None
     if named:
         return named[0], named[1] or "hardware"
@@ -147,8 +149,6 @@ def _blamed(results: Results, outcome: Outcome) -> tuple[str, str]:
         return "unknown", "oom" if outcome.cause == "oom-kill" else "user-env"
     if _grave(soak) or soak.answers is False or outcome.state in ("hang", "aborted"):
         return "gpu-hang-reset", "driver"
-    if outcome.state in ("wrong", "flaky") and soak.steps:
-        return ("hw-power-or-fault" if _on_gpu(outcome, results) else "wrong-results-unexplained"), "hardware"
     return "unknown", "hardware"
 
 
@@ -187,8 +187,10 @@ def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
             for name, limit in limits.items()
             if isinstance(limit, Mapping)
         )
-    else:
-        yield "temperature limits: none known, so none was watched"
+    if not any(name in soak.peak for name in CHIP):
+        yield "temperature: no sensor could be read, so no limit was watched"
+    elif not limits:
+        yield "temperature limits: none known; name one with --stop-at"
 
 
 def _short(name: str) -> str:
