@@ -182,6 +182,9 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
     lines = []
     if results.simulated:
         lines.append(f"SIMULATED: {results.simulated}. Nothing ran on a GPU; each step counts as 5 s.")
+    if outcome:
+        chip = f" ({outcome.native_isa})" if outcome.native_isa else ""
+        lines.append(f"tested: setting {outcome.setting} on {outcome.device}{chip}")
     finding = next((each for each in results.findings if each.id.startswith("soak-")), None)
     if finding:
         known = [each for each in finding.evidence[1:] if not each.startswith("kernel: ")]
@@ -259,7 +262,8 @@ class SoakProgress:
                     self._waiting = "waiting for another run that holds the device" if waits else _PREPARING
 
     def _line(self) -> str:
-        from rocmprobe.judge.findings.stability import CHIP, duration
+        from rocmprobe.judge.findings.stability import duration
+        from rocmprobe.model.telemetry import CHIP
 
         if not self._progress.get("steps"):
             return self._waiting

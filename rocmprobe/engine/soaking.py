@@ -16,12 +16,10 @@ from rocmprobe.detect.sensors import limits_of, read_conditions
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.journal import BaseJournal
 from rocmprobe.model.results import Gpu
-from rocmprobe.model.telemetry import LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit
+from rocmprobe.model.telemetry import CHIP, LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit
 
 #: Seconds between two readings of the sensors, two records in the journal, and of the kernel's log.
 _SENSORS_EVERY, _KERNEL_EVERY = 1.0, 10.0
-#: The temperature of the chip, the most telling first; the last one is that of a processor.
-_CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
 #: Quantities of which the largest value is kept.
 _PEAKS = (*TEMPERATURES, "temperature_c", "power_w")
 _MOST_EVENTS = 20
@@ -37,7 +35,7 @@ class Sensors:
         self.limits: Mapping[str, Limit] = limits_of(tree, gpu) if gpu else {}
 
     def read(self, seconds: float) -> Reading:
-        """Return the present reading. ``seconds`` since the begin of the soak do not matter here."""
+        """Return the present reading. The ``seconds`` since the soak began matter only in a simulation."""
         return read_conditions(self._tree, self._gpu)
 
 
@@ -70,7 +68,7 @@ class KernelLog:
         self._simulated += dmesg.parse("\n".join(lines)).events
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the events since the begin, each with how often it occurred."""
+        """Return the events since the soak began, each with how often it occurred."""
         events = [*(self._read()[0] or ()), *self._simulated]
         counted = [{**event, "count": event["count"] - self._before.get(_key(event), 0)} for event in events]
         return [event for event in counted if event["count"] > 0][:_MOST_EVENTS]
@@ -175,7 +173,7 @@ class SoakWatch:
         """Return a mismatch with the temperature and the power at which it was reported."""
         if mismatch["step"] not in self._described:
             reading = self.conditions.get("after", {})
-            name = next((name for name in _CHIP if name in reading), "")
+            name = next((name for name in CHIP if name in reading), "")
             heat = {"temperature_c": reading[name]} if name else {}
             power = {"power_w": reading["power_w"]} if "power_w" in reading else {}
             self._described[mismatch["step"]] = {**mismatch, **heat, **power}

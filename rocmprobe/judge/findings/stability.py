@@ -12,12 +12,10 @@ from rocmprobe.judge.blame import library, signature
 from rocmprobe.judge.findings.machine import GRAVE_EVENTS
 from rocmprobe.knowledge.causes import advice_for
 from rocmprobe.model.results import Finding, Outcome, Results
-from rocmprobe.model.telemetry import QUANTITIES
+from rocmprobe.model.telemetry import CHIP, QUANTITIES
 from rocmprobe.text.plain_text import one_line
 
 CHECK = "soak"
-#: Temperatures of the chip, the most telling first. The last one is that of a processor.
-CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
 #: Causes of a crash that somebody outside of the process brought about.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "oom-kill", "killed"})
 _LOAD = (
@@ -182,10 +180,12 @@ def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
         yield f"results compared {how}, batch {int(_number(outcome.numerics.get('batch')))}"
     limits = outcome.numerics.get("temperature_limits")
     if isinstance(limits, Mapping) and limits:
+        known = {name: limit for name, limit in limits.items() if isinstance(limit, Mapping)}
+        # The limit of the user is that of every sensor.
+        own = [name for name in known if name in soak.peak] or list(known)
         yield "temperature limits: " + ", ".join(
-            f"{_short(name)} {_number(limit.get('value')):.0f} °C ({limit.get('source')})"
-            for name, limit in limits.items()
-            if isinstance(limit, Mapping)
+            f"{_short(name)} {_number(known[name].get('value')):.0f} °C ({known[name].get('source')})"
+            for name in own
         )
     if not any(name in soak.peak for name in CHIP):
         yield "temperature: no sensor could be read, so no limit was watched"

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.judge.findings.stability import CHECK, CHIP, duration, read_soak, sentence
+from rocmprobe.judge.findings.stability import CHECK, duration, read_soak, sentence
 from rocmprobe.model.results import Outcome, Results
+from rocmprobe.model.telemetry import CHIP
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
 
