@@ -183,8 +183,10 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
     if results.simulated:
         lines.append(f"SIMULATED: {results.simulated}. Nothing ran on a GPU; each step counts as 5 s.")
     if outcome:
-        chip = f" ({outcome.native_isa})" if outcome.native_isa else ""
-        lines.append(f"tested: setting {outcome.setting} on {outcome.device}{chip}")
+        setting = results.setting(outcome.setting)
+        gpu = f"{outcome.device} ({outcome.native_isa or 'unknown chip'})"
+        on_cpu = "cpu" in (outcome.device, setting.device if setting else None)
+        lines.append(f"tested: setting {outcome.setting} on {'the CPU' if on_cpu else gpu}")
     finding = next((each for each in results.findings if each.id.startswith("soak-")), None)
     if finding:
         known = [each for each in finding.evidence[1:] if not each.startswith("kernel: ")]
