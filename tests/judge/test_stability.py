@@ -94,6 +94,11 @@ def soaked(state: str = "pass", device: str = "cuda:0", **fields: Any) -> Result
             "gpu-hang-reset",
         ),
         (
+            soaked("aborted", cause="run-died", numerics={"mismatches": 1, "mismatch": [FIRST]}),
+            "Not stable: first wrong result after 3 min 12 s at 97 °C and 150 W; 4,120 steps in 10 min, "
+            "1 mismatch.", "error", "hw-power-or-fault",
+        ),
+        (
             soaked("aborted", cause="run-died", numerics={"wanted_seconds": 3600}),
             "Stopped before its end: 4,120 steps in 10 min of 1 h 00 min at up to 92 °C and 148 W, no "
             "mismatch.",

@@ -86,8 +86,9 @@ def _verdict(outcome: Outcome) -> str:
     if not soak.steps:
         failed = "Wrong" if outcome.state == "wrong" else "Failed before the first step"
         return f"{failed if outcome.fails else 'Not tested'}: {_why(outcome)}{still}."
-    if outcome.state in ("wrong", "flaky"):
-        kind = "wrong" if outcome.state == "wrong" else "different"
+    if _differs(outcome, soak):
+        rounding = soak.first.get("within_rounding") is True and outcome.state != "wrong"
+        kind = "different" if rounding or outcome.state == "flaky" else "wrong"
         after = duration(_number(soak.first.get("seconds")))
         return f"Not stable: first {kind} result after {after}{_heat(soak.first)}; {ran}, {counted}."
     if outcome.state == "aborted" and outcome.cause == "machine-died":
@@ -116,7 +117,7 @@ def stability(results: Results) -> Iterator[Finding]:
     for outcome in soaks:
         soak = read_soak(outcome)
         severity, cause, layer, advice = "info", "benign-warning", "warning-only", "Nothing to do."
-        if outcome.state == "aborted" and outcome.cause != "machine-died":
+        if outcome.state == "aborted" and outcome.cause != "machine-died" and not soak.mismatches:
             advice = "Run `rocmprobe soak` again, and let it come to its end."
         elif not is_stable(outcome):
             mild = outcome.state in ("flaky", "pass") or _ended_from_outside(outcome, soak)
@@ -126,17 +127,18 @@ def stability(results: Results) -> Iterator[Finding]:
         title = sentence(outcome, results).rstrip(".")
         if len(soaks) > 1:
             title = f"{outcome.setting}: {title}"
+        device = f"-{outcome.device}" if len({each.device for each in soaks}) > 1 else ""
         watched = f"kernel log: {outcome.numerics.get('kernel_log', 'not read')}"
         events = [f"kernel: {event.get('line')}" for event in soak.events]
         yield Finding(
-            f"soak-{outcome.setting}", severity, cause, layer, title,
+            f"soak-{outcome.setting}{device}", severity, cause, layer, title,
             (*quoted([outcome]), *_settings(soak, outcome), *events, watched), advice,
         )  # fmt: skip
 
 
 def _blamed(results: Results, outcome: Outcome) -> tuple[str, str]:
     soak = read_soak(outcome)
-    if outcome.state in ("wrong", "flaky") and soak.steps:
+    if _differs(outcome, soak):
         return ("hw-power-or-fault" if _on_gpu(outcome, results) else "wrong-results-unexplained"), "hardware"
     named = signature(results, [outcome]) if outcome.fails else None
     if named:
@@ -166,6 +168,12 @@ def _advice(results: Results, outcome: Outcome) -> str:
             f"--setting deterministic` rules that out. {_LOAD}"
         )
     return _LOAD
+
+
+def _differs(outcome: Outcome, soak: Soak) -> bool:
+    """Return True if the soak came to its end with mismatches, or was interrupted after one."""
+    interrupted = outcome.state == "aborted" and soak.mismatches > 0
+    return soak.steps > 0 and (outcome.state in ("wrong", "flaky") or interrupted)
 
 
 def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
