@@ -138,13 +138,11 @@ def test_duration(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(sorted(FIRST)), inner, max_size=3)
-    ),
-    max_leaves=4,
+LEAF = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 )
+ROW = st.dictionaries(st.sampled_from(sorted(FIRST)), LEAF, max_size=3)
+ODD = LEAF | ROW | st.lists(LEAF | ROW, max_size=2)
 NAMES = (
     *RAN, "mismatch", "stopped", "kernel_events", "answers", "temperature_limits", "kernel_log",
 )  # fmt: skip
