@@ -77,6 +77,7 @@ _HELPS = {
     "healthy-gfx1100": "nothing is needed",
     "hot-weak-fan": "a steeper fan curve",
     "rx5700-published-speeds": "nothing is needed; float32 trains faster than half precision",
+    "unstable-under-load": "more voltage, or lower clocks: `rocmprobe soak` shows it",
     "rdna1-rocm52-conv-dead": "vendor library off, bypass",
     "rdna1-fp16-broken": "`no-faulty-solvers` or `no-winograd` for float16",
     "winograd-wrong": "`no-faulty-solvers`: one switch",

@@ -166,7 +166,7 @@ class TestNeeds:
 
         # Every check has its needs.
         asked = everything(RunOptions(level="standard"))
-        assert {case.check for case in asked} | set(ONLY_CAPI) | {"solver"} == set(CHECKS)
+        assert {case.check for case in asked} | set(ONLY_CAPI) | {"solver", "soak"} == set(CHECKS)
 
         # The CPU stands on nothing of the GPU.
         assert {case.needs for case in everything() if case.setting == "cpu"} == {()}
@@ -483,3 +483,22 @@ def test_shapes_are_asked_about_and_nothing_else():
         assert [case.problem for case in sweeps] == list(reversed(texts))[: len(problems(level, "memory"))]
         taken = planned(Request("memory", ("default",), problems="memory"), options)
         assert [case.problem for case in taken] == list(texts)
+
+
+class TestSoak:
+    REQUEST = BY_CHECK["soak"]
+
+    def settings(self, wanted="default", **options):
+        rows = settings_for("miopen", wanted)
+        return [case.setting for case in planned(self.REQUEST, RunOptions(**options), rows)]
+
+    def test_it_ends_a_run_of_level_long(self):
+        assert self.settings(level="long") == ["default", "vendor-off", "bypass"]
+        assert self.settings(level="standard") == []
+        assert self.settings(level="long", purpose="inference") == []
+        long = RunOptions(level="long")
+        assert in_order([*planned(self.REQUEST, long), *planned(STEP, long)])[-1].check == "soak"
+
+    def test_the_command_names_one_setting(self):
+        wanted = {"settings": "no-winograd,", "only": ("soak",), "minutes": 10.0}
+        assert self.settings("no-winograd,", **wanted) == ["no-winograd"]

@@ -54,6 +54,7 @@ MACHINES = (
     Expected("healthy-gfx1100", "trust-verify,tuned", "", NONE, "default"),
     Expected("rx5700-published-speeds", "default,", "", NONE, "default"),
     Expected("hot-weak-fan", "default,", "weak-fan", ("thermal-throttling", "hardware"), "default"),
+    Expected("unstable-under-load", "default,", "", NONE, "default"),
     Expected(
         "rdna1-rocm52-conv-dead", "vendor-off", "native-convolution", ("miopen-no-solver", "miopen-find"),
         "vendor-off",

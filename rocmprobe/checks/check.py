@@ -74,13 +74,13 @@ class Check:
     ``function`` answers it by torch, in a worker; None where the driver torch does not answer at all.
     ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem,
     or dtype, has a process of its own. ``last``: asked at the end of a run, since it may stop the machine and
-    nothing depends on it. ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of the
-    problem, None where that driver does not answer at all. ``verified``: the recommendation rests on it, so
-    ``--verify`` repeats it. ``seconds``: expected, besides what is measured, from a run of level quick on a
-    two-core desktop. ``script``: the computation that ``rocmprobe repro`` prints for an outcome, by the name
-    of the vendor library, or "" where that is off. ``layer``: what it tests in the vendor library.
-    ``explanation``: the words of a finding about it; a primitive that is no layer of the library gets one
-    from its name.
+    nothing depends on it. ``once``: a failure is not tried again, since a try takes minutes.
+    ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of the problem, None where that
+    driver does not answer at all. ``verified``: the recommendation rests on it, so ``--verify`` repeats it.
+    ``seconds``: expected, besides what is measured, from a run of level quick on a two-core desktop.
+    ``script``: the computation that ``rocmprobe repro`` prints for an outcome, by the name of the vendor
+    library, or "" where that is off. ``layer``: what it tests in the vendor library. ``explanation``: the
+    words of a finding about it; a primitive that is no layer of the library gets one from its name.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Check:
     exclusive: bool = False
     own_process: bool = False
     last: bool = False
+    once: bool = False
     capi_dtypes: Optional[tuple[str, ...]] = None
     verified: bool = True
     seconds: float = 0.1

@@ -97,7 +97,7 @@ def exhausted(error: Optional[BaseException]) -> str:
 #: Each is in the file of its name.
 COMMANDS = (
     "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
-    "run", "shapes", "submit", "table", "warm",
+    "run", "shapes", "soak", "submit", "table", "warm",
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Progress:
     """
 
     def __init__(self, console: Console, folder: Path, silence: float = 10.0) -> None:
-        self._console = _uncaptured(console)
+        self._console = uncaptured(console)
         self._silence = silence
         self._states: Counter[str] = Counter()
         self._skipped: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -238,7 +238,7 @@ class RunConsole(Console):
         self.quiet = True
 
 
-def _uncaptured(console: Console) -> Console:
+def uncaptured(console: Console) -> Console:
     """``console`` on a descriptor of its own: pytest takes stdout away while a case runs, which
     is when there is something to say of those that are running."""
     try:
@@ -303,7 +303,9 @@ class TimeLeft:
         slower = self._slower()
         for check, count in asked.items():
             answered = self._answered[check]
-            each = self._taken[check] / answered if answered else self._guess(check) * slower
+            # A soak lasts as long on a slow machine.
+            guess = self._guess(check) * (1.0 if CHECKS[check].once else slower)
+            each = self._taken[check] / answered if answered else guess
             seconds += each * count
         started = bool(self._answered)
         # What was answered has its share of the children's starts in it.

@@ -211,7 +211,7 @@ def _run_one(
     from rocmprobe.report.terminal.ending import render_run
 
     with no_commands(os.environ):
-        code, results = _settled(folder, workers, pytest_args, console)
+        code, results = settled(folder, workers, pytest_args, console)
         if results is None:
             return code
         run.point_recommended_at(folder, results)
@@ -237,7 +237,7 @@ def _run_joined(
     with no_commands(os.environ):
         for each in run.unfinished(folder):
             console.print(f"\nenvironment {each.name}")
-            code, _ = _settled(each, workers, pytest_args, console)
+            code, _ = settled(each, workers, pytest_args, console)
             if code != OK:
                 break
         if code == INTERNAL:
@@ -261,10 +261,17 @@ def _run_joined(
     return next((each for each in (WEDGED, FINDINGS) if each in codes), OK if chosen else max(codes))
 
 
-def _settled(
-    folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], console: Any
+def settled(
+    folder: Path,
+    workers: Optional[int],
+    pytest_args: tuple[str, ...],
+    console: Any,
+    progress: Optional[Any] = None,
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written."""
+    """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written.
+
+    ``progress`` is a pytest plugin that shows the progress in place of that of `rocmprobe run`.
+    """
     from rocmprobe.engine import run
     from rocmprobe.engine.session import start_server
 
@@ -273,7 +280,7 @@ def _settled(
         start_server(folder)
     if workers and workers > processes:
         console.print(f"-n {workers} is more than the devices: one process tests each device")
-    code, results = _pytest(folder, processes, pytest_args, console)
+    code, results = _pytest(folder, processes, pytest_args, console, progress)
     if code == INTERNAL:
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
@@ -352,7 +359,7 @@ class _Written:
 
 
 def _pytest(
-    folder: Path, workers: int, extra: tuple[str, ...], console: Any
+    folder: Path, workers: int, extra: tuple[str, ...], console: Any, progress: Optional[Any]
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run begun in ``folder``, without the user's pytest configuration.
 
@@ -378,7 +385,7 @@ def _pytest(
     if workers > 1:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     written = _Written()
-    code = pytest.main([*arguments, *extra, suites], plugins=[Progress(console, folder), written])
+    code = pytest.main([*arguments, *extra, suites], plugins=[progress or Progress(console, folder), written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.results
     if code == pytest.ExitCode.INTERRUPTED:

@@ -54,7 +54,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
     outside = () if recommended.verdict in NATIVE else _OF_THE_LIBRARY
     ran = from_json(RunOptions, expected.options)
     if recommended.verdict != "cpu" and not ran.simulate:
-        _same_override(isa_override(expected), os.environ)
+        same_override(isa_override(expected), os.environ, "--verify")
     return replace(
         ran,
         # The comma makes this a list of names. "default" alone is the name of a set.
@@ -68,14 +68,14 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
     )
 
 
-def _same_override(before: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Raise BadInput if the ISA override differs from that of the results."""
+def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
+    """Raise BadInput, which names ``where``, if the ISA override differs from that of the results."""
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
             was, is_now = (f"{name}={each[name]}" if name in each else f"no {name}" for each in (before, now))
             raise BadInput(
-                f"--verify: these results were made with {was}, and now there is {is_now}; make it as it was"
+                f"{where}: these results were made with {was}, and now there is {is_now}; make it as it was"
             )
 
 

@@ -12,9 +12,9 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Optional, TypeVar
 
 from rocmprobe.detect.gpus import amdgpu, kfd, pci
 from rocmprobe.detect.tree import ReadError, Tree, number
@@ -23,6 +23,7 @@ from rocmprobe.model.results import Fact, Gpu
 from rocmprobe.model.telemetry import CONDITIONS, TEMPERATURES, Limit
 from rocmprobe.text.tables import table
 
+_T = TypeVar("_T")
 #: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has
 #: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
@@ -160,12 +161,26 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     What cannot be read within a second is not there; neither is anything of a GPU that sleeps, which is
     not woken, or that is not AMD's.
     """
-    found: dict[str, float] = {}
+    return _in_time(lambda: processor(tree) if gpu is None else _gpu(tree, gpu))
 
-    def gather() -> None:
-        found.update(processor(tree) if gpu is None else _gpu(tree, gpu))
 
-    thread = threading.Thread(target=gather, daemon=True)
+def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
+    """Return the limits of ``gpu`` by quantity, or none if its sensors do not answer within a second."""
+    address = str(gpu.address.value)
+    # The parts of a card share its sensors, which are those of function 0.
+    places = (address, f"{address.rpartition('.')[0]}.0")
+
+    def read() -> dict[str, Limit]:
+        own = [each for each in find_devices(tree) if each.folder and each.address in places]
+        return read_limits(tree, own[0]) if own else {}
+
+    return _in_time(read)
+
+
+def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
+    """Return what ``read`` returns within ``_PATIENCE``, or an empty dict."""
+    found: dict[str, _T] = {}
+    thread = threading.Thread(target=lambda: found.update(read()), daemon=True)
     thread.start()
     thread.join(_PATIENCE)
     return {} if thread.is_alive() else found

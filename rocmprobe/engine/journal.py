@@ -90,6 +90,16 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Progressed:
+    """What a soak has learned so far: its ``progress`` as numerics of its outcome, and its ``conditions``."""
+
+    at: float
+    case: str
+    progress: Mapping[str, Any]
+    conditions: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
 class Settled:
     """A case with its outcome."""
 
@@ -146,7 +156,7 @@ class End:
 #: By the word of the field ``record``.
 KINDS: Mapping[str, type[Any]] = {
     "run": Run, "baseline": Against, "plan": Plan, "intent": Intent, "waiting": Waiting,
-    "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
+    "progress": Progressed, "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
     "resumed": Resumed, "retry": Retry, "end": End,
 }  # fmt: skip
 
@@ -196,11 +206,13 @@ class CannotWrite(OSError):
 class RunState:
     """The state of a run after the records so far.
 
-    ``questions`` are the cases that were begun, by id. ``derived`` is keyed by device, driver and setting.
+    ``questions`` are the cases that were begun, by id. ``progress`` is the last one of a soak by its case.
+    ``derived`` is keyed by device, driver and setting.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     questions: dict[str, Case] = field(default_factory=dict)
+    progress: dict[str, Progressed] = field(default_factory=dict)
     wedged: set[str] = field(default_factory=set)
     derived: dict[tuple[str, str, str], Cure] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
@@ -213,10 +225,13 @@ class RunState:
         found = from_record(record)
         if isinstance(found, Intent):
             self.questions[found.case] = found.question
+        elif isinstance(found, Progressed):
+            self.progress[found.case] = found
         elif isinstance(found, Settled):
             self.outcomes[found.outcome.id] = found.outcome
         elif isinstance(found, Retry):
             self.questions.pop(found.case, None)
+            self.progress.pop(found.case, None)
             self.outcomes.pop(found.case, None)
         elif isinstance(found, Resumed):
             # The user may have restarted the machine and removed the reason why cases were blocked.

@@ -18,7 +18,8 @@ class RunOptions:
     """The options of ``rocmprobe run`` that decide what is tested.
 
     If there are ``shapes``, ``problems`` are theirs. ``estimate`` describes a workload, or is empty.
-    ``note`` is for readers of the report.
+    ``note`` is for readers of the report. ``minutes`` is how long a soak lasts, 0 for the time of the level,
+    and ``stop_at`` the temperature in degrees Celsius that ends it, 0 for the limit of the device.
     """
 
     device: str = "auto"
@@ -35,6 +36,8 @@ class RunOptions:
     estimate: str = ""
     note: str = ""
     shapes: Optional[Shapes] = None
+    minutes: float = 0
+    stop_at: float = 0
 
     def selects(self, case: Case) -> bool:
         """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) keep the case.
@@ -82,7 +85,7 @@ class Budgets:
     After ``hangs`` hangs or ``crashes`` crashes under one setting, the rest is blocked: it would teach
     nothing new, and each hang costs its whole limit. ``sweep_mb`` is the memory in MiB that the search for
     the largest batch can fill on a CPU. A case is tried at most ``tries`` times. After a single try, no
-    canary runs.
+    canary runs. ``soak`` is how long a soak lasts.
     """
 
     start: float
@@ -96,6 +99,7 @@ class Budgets:
     starts: float = 10
     sweep_mb: float = 64
     tries: float = 3
+    soak: float = 120
 
     def of(self, phase: str) -> float:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)

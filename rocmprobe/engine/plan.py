@@ -44,7 +44,7 @@ def cases(
     for driver in target.drivers:
         requested = _directly(request) if driver == "capi" else _through_torch(request)
         for setting in settings:
-            if driver in drivers_of(setting) and _concerns(requested, setting):
+            if driver in drivers_of(setting) and _concerns(requested, setting, options):
                 yield from cases_under(requested, target, driver, setting, options)
 
 
@@ -98,7 +98,7 @@ def _requested_at(request: Request, options: RunOptions) -> bool:
     Its level decides, but a check that ``--only`` names runs at any level, and an estimate includes the
     models. For inference, no model is trained.
     """
-    if request.check in TRAINERS and options.purpose == "inference":
+    if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
         return False
     named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
     return named or LEVELS.index(options.level) >= LEVELS.index(request.level)
@@ -187,14 +187,16 @@ def _through_torch(request: Request) -> Request:
     return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
-def _concerns(request: Request, setting: Setting) -> bool:
+def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     """Return True if the request applies to ``setting``.
 
     A setting that changes the problems runs only checks of problems. One with its own dtype runs only
-    convolution. Under the user's own databases no start is cold.
+    convolution. Under the user's own databases no start is cold. `rocmprobe soak` names its setting.
     """
     if setting.solver:
         return "forced" in request.settings
+    if request.check == "soak" and options.minutes:
+        return _wanted(setting, options) and not setting.changes_problems
     every = "every" in request.settings and not setting.by_name
     if not every and setting.name not in request.settings:
         return False

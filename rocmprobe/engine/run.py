@@ -54,6 +54,7 @@ from rocmprobe.model.results import (
     Machine,
     Member,
     NothingToTest,
+    Outcome,
     Results,
     Setting,
 )
@@ -258,8 +259,27 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
             journal.append("retry", case=case.id)
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
-            journal.outcome(unasked(case, targets[case.device], "aborted", cause, reason))
+            aborted = unasked(case, targets[case.device], "aborted", cause, reason)
+            journal.outcome(_with_progress(aborted, journal.state))
     journal.append("resumed", at=now(), boot=_boot())
+
+
+def _with_progress(outcome: Outcome, state: RunState) -> Outcome:
+    """Return the outcome of a soak that has not ended with what it had learned. Others have no progress."""
+    found = state.progress.get(outcome.id)
+    return replace(outcome, numerics=found.progress, conditions=found.conditions) if found else outcome
+
+
+def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
+    """Return the outcomes of soaks that were in flight when the run ended, by case."""
+    targets = {target.device: target for target in run.targets}
+    cases = [state.questions[name] for name in state.progress if name in state.questions]
+    reason = "the run ended before the soak did"
+    return {
+        case.id: _with_progress(unasked(case, targets[case.device], "aborted", RUN_DIED, reason), state)
+        for case in cases
+        if case.id not in state.outcomes and case.device in targets
+    }
 
 
 def _boot() -> str:
@@ -297,7 +317,7 @@ def results(folder: Path) -> Results:
 
 
 def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path) -> Results:
-    outcomes = state.outcomes
+    outcomes = {**state.outcomes, **_unfinished_soaks(run, state)}
     texts = dict.fromkeys(outcome.problem for outcome in outcomes.values() if outcome.problem)
     settings = {row.name: row for rows in run.settings.values() for row in rows}
     derived: set[str] = set()

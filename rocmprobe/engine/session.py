@@ -76,6 +76,7 @@ class Session:
             launch,
             spawn,
             caches,
+            options.stop_at,
         )
 
     @classmethod
@@ -83,6 +84,10 @@ class Session:
         """Return this process's session in the run begun in ``folder``."""
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
+        if run.options.minutes:
+            # Its first call is that of a whole network, with kernels for every layer and direction.
+            first_call = BUDGETS["long"].first_call
+            budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
         if run.simulation:
             budgets = replace(budgets, **run.simulation.budgets)
         return cls(

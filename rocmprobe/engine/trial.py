@@ -38,6 +38,7 @@ from rocmprobe.engine.launch import (
 )
 from rocmprobe.engine.libraries import found_again, with_folder
 from rocmprobe.engine.options import Budgets
+from rocmprobe.engine.soaking import SoakWatch, of_machine, of_simulation
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
 from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
@@ -49,6 +50,7 @@ from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
+from rocmprobe.worker.main import STOP
 
 #: How often a case is tried, by the state in which it ends its child.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
@@ -128,14 +130,18 @@ class Trials:
         launch: Launch = OWN,
         spawn: bool = False,
         caches: Optional[Mapping[str, str]] = None,
+        stop_at: float = 0,
     ) -> None:
         """``targets`` and ``settings`` are by device. ``threads`` is the number that a program had for its
         kernels on the CPU, or 0 if unknown. ``sharing`` processes test at once. ``launch`` is how a child is
         started. ``spawn``: every child starts from scratch, without a fork server. ``caches`` are variables
-        that name folders of databases and kernels which outlive the session.
+        that name folders of databases and kernels which outlive the session. ``stop_at`` is the temperature
+        that ends a soak, or 0 for the limits of the device.
         """
         self._caches = caches or {}
         self._spawn = spawn
+        self._stop_at = stop_at
+        self._watch: Optional[SoakWatch] = None
         self._conditions: dict[str, dict[str, float]] = {}
         self._launch = launch
         self._threads = threads
@@ -146,6 +152,7 @@ class Trials:
         self._budgets = budgets
         self._batch = batch
         self._simulated = to_json(simulated) if simulated else None
+        self._telemetry = simulated.telemetry if simulated else ()
         self._fresh = simulated is not None and simulated.fresh
         self._journal = journal
         self._live: Optional[_Live] = None
@@ -178,8 +185,38 @@ class Trials:
     def outcome(self, case: Case) -> Outcome:
         """Run ``case`` in a child. A start-up needs several, one after the other."""
         self._conditions = {}
+        if case.check == "soak":
+            return self._soaked(case)
         outcome = self._start_up(case) if case.check == "start-up" else self._asked(case)
         return replace(outcome, conditions=self._conditions)
+
+    def _soaked(self, case: Case) -> Outcome:
+        """Run a soak under the watch of its sensors. After a failure, test if the device still answers."""
+        gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
+        if self._simulated:
+            number = int(case.device.partition(":")[2] or 0)
+            telemetry = self._telemetry[number] if number < len(self._telemetry) else None
+            in_processor = self._setting(case).device == "cpu"
+            watch = of_simulation(case.id, self._journal, None if in_processor else telemetry, self._stop_at)
+        else:
+            watch = of_machine(case.id, self._journal, gpu, self._stop_at)
+        self._watch = watch
+        try:
+            reply = self._reply(case)
+            trials = [self._last_id] * len(reply.answers)
+            self._watch = None
+            answers = self._device_answers(case) if reply.over and reply.phase != "start" else None
+            if answers is False:
+                self._journal.append("wedged", device=case.device)
+            watch.end(answers)
+        finally:
+            self._watch = None
+        outcome = self._made(case, [reply], trials)
+        kernel = [f"kernel log: {event['line']}" for event in watch.numerics["kernel_events"]]
+        return replace(
+            outcome, numerics={**outcome.numerics, **watch.numerics}, conditions=watch.conditions,
+            evidence=(*outcome.evidence[:1], *kernel, *outcome.evidence[1:]),
+        )  # fmt: skip
 
     def _start_up(self, case: Case) -> Outcome:
         """Run cold and warm starts in turns, so that a change of the load affects both.
@@ -249,11 +286,14 @@ class Trials:
 
         On a simulated machine, these are the CPU's.
         """
-        on_cpu = self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
-        gpu = None if on_cpu else self._targets[case.device].gpu
+        gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
         if found and (when == "after" or when not in self._conditions):
             self._conditions[when] = found
+
+    def _on_cpu(self, case: Case) -> bool:
+        """Return True if the CPU of this machine computes."""
+        return self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
 
     def _backend(self, case: Case) -> Backend:
         """Return the backend of the target, or that of the CPU if the setting computes there."""
@@ -285,12 +325,16 @@ class Trials:
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
         # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
+        if self._simulated and case.check == "soak":
+            # Nobody measures its speed, and its steps are too small for threads on a busy machine.
+            threads = 1
         child.send(
             {
                 "device": case.device, "backend": target.backend, "setting": to_json(setting),
                 "seconds": self._budgets.measure, "sweep_mb": self._budgets.sweep_mb, "batch": self._batch,
                 "simulated": self._simulated, "environ": environ, "threads": threads,
                 "first": to_json(case), "place": to_json(place) if place else None,
+                "soak": self._budgets.soak,
             }
         )  # fmt: skip
         return child
@@ -321,6 +365,14 @@ class Trials:
             if event["event"] == "call":
                 live.calls.add(event)
                 live.last_event = live.calls.last
+                continue
+            if event["event"] == "progress":
+                if self._watch and not self._watch.take(event["progress"]):
+                    child.send(STOP)
+                continue
+            if event["event"] == "kernel":
+                if self._watch:
+                    self._watch.logged(event["lines"])
                 continue
             if event["event"] == "settled":
                 live.settled = event["answer"]

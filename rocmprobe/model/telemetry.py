@@ -88,6 +88,8 @@ WATCHED = tuple(
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most telling first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
+#: Temperatures of the chip, the most telling first. The last one is that of a processor.
+CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
 #: Least number of consecutive samples, and of seconds, that a finding needs; a peak is none.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
 #: No reading is as large; what is, or is not a number, is not one.

@@ -107,6 +107,24 @@ class KernelBug:
         return right
 
 
+class BitFlip(KernelBug):
+    """A fault of the hardware: one bit of the middle element of a result in float32 is flipped."""
+
+    def __init__(self, bit: int) -> None:
+        super().__init__("flipped-bit")
+        self._mask = 1 << bit if bit < 31 else -(1 << 31)
+
+    def _result(self, direction: str, call: Call, compute: Compute) -> torch.Tensor:
+        result = compute(call)
+        if result.dtype != torch.float32 or not result.numel():
+            return result
+        result = result.clone()
+        place = tuple(index_of(result.numel() // 2, result.shape))
+        word = result[place].reshape(1).view(torch.int32) ^ self._mask
+        result[place] = word.view(torch.float32)[0]
+        return result
+
+
 def problem_of(call: Call) -> Problem:
     """Return the problem that ``call`` computes, without its memory format."""
     rank = call.weight.dim() - 2

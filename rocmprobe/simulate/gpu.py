@@ -5,6 +5,7 @@ Nothing here imports torch, because a fault may happen before a worker imports i
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -28,6 +29,8 @@ _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
 #: A process whose memory is to run out may allocate this much more.
 _MEMORY_BYTES = 128 << 20
+#: Nobody waits for a soak of a simulated machine: each step takes this many seconds by its clock.
+SOAK_STEP = 5.0
 
 
 class SimulatedCpu(Injector):
@@ -35,6 +38,7 @@ class SimulatedCpu(Injector):
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
+        self._soaked = 0.0
 
     def versions(self, found: Versions) -> Versions:
         facts = self.machine.machine
@@ -43,6 +47,11 @@ class SimulatedCpu(Injector):
 
     def mapped(self) -> dict[str, list[str]]:
         return {}
+
+    def soak_clock(self) -> float:
+        # A soak reads it once after each step.
+        self._soaked += SOAK_STEP
+        return self._soaked
 
 
 class SimulatedGpu(SimulatedCpu):
@@ -61,11 +70,13 @@ class SimulatedGpu(SimulatedCpu):
         self._phase = "import"
         self._injected: set[int] = set()
         self._poisoned = False
+        self._steady_calls = 0
         self._searched: set[object] = set()
         self._search_seconds = 0.0
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         self._phase = phase
+        self._steady_calls = 0
         if case is None:
             return
         direction = case.direction or ""
@@ -80,6 +91,7 @@ class SimulatedGpu(SimulatedCpu):
         else:
             # A check reports "prepare" again after its first calls: no reason for another fault.
             self._phase = phase
+            self._steady_calls += phase == "steady"
 
     def check_context(self) -> None:
         if self._poisoned:
@@ -111,7 +123,7 @@ class SimulatedGpu(SimulatedCpu):
         """Yield the faults that a call of one of ``libraries`` may meet in the current phase."""
         for fault in self.machine.faults:
             in_phase = fault.phase == "first-call" or fault.phase == "steady" == self._phase
-            if in_phase and fault.library in libraries:
+            if in_phase and fault.library in libraries and self._steady_calls >= fault.after:
                 yield fault
 
     def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
@@ -120,6 +132,8 @@ class SimulatedGpu(SimulatedCpu):
 
     def happens(self, fault: Fault) -> bool:
         """Return True if a fault that matches happens this time."""
+        if fault.effect == "flip" and id(fault) in self._injected:
+            return False
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
@@ -137,6 +151,8 @@ class SimulatedGpu(SimulatedCpu):
         for direction, text in fault.stderr.items():
             if not directions or direction in ("any", *directions):
                 os.write(2, f"{text}\n".encode())
+        if fault.kernel:
+            os.write(self._events, f"\n{json.dumps({'event': 'kernel', 'lines': fault.kernel})}\n".encode())
         if fault.effect in ("flood", "garbage", "grandchild") and id(fault) in self._injected:
             return
         self._injected.add(id(fault))

@@ -36,6 +36,10 @@ class Injector:
         """Return the result of a check with the times that count."""
         return result
 
+    def soak_clock(self) -> float:
+        """Return the seconds of the clock of a soak."""
+        return time.monotonic()
+
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
         """Return the device that computes in place of ``device``, and its library."""
         return device, backend

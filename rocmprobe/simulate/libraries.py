@@ -21,7 +21,7 @@ from rocmprobe.checks.tools.compiler import Compiler
 from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.solvers import TRANSPOSED
 from rocmprobe.simulate import accumulation
-from rocmprobe.simulate.faulty_kernels import KernelBug, problem_of
+from rocmprobe.simulate.faulty_kernels import BitFlip, KernelBug, problem_of
 from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
@@ -98,7 +98,11 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     def __init__(self, gpu: SimulatedGpu) -> None:
         self._gpu = gpu
-        self._bugs = {fault.bug: KernelBug(fault.bug) for fault in gpu.machine.faults}
+        bugs = {fault.bug: KernelBug(fault.bug) for fault in gpu.machine.faults}
+        self._bugs = {
+            id(fault): BitFlip(fault.bit) if fault.effect == "flip" else bugs[fault.bug]
+            for fault in gpu.machine.faults
+        }
         facts = gpu.machine.machine
         self._version = torch_version(facts) or (99, 0)
         # MIOpen 2.x still blames the parameters.
@@ -115,7 +119,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
             with self._library(call):
                 return accumulation.fp32_output(each, proceed)
 
-        return self._bugs[fault.bug].output(call, right) if fault else right(call)
+        return self._bugs[id(fault)].output(call, right) if fault else right(call)
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
@@ -129,7 +133,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
             with self._library(call):
                 return accumulation.fp32_gradients(each, proceed)
 
-        return self._bugs[fault.bug].gradients(call, affected, right) if fault else right(call)
+        return self._bugs[id(fault)].gradients(call, affected, right) if fault else right(call)
 
     def _apply_fault(
         self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]
@@ -149,7 +153,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
             )
             if fault.operator or not affected or not self._gpu.happens(fault):
                 continue
-            wrong = fault.effect == "wrong"
+            wrong = fault.effect in ("wrong", "flip")
             if wrong and library == "miopen" and not fault.stderr:
                 faulty = {d: [n for n in tried[d] if n in fault.solver] or tried[d] for d in affected}
                 self._say(text, faulty)

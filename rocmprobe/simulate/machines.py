@@ -36,10 +36,11 @@ COMPILED = ("kernel", "inductor")
 #: and continues; memory: allocates up to a limit; grandchild: leaves a process that keeps the pipes open and
 #: continues; grandchild-exit: the same, and exits; print: only prints ``stderr``; search: the first call of
 #: each problem takes ``seconds`` longer, by a clock for which nobody waits; ``kept`` in the user's database,
-#: it takes that long once for all processes.
+#: it takes that long once for all processes; flip: once in a process, one element of a convolution's result
+#: in float32 has its ``bit`` flipped.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
-    "grandchild", "grandchild-exit", "print", "search",
+    "grandchild", "grandchild-exit", "print", "search", "flip",
 )  # fmt: skip
 
 
@@ -57,11 +58,13 @@ class Fault:
     What happens: ``stderr`` texts, by direction or for "any", are printed as the library would print them, at
     the file-descriptor level. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
     ``generated.BUGS``, is how a convolution is wrong. ``seconds`` is the time of a search, whose result is
-    ``kept`` in the user's database or forgotten with the process.
+    ``kept`` in the user's database or forgotten with the process. ``kernel`` holds lines that the kernel logs
+    at this moment.
 
     In ``phase`` "first-call" the fault happens at every call of the library, in "steady" at the calls after a
-    case's first. The other phases are outside of the library: "import" is about the case that the child is
-    started for, "teardown" about the last case that it answered.
+    case's first. The earliest call is the one ``after`` so many steady calls of the case. The other phases
+    are outside of the library: "import" is about the case that the child is started for, "teardown" about the
+    last case that it answered.
     """
 
     library: str
@@ -83,6 +86,9 @@ class Fault:
     bug: str = DEFAULT_BUG
     seconds: float = 0.0
     kept: bool = False
+    after: int = 0
+    bit: int = 22
+    kernel: tuple[str, ...] = ()
 
     @property
     def in_call(self) -> bool:
@@ -307,6 +313,10 @@ def _fault(row: Mapping[str, Any]) -> Fault:
         raise ValueError("fault: only the result of a 'search' can be kept")
     if fault.effect == "search" and (fault.library != "miopen" or fault.operator or not fault.in_call):
         raise ValueError("fault: a search is for a solver of miopen's convolution")
+    if fault.effect == "flip" and (fault.operator or not fault.in_call):
+        raise ValueError("fault: a bit is flipped in the result of a convolution alone")
+    if not 0 <= fault.bit < 32 or fault.after < 0:
+        raise ValueError("fault: 'bit' is from 0 to 31, and 'after' is not negative")
     if not 0 <= fault.chance <= 1:
         raise ValueError(f"fault: chance {fault.chance} is not between 0 and 1")
     for what, pattern in (("problem", fault.problem), ("operator", fault.operator)):
@@ -321,7 +331,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
-    "seconds": (int, float), "kept": (bool,),
+    "seconds": (int, float), "kept": (bool,), "after": (int,), "bit": (int,), "kernel": (list,),
 }  # fmt: skip
 
 

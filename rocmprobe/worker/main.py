@@ -11,18 +11,20 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
 from rocmprobe.backends.capi import Place
+from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.checks.tools.context import CheckResult
+from rocmprobe.checks.tools.context import CheckResult, Soak
 from rocmprobe.model.results import Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
@@ -31,6 +33,8 @@ from rocmprobe.simulate.injector import Injector
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
 Emit = Callable[[dict[str, Any]], None]
+#: The line with which the controller ends a soak early.
+STOP: dict[str, Any] = {"stop": True}
 #: A failure that Python survives is retried in the same process.
 ATTEMPTS = 3
 
@@ -58,6 +62,7 @@ class Spec:
     place: Optional[Place] = None
     batch: Optional[int] = None
     threads: int = 0
+    soak: float = 60.0
 
     def injector(self, events: int) -> Injector:
         """Return the simulated machine of this process, or the injector that changes nothing."""
@@ -92,7 +97,8 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
     """Return the answer to a case with every attempt. A failure is retried unless it poisons the device."""
     attempts: list[CheckResult] = []
     poisoned = False
-    while len(attempts) < ATTEMPTS and not poisoned:
+    most = 1 if CHECKS[case.check].once else ATTEMPTS
+    while len(attempts) < most and not poisoned:
         started = time.perf_counter()
         attempts.append(driver.attempt(case))
         attempts[-1].timings["seconds"] = time.perf_counter() - started
@@ -135,7 +141,7 @@ def serve(commands: int, events: int) -> None:
     injector = spec.injector(events)
     try:
         injector.enter("import", spec.first)
-        driver = _driver(spec, emit, injector)
+        driver = _driver(spec, commands, emit, injector)
     except Exception as error:
         emit({"event": "unusable", "message": f"import torch: {type(error).__name__}: {error}"})
         return
@@ -146,7 +152,11 @@ def serve(commands: int, events: int) -> None:
     emit({"event": "ready", "library": driver.library_version(), "mapped": mapped()})
     case: Optional[Case] = None
     for line in iter(lines.readline, ""):
-        case = from_json(Case, json.loads(line))
+        message = json.loads(line)
+        if message == STOP:
+            # The soak that it was for has ended.
+            continue
+        case = from_json(Case, message)
         outcome = answer(driver, case)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -155,7 +165,7 @@ def serve(commands: int, events: int) -> None:
     injector.enter("teardown", case)
 
 
-def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
+def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver:
     if spec.place is not None:
         from rocmprobe.worker.capi_driver import CapiDriver
 
@@ -163,7 +173,13 @@ def _driver(spec: Spec, emit: Emit, injector: Injector) -> Driver:
     import_torch()
     from rocmprobe.worker.torch_driver import TorchDriver
 
-    return TorchDriver(spec, emit, injector, lambda: _measured(emit))
+    def report(progress: Mapping[str, Any]) -> bool:
+        emit({"event": "progress", "progress": progress})
+        # Readable: the controller sent STOP, or is gone.
+        return not select.select([commands], [], [], 0)[0]
+
+    soak = Soak(spec.soak, injector.soak_clock, report)
+    return TorchDriver(spec, emit, injector, lambda: _measured(emit), soak)
 
 
 @contextmanager

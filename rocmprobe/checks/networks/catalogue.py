@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, UNet
+from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, Stack, UNet
 
 #: Side of the images; steps of the sequences and what each step holds.
 SIDE, STEPS, FEATURES = 32, 24, 16
@@ -87,3 +87,5 @@ NETWORKS: Mapping[str, Recipe] = {
     "lstm": Recipe(lambda: Lstm(FEATURES, _CLASSES), _sequences, 0.05, f"{STEPS}x{FEATURES}", "sequence"),
     "depthwise": Recipe(lambda: Depthwise(_CLASSES), _images, 0.001),
 }
+#: The network of the check ``soak``.
+STACK = Recipe(lambda: Stack(_CLASSES), _images, 0.01)

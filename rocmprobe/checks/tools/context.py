@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Optional, Protocol
@@ -75,6 +75,18 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
     return {f"{name}_p10": low, f"{name}_p90": high}
 
 
+@dataclass(frozen=True)
+class Soak:
+    """What a soak needs: how many ``seconds`` it lasts by ``clock``, and where its progress goes.
+
+    ``report`` sends progress to the controller. It returns False if the controller wants the soak to end.
+    """
+
+    seconds: float = 60.0
+    clock: Callable[[], float] = time.monotonic
+    report: Callable[[Mapping[str, Any]], bool] = lambda progress: True
+
+
 @dataclass
 class CheckContext:
     """A case, resolved for this process.
@@ -86,7 +98,7 @@ class CheckContext:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
     timed beside the request; ``batch``: the one that networks are to be timed with; ``compiler`` makes
     kernels at run time; ``clock`` gives the seconds of first and steady calls. Before and after what is
-    ``measured`` the controller reads clocks and temperatures.
+    ``measured`` the controller reads clocks and temperatures. ``soak`` is for the check of that name alone.
     """
 
     dtype: Any
@@ -106,6 +118,7 @@ class CheckContext:
     clock: Callable[[], float] = time.perf_counter
     settle: Callable[[CheckResult], None] = lambda answer: None
     measured: Callable[[], AbstractContextManager[None]] = nullcontext
+    soak: Soak = field(default_factory=Soak)
 
     @property
     def the_problem(self) -> Problem:

@@ -26,6 +26,7 @@ from rocmprobe.judge.findings.first_calls import slow_first_calls, slow_new_size
 from rocmprobe.judge.findings.kernels import kernels, missing_backends
 from rocmprobe.judge.findings.machine import MACHINE_RULES
 from rocmprobe.judge.findings.primitives import controls, joined, models, primitives, several_gpus
+from rocmprobe.judge.findings.stability import stability
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
 
@@ -49,7 +50,7 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
     """Every finding of ``results``, the gravest first."""
     rules = (
         *MACHINE_RULES, disagreement, two_copies, other_isa, _aborted, _wedged, _probe_errors, _teardown,
-        _partial, telemetry_findings,
+        _partial, stability, telemetry_findings,
     )  # fmt: skip
     found = [finding for rule in rules for finding in rule(results)]
     of_one = (

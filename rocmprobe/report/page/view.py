@@ -37,6 +37,7 @@ from rocmprobe.report.page import (
     networks,  # fmt: skip
     normal_speed,  # fmt: skip
     shapes_table,  # fmt: skip
+    soak_section,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
     validation,  # fmt: skip
@@ -163,6 +164,7 @@ def _measured(results: Results) -> dict[str, Any]:
         "memory": memory.memory(results),
         "telemetry": telemetry_section.telemetry(results),
         "models": networks.models(results),
+        "soaks": soak_section.soaks(results),
     }
 
 

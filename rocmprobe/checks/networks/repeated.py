@@ -1,0 +1,133 @@
+"""One training step that starts from the same weights and data every time, and how its results compare."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rocmprobe.checks.networks.catalogue import STACK, drawn
+
+#: Images in a batch of one copy, and the seed of weights and data.
+IMAGES, SEED = 4, 0
+#: A correct result may deviate from fp64 by this many times the error of fp32 on the CPU: Winograd and FFT
+#: deviate up to ten times as much as plain sums (model/numerics.py).
+_MARGIN = 10.0
+#: The least scale of an error, as a share of the largest norm: a tensor that nearly cancels has no digits.
+_LEAST_SCALE = 0.1
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The tensor ``of`` a result with the most different elements, and how many elements and bits of it
+    differ. ``tensors`` is how many tensors differ at all."""
+
+    of: str
+    elements: int
+    bits: int
+    tensors: int
+
+
+class RepeatedStep:
+    """Forward, backward and one step of SGD on one device, always from the same weights.
+
+    The batch holds ``copies`` of the same images, so its mean loss and gradients are those of one copy.
+    """
+
+    def __init__(self, device: str, dtype: Any, copies: int) -> None:
+        start = drawn(STACK, SEED)
+        images, labels = STACK.draw(torch.Generator().manual_seed(SEED + 1), IMAGES)
+        self._network = copy.deepcopy(start).to(device, dtype)
+        self._start = [each.detach().clone() for each in self._network.parameters()]
+        self._images = images.to(device, dtype).repeat(copies, 1, 1, 1)
+        self._labels = labels.to(device).repeat(copies)
+        self._optimizer = torch.optim.SGD(self._network.parameters(), lr=STACK.rate)
+
+    @property
+    def batch(self) -> int:
+        return len(self._images)
+
+    def run(self) -> Tensor:
+        """Run the step. Return loss, gradients and new weights in one tensor on the CPU."""
+        parameters = list(self._network.parameters())
+        with torch.no_grad():
+            for parameter, start in zip(parameters, self._start):
+                parameter.copy_(start)
+        self._optimizer.zero_grad()
+        loss = self._network(self._images, self._labels)
+        loss.backward()
+        self._optimizer.step()
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        parts = [loss, *gradients, *parameters]
+        return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
+
+    def groups(self) -> Iterator[list[tuple[str, int]]]:
+        """Yield the names and sizes of the tensors in a result, in groups of one scale."""
+        sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
+        yield [("the loss", 1)]
+        yield [(f"the gradient of {name}", size) for name, size in sizes]
+        yield [(f"the new {name}", size) for name, size in sizes]
+
+
+class Comparison:
+    """The result of the step in fp64 on the CPU, and the error that a correct result in fp32 may have."""
+
+    def __init__(self) -> None:
+        wide = RepeatedStep("cpu", torch.float64, 1)
+        self._truth = _in_one_thread(wide)
+        groups = list(wide.groups())
+        self._names = [name for group in groups for name, _ in group]
+        self._sizes = [size for group in groups for _, size in group]
+        norms = iter([float(part.norm()) for part in self._truth.split(self._sizes)])
+        of_groups = [[next(norms) for _ in group] for group in groups]
+        self._scales = [max(norm, _LEAST_SCALE * max(group)) for group in of_groups for norm in group]
+        self._error_on_cpu = self.error(_in_one_thread(RepeatedStep("cpu", torch.float32, 1)))
+
+    def limit(self, copies: int) -> float:
+        """Return the largest error of a correct result.
+
+        The error of a sum grows with the root of the number of its terms.
+        """
+        return _MARGIN * self._error_on_cpu * sqrt(copies)
+
+    def error(self, result: Tensor) -> float:
+        """Return the largest error of a tensor in the result: the norm of its deviation from fp64 over the
+        norm expected. Return infinity if a number is not finite.
+        """
+        parts = zip(result.double().split(self._sizes), self._truth.split(self._sizes), self._scales)
+        errors = [float((part - truth).norm()) / scale for part, truth, scale in parts]
+        return max(error if error < float("inf") else float("inf") for error in errors)
+
+    def difference(self, result: Tensor, first: Tensor) -> Difference:
+        """Return in which bits two results differ."""
+        changed = (result.view(torch.int32) ^ first.view(torch.int32)).split(self._sizes)
+        counts = [int(part.count_nonzero()) for part in changed]
+        most = counts.index(max(counts))
+        bits = sum(int(((changed[most] >> place) & 1).sum()) for place in range(32))
+        return Difference(self._names[most], counts[most], bits, sum(map(bool, counts)))
+
+
+def _in_one_thread(step: RepeatedStep) -> Tensor:
+    """Run a step that is too small for several threads, which wait for each other if the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return step.run()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Return True if two results have the same bits, also where they are not numbers."""
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+
+
+def most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """Return the result that occurs most often, bit for bit, and how often it does."""
+    counts = [sum(same_bits(one, other) for other in results) for one in results]
+    return results[counts.index(max(counts))], max(counts)

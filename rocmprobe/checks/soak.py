@@ -1,0 +1,194 @@
+"""The same training step again and again, for minutes: does a loaded device keep giving the same result?
+
+The progress of the soak is what it has learned. The controller keeps it, so a process that is killed, or a
+device that is reset, loses nothing but the last second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import log2
+from typing import TYPE_CHECKING, Any, Optional
+
+from rocmprobe.checks.check import Check, Requires
+from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rocmprobe.checks.networks.repeated import Comparison, RepeatedStep
+
+NAME = "soak"
+#: Of the first steps this many, and this many of them with the same bits, make a setting deterministic. A
+#: device that computes some of these wrong must not pass for one whose results vary.
+_FIRST, _ALIKE = 10, 8
+#: A step loads the device if it takes this many seconds: launches and comparisons take a few milliseconds.
+_LOADED = 0.05
+#: Copies of the images to begin with, and at most: a step with the most fills about 1 GiB.
+_COPIES = {"cpu": 1, "cuda": 64}
+_MOST_COPIES = 256
+#: Seconds between two reports, by the clock of the soak.
+_EVERY = 1.0
+#: Mismatches that are described. All are counted.
+_DESCRIBED = 10
+
+
+def soak(context: CheckContext) -> CheckResult:
+    """Repeat a seeded training step, and compare each result with the first one bit for bit.
+
+    If the setting does not repeat its bits, compare each result with fp64 on the CPU within a tolerance.
+    """
+    from rocmprobe.checks.networks.repeated import Comparison
+
+    comparison = Comparison()
+    step, copies = _loading(context)
+    run = _Soak(context, step, comparison, comparison.limit(copies))
+    run.compare_first([_once(context, step) for _ in range(_FIRST)])
+    while not run.over:
+        run.compare(_once(context, step))
+    return run.result()
+
+
+def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
+    result: Tensor = context.steady_call(step.run)[0]
+    return result
+
+
+def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
+    """Return a step whose batch loads the device, and how many copies of the images it holds.
+
+    Few batches are tried: the library may compile kernels for each.
+    """
+    copies = _COPIES[context.backend.device_type]
+    step = _made(context, copies)
+    while step is None and copies > 1:
+        copies //= 2
+        step = _made(context, copies)
+    if step is None:
+        raise NotApplicable("not even one copy of the images fits into memory")
+    _once(context, step)
+    faster = _LOADED / max(context.steady_call(step.run)[1], 1e-6)
+    more = min(copies << max(0, int(log2(faster))), _MOST_COPIES)
+    larger = _made(context, more) if more > copies else None
+    return (larger, more) if larger else (step, copies)
+
+
+def _made(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
+    """Return a step that has run once, or None if it does not fit into memory."""
+    from rocmprobe.checks.networks.repeated import RepeatedStep
+
+    try:
+        step: RepeatedStep = context.placed(lambda: RepeatedStep(context.device, context.dtype, copies))
+        context.first_call(step.run)
+    except DeviceFailure as failure:
+        if not out_of_memory(failure.__cause__):
+            raise
+        return None
+    return step
+
+
+class _Soak:
+    """A soak so far: its steps and mismatches."""
+
+    def __init__(
+        self, context: CheckContext, step: RepeatedStep, comparison: Comparison, limit: float
+    ) -> None:
+        self._soak = context.soak
+        self._comparison, self._limit = comparison, limit
+        self._began = self._reported = self._soak.clock()
+        self._goes_on = True
+        self._first: Any = None
+        self._outside = 0
+        self._wrong_from_start = False
+        self._progress: dict[str, Any] = {
+            "steps": 0, "seconds": 0.0, "mismatches": 0, "mismatch": [], "batch": step.batch,
+            "limit": float(f"{limit:.3g}"), "wanted_seconds": self._soak.seconds,
+        }  # fmt: skip
+
+    @property
+    def over(self) -> bool:
+        return not self._goes_on or self._progress["seconds"] >= self._soak.seconds
+
+    def compare_first(self, results: list[Tensor]) -> None:
+        """Take the most frequent of the first results as the one that all are compared with."""
+        from rocmprobe.checks.networks.repeated import most_frequent
+
+        self._first, alike = most_frequent(results)
+        self._progress["bit_for_bit"] = alike >= _ALIKE
+        error = self._comparison.error(self._first)
+        if error > self._limit:
+            self._wrong_from_start = True
+            self._goes_on = False
+            self._progress["first_error"] = _finite(error)
+            return
+        for result in results:
+            self.compare(result)
+
+    def compare(self, result: Tensor) -> None:
+        """Count a step. Report it if its result is a mismatch to describe, or if a report is due."""
+        from rocmprobe.checks.networks.repeated import same_bits
+
+        progress, now = self._progress, self._soak.clock()
+        progress["steps"] += 1
+        progress["seconds"] = round(now - self._began, 3)
+        same = same_bits(result, self._first)
+        error = 0.0 if same else self._comparison.error(result)
+        right = error <= self._limit
+        mismatch = not right or (progress["bit_for_bit"] and not same)
+        described = mismatch and progress["mismatches"] < _DESCRIBED
+        progress["mismatches"] += mismatch
+        self._outside += not right
+        if described:
+            difference = self._comparison.difference(result, self._first)
+            progress["mismatch"].append(
+                {"step": progress["steps"], "seconds": progress["seconds"], "error": _finite(error),
+                 "within_rounding": right, **asdict(difference)}
+            )  # fmt: skip
+        if described or progress["steps"] == 1 or now - self._reported >= _EVERY:
+            self._report(now)
+
+    def _report(self, now: float) -> None:
+        self._reported = now
+        self._goes_on = self._soak.report(self._progress) and self._goes_on
+
+    def result(self) -> CheckResult:
+        """Return the result: ``wrong`` if rounding does not explain a mismatch, ``flaky`` if it could."""
+        self._report(self._reported)
+        progress = self._progress
+        answer = CheckResult(numerics=dict(progress))
+        if self._wrong_from_start:
+            answer.state = "wrong"
+            answer.message = f"every step differs from fp64 by {_words(progress['first_error'], self._limit)}"
+        elif progress["mismatches"]:
+            answer.state = "wrong" if self._outside else "flaky"
+            first = progress["mismatch"][0]
+            answer.message = (
+                f"{progress['mismatches']} of {progress['steps']} steps gave another result; in step "
+                f"{first['step']} {_count(first['elements'], 'value')} of {first['of']} differ by "
+                f"{_count(first['bits'], 'bit')}, in all {_count(first['tensors'], 'tensor')}; the error is "
+                f"{_words(first['error'], self._limit)}"
+            )
+        return answer
+
+
+def _finite(error: float) -> Optional[float]:
+    """Return an error with few digits, or None for a result that is not finite, as results keep it."""
+    return float(f"{error:.3g}") if error < float("inf") else None
+
+
+def _count(amount: int, noun: str) -> str:
+    return f"{amount} {noun if amount == 1 else f'{noun}s'}"
+
+
+def _words(error: Optional[float], limit: float) -> str:
+    return f"{'infinite' if error is None else f'{error:.2g}'}, the limit is {limit:.2g}"
+
+
+CHECKS = (
+    Check(
+        NAME, "train", "Does a training step give the same result again and again, under load?", soak,
+        Requires(float32=("training-step",)), exclusive=True, own_process=True, last=True, once=True,
+        verified=False, seconds=120.0,
+    ),
+)  # fmt: skip

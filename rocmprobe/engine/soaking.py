@@ -1,0 +1,196 @@
+"""The watch over a soak: sensors, the kernel's log, and the temperature that ends it.
+
+It keeps what the soak has learned in this process and in the journal, because at any moment the child can be
+killed, or the machine can freeze.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from rocmprobe.detect.host import dmesg
+from rocmprobe.detect.sensors import limits_of, read_conditions
+from rocmprobe.detect.tree import Tree
+from rocmprobe.engine.journal import BaseJournal
+from rocmprobe.model.results import Gpu
+from rocmprobe.model.telemetry import CHIP, LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit
+
+#: Seconds between two readings of the sensors, two records in the journal, and of the kernel's log.
+_SENSORS_EVERY, _KERNEL_EVERY = 1.0, 10.0
+#: Quantities of which the largest value is kept.
+_PEAKS = (*TEMPERATURES, "temperature_c", "power_w")
+_MOST_EVENTS = 20
+
+Reading = Mapping[str, float]
+
+
+class Sensors:
+    """The sensors of the device that a soak loads: those of a GPU, or of the processor without one."""
+
+    def __init__(self, gpu: Optional[Gpu], tree: Tree) -> None:
+        self._gpu, self._tree = gpu, tree
+        self.limits: Mapping[str, Limit] = limits_of(tree, gpu) if gpu else {}
+
+    def read(self, seconds: float) -> Reading:
+        """Return the present reading. The ``seconds`` since the soak began matter only in a simulation."""
+        return read_conditions(self._tree, self._gpu)
+
+
+class SimulatedSensors(Sensors):
+    """The sensors of a simulated machine, by the clock of its soak."""
+
+    def __init__(self, telemetry: Optional[DeviceTelemetry]) -> None:
+        self._telemetry = telemetry
+        self.limits = telemetry.limits if telemetry else {}
+
+    def read(self, seconds: float) -> Reading:
+        moments = zip(self._telemetry.seconds, self._telemetry.moments()) if self._telemetry else ()
+        passed = [reading for at, reading in moments if at is not None and at <= seconds]
+        return passed[-1] if passed else {}
+
+
+class KernelLog:
+    """What the kernel has said about AMD GPUs since the soak began. ``source`` says where it is read, or why
+    it cannot be read."""
+
+    def __init__(self, read: Callable[[], tuple[Optional[list[dict[str, Any]]], str]]) -> None:
+        self._read = read
+        before, self.source = read()
+        self.is_read = before is not None
+        self._before = {_key(event): event["count"] for event in before or ()}
+        self._simulated: list[dict[str, Any]] = []
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Add lines of a simulated machine."""
+        self._simulated += dmesg.parse("\n".join(lines)).events
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return the events since the soak began, each with how often it occurred."""
+        events = [*(self._read()[0] or ()), *self._simulated]
+        counted = [{**event, "count": event["count"] - self._before.get(_key(event), 0)} for event in events]
+        return [event for event in counted if event["count"] > 0][:_MOST_EVENTS]
+
+
+def _key(event: Mapping[str, Any]) -> tuple[Any, Any]:
+    return event["kind"], event["address"]
+
+
+def kernel_log(tree: Tree) -> KernelLog:
+    """Return the log of this machine's kernel."""
+
+    def read() -> tuple[Optional[list[dict[str, Any]]], str]:
+        fact = dmesg.read_facts(tree)["dmesg.events"]
+        return fact.value, fact.source
+
+    return KernelLog(read)
+
+
+class SoakWatch:
+    """What a soak has learned so far, in the form of its outcome: ``numerics`` and ``conditions``.
+
+    ``stop_at`` is a temperature that ends the soak in place of the device's own limits.
+    """
+
+    def __init__(
+        self, case: str, journal: BaseJournal, sensors: Sensors, kernel: KernelLog, stop_at: float = 0
+    ) -> None:
+        self._case, self._journal = case, journal
+        self._sensors, self._kernel = sensors, kernel
+        names = (*TEMPERATURES, "temperature_c")
+        asked = Limit(stop_at, "--stop-at")
+        self._limits = {
+            name: asked if stop_at else sensors.limits[name]
+            for name in names
+            if stop_at or name in sensors.limits
+        }
+        self._hot = 0
+        self._described: dict[int, dict[str, Any]] = {}
+        self._read_at = self._written_at = self._logged_at = float("-inf")
+        self.conditions: dict[str, dict[str, float]] = {}
+        self.numerics: dict[str, Any] = {
+            "temperature_limits": {name: vars(limit) for name, limit in self._limits.items()},
+            "kernel_log": kernel.source if kernel.is_read else f"not read: {kernel.source}",
+            "kernel_events": [],
+        }
+
+    def take(self, progress: Mapping[str, Any]) -> bool:
+        """Take over the progress of the child. Return False if the soak must end: the device is too hot."""
+        now, before = time.monotonic(), self.numerics.get("mismatches", 0)
+        news = progress["mismatches"] > before
+        self.numerics.update(progress)
+        if news or now - self._read_at >= _SENSORS_EVERY or isinstance(self._sensors, SimulatedSensors):
+            self._read_at = now
+            self._read(progress["seconds"])
+        if now - self._logged_at >= _KERNEL_EVERY:
+            self._logged_at = now
+            self.numerics["kernel_events"] = self._kernel.new()
+        self.numerics["mismatch"] = [self._with_heat(each) for each in progress["mismatch"]]
+        stopped = "stopped" in self.numerics
+        if news or stopped or now - self._written_at >= _SENSORS_EVERY:
+            self._written_at = now
+            self._write()
+        return not stopped
+
+    def logged(self, lines: Iterable[str]) -> None:
+        """Take over what the kernel of a simulated machine logs."""
+        self._kernel.add(lines)
+
+    def end(self, answers: Optional[bool] = None) -> None:
+        """Read the kernel's log once more. ``answers``: the device still answers after a failure."""
+        self.numerics["kernel_events"] = self._kernel.new()
+        if answers is not None:
+            self.numerics["answers"] = answers
+        self._write()
+
+    def _write(self) -> None:
+        self._journal.append(
+            "progress", at=time.time(), case=self._case, progress=self.numerics, conditions=self.conditions
+        )
+
+    def _read(self, seconds: float) -> None:
+        reading = dict(self._sensors.read(seconds))
+        if not reading:
+            return
+        self.conditions.setdefault("before", reading)
+        self.conditions["after"] = reading
+        peak = self.conditions.setdefault("peak", {})
+        for name in _PEAKS:
+            if name in reading:
+                peak[name] = max(reading[name], peak.get(name, reading[name]))
+        hot = [name for name, limit in self._limits.items() if reading.get(name, 0.0) >= limit.value]
+        self._hot = self._hot + 1 if hot else 0
+        # A single reading can be a fault of the sensor.
+        if self._hot >= LASTING_SAMPLES:
+            limit = self._limits[hot[0]]
+            self.numerics["stopped"] = {
+                "quantity": hot[0], "value": reading[hot[0]], "limit": limit.value, "source": limit.source,
+            }  # fmt: skip
+
+    def _with_heat(self, mismatch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a mismatch with the temperature and the power at which it was reported."""
+        if mismatch["step"] not in self._described:
+            reading = self.conditions.get("after", {})
+            name = next((name for name in CHIP if name in reading), "")
+            heat = {"temperature_c": reading[name]} if name else {}
+            power = {"power_w": reading["power_w"]} if "power_w" in reading else {}
+            self._described[mismatch["step"]] = {**mismatch, **heat, **power}
+        return self._described[mismatch["step"]]
+
+
+def of_machine(
+    case: str, journal: BaseJournal, gpu: Optional[Gpu], stop_at: float, tree: Optional[Tree] = None
+) -> SoakWatch:
+    """Return the watch over a soak of ``gpu``, or of the processor."""
+    tree = tree or Tree(Path("/"))
+    return SoakWatch(case, journal, Sensors(gpu, tree), kernel_log(tree), stop_at)
+
+
+def of_simulation(
+    case: str, journal: BaseJournal, telemetry: Optional[DeviceTelemetry], stop_at: float
+) -> SoakWatch:
+    """Return the watch over a soak of a simulated machine, whose device has this telemetry."""
+    log = KernelLog(lambda: ([], "the simulated machine"))
+    return SoakWatch(case, journal, SimulatedSensors(telemetry), log, stop_at)
