@@ -101,6 +101,8 @@
       if (fits) shown.add(`#${outcome.anchor}`)
     }
     filterRows()
+    // The table of all outcomes is part of what is searched.
+    if (words.length) byId('h-outcomes').closest('details').open = true
     for (const fold of [...all('.rp .bundle'), ...all('.rp .group')]) {
       const members = all('.entry:not(.log), .outcomes tbody tr', fold)
       fold.hidden = members.length > 0 && members.every((node) => node.hidden)
