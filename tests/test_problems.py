@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from rows import every_row
 from tiers import examples
 
-from rocmprobe.model.problems import DTYPES, KINDS, LEVELS, PURPOSES, Problem, parse_problem, problems
+from rocmprobe.model.problems import (
+    DTYPES,
+    KINDS,
+    LEVELS,
+    PURPOSES,
+    Problem,
+    parse_problem,
+    problem_words,
+    problems,
+)
 from rocmprobe.model.results import DIRECTIONS, BadInput
 from rocmprobe.text.plain_text import quoted
 
@@ -217,3 +226,18 @@ class TestShipped:
 
         # Quick asks about both common dtypes.
         assert {problem.dtype for problem in problems("quick", "native")} == {"float32", "float16"}
+
+
+@every_row(
+    ("text", "words"),
+    [
+        ("conv2d-fp32-n2-c16-i28x28-k32-f3x3-p1-bias", "3x3, 16 to 32 channels, 28x28, batch 2, fp32, bias"),
+        ("conv2d-fp16-n4-c96-i56x56-k96-f3x3-s2-p1-g96",
+         "depthwise 3x3, 96 to 96 channels, 56x56, batch 4, fp16, stride 2"),
+        ("conv_transpose2d-fp32-n1-c8-i7x7-k4-f2x2-s2-g2",
+         "transposed 2x2, 8 to 4 channels, 7x7, batch 1, fp32, stride 2, 2 groups"),
+        ("no problem", "no problem"),
+    ],
+)  # fmt: skip
+def test_problems_in_words(text, words):
+    assert problem_words(text) == words

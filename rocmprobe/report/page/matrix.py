@@ -80,6 +80,9 @@ def _matrix(
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
     reasons = {setting.name: setting.reason for setting in results.settings}
+    chosen = results.recommendation.configuration.setting if results.recommendation else None
+    # What fails as it comes and what is recommended stand side by side, also on a phone.
+    order.update({name: place for place, name in ((-2, "default"), (-1, chosen)) if name in order})
     columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
     drivers = {driver for driver, _ in columns}
     cells: dict[tuple[str, str, str, str], list[Outcome]] = defaultdict(list)
