@@ -23,13 +23,21 @@ from rocmprobe.text.printing import say
 )  # fmt: skip
 @click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
               help="With --format issue: the tracker whose form to fill in (default: miopen).")  # fmt: skip
+@click.option(
+    "--full",
+    is_flag=True,
+    help="With --format issue: the long text, with log and environment (default: 30 lines).",
+)
 @click.option("-o", "output", type=click.Path(path_type=Path),
               help="Output file (default: beside the results; md and issue: the terminal).")  # fmt: skip
 @answering
-def report_command(results: Path, form: str, tracker: Optional[str], output: Optional[Path]) -> int:
+def report_command(
+    results: Path, form: str, tracker: Optional[str], full: bool, output: Optional[Path]
+) -> int:
     """Write the report of a run again, from its results.json or from the folder of a run that died.
 
-    The issue describes the most severe failure in the fields of a tracker's form (docs/reporting-a-bug.md).
+    The issue describes the most severe failure in at most 30 lines, in the fields of a tracker's form
+    (docs/reporting-a-bug.md).
 
     \b
     Examples:
@@ -41,9 +49,12 @@ def report_command(results: Path, form: str, tracker: Optional[str], output: Opt
 
     if tracker and form != "issue":
         raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
+    if full and form != "issue":
+        raise BadInput("--full goes with --format issue; add it, or leave --full out")
     try:
         if form in write.TEXTS:
-            text = joined.as_text(results, form) or write.as_text(results, form, tracker or "miopen")
+            text = joined.as_text(results, form)
+            text = text or write.as_text(results, form, tracker or "miopen", full)
             if output is None:
                 with no_commands(os.environ):
                     say(text, end="")

@@ -61,14 +61,14 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     return target
 
 
-def as_text(source: Path, form: str, tracker: str) -> str:
-    """One form of ``TEXTS`` of ``source``, a results.json or the folder of a run; of "issue", that for
-    ``tracker``.
+def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
+    """Return one form of ``TEXTS`` of ``source``, a results.json or the folder of a run. The form "issue" is
+    for ``tracker``, and with ``full`` its long text.
 
     Raises BadInput for a source that holds no results.
     """
     results = read(source)
-    return markdown(results) if form == "md" else issue_block(results, tracker)
+    return markdown(results) if form == "md" else issue_block(results, tracker, full)
 
 
 def read(source: Path) -> Results:

@@ -35,8 +35,16 @@ FORMS = {
     "report": report,
     "summary": summary,
     **{tracker: lambda results, name=tracker: issue_block(results, name) for tracker in TRACKERS},
+    **{
+        f"{tracker} in full": lambda results, name=tracker: issue_block(results, name, full=True)
+        for tracker in TRACKERS
+    },
 }
-LIMITS = {"report": markdown.LIMIT, **dict.fromkeys(TRACKERS, LIMIT)}
+LIMITS = {
+    "report": markdown.LIMIT,
+    **{f"{tracker} in full": LIMIT for tracker in TRACKERS},
+    **dict.fromkeys(TRACKERS, 12_000),
+}
 
 
 @given(foreign)
@@ -108,8 +116,8 @@ def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
         document = made(long)
         assert len(document) <= LIMITS.get(form, 60_000)
         assert faults(document) == []
-    assert "cut here" in issue_block(long, "rocm")
-    assert headings(issue_block(long, "ultralytics"))[-1] == "Are you willing to submit a PR?"
+    assert "cut here" in issue_block(long, "rocm", full=True)
+    assert headings(issue_block(long, "ultralytics", full=True))[-1] == "Are you willing to submit a PR?"
     assert "cut here" in report(long)
 
 

@@ -78,7 +78,7 @@ def test_no_medium_shows_an_identifier(identity: None, found: list[tuple[str, st
         rendered = render(results, Path(folder))
         media = [path.read_text("utf-8") for path in (rendered.results, rendered.page, rendered.junit)]
     media += [markdown(results), summary(results), *workflow_commands(results)]
-    media += [issue_block(results, tracker) for tracker in TRACKERS]
+    media += [issue_block(results, tracker, full) for tracker in TRACKERS for full in (False, True)]
     named = [SERIAL, *(identifier for identifier, _ in found)]
     for medium in (*media, screen.file.getvalue()):
         assert [identifier for identifier in named if identifier in medium] == []

@@ -27,6 +27,7 @@ from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Machine, Outcome, Results, Setting
 from rocmprobe.report.repro.miopen_driver import batch_norm_line, convolution_line
 from rocmprobe.report.repro.script import MAX_LINES, MAX_WIDTH, find_outcome, reproduction, script
+from rocmprobe.report.repro.short import short_script
 
 SETTINGS = {setting.name: setting for setting, _, _ in all_settings()}
 NATIVE = sorted(name for name, setting in SETTINGS.items() if not setting.bypass)
@@ -262,6 +263,81 @@ class TestFailing:
             if outcome.state == "wrong" and "max_ratio" in outcome.numerics:
                 found = measured(printed, "max_ratio")
                 assert found == [pytest.approx(outcome.numerics["max_ratio"], rel=0.06)]
+
+
+def printed_errors(printed: str) -> list[float]:
+    """Return error and limit from the line of a short script."""
+    _, error, _, limit = printed.split()
+    return [float(error), float(limit)]
+
+
+class TestShort:
+    def test_eight_lines_that_a_reader_trusts(self) -> None:
+        outcome = asked(sample.PROBLEMS[0], "fwd", state="error")
+        code = short_script(results(SETTINGS["default"], outcome), outcome)
+        assert len(code.splitlines()) == 8
+        assert code.count("torch.nn.functional.conv2d(") == 2
+        assert not re.search(":=|;|rocmprobe|lambda|def ", code)
+
+    @settings(max_examples=examples(100))
+    @given(any_problem(), st.sampled_from(DIRECTIONS), st.sampled_from(NATIVE), st.sampled_from(WRONG))
+    def test_any_problem_has_few_lines_or_a_reason(
+        self, problem: Problem, direction: str, setting: str, numerics: Mapping[str, Any]
+    ) -> None:
+        outcome = asked(problem, direction, setting, state="wrong", numerics=numerics)
+        code, why = "", ""
+        try:
+            code = short_script(results(SETTINGS[setting], outcome), outcome)
+        except BadInput as error:
+            why = str(error)
+        assert code or "no short script, because it" in why
+        compile(code, "repro.py", "exec")
+        assert len(code.splitlines()) <= 8 + len(SETTINGS[setting].torch) + 1
+
+    def test_it_runs_on_a_cpu_within_the_limit(self, tmp_path: Path) -> None:
+        texts = [*PROBLEMS, "conv2d-fp16-n2-c8-i9x9-k4-f3x3-p1", "conv2d-fp16-n2-c8-i9x9-k8-f1x1-bias-nhwc"]
+        outcomes = [
+            asked(parse_problem(text), direction, state="error")
+            for text in texts
+            if "noncontiguous" not in text
+            for direction in (["fwd"] if "transpose" in text else DIRECTIONS)
+        ]
+        outcomes += [exactly_wrong(each) for each in outcomes]
+        outcomes += [asked(check=check, state="error") for check in ("gemm", "batch-norm")]
+        found = results(SETTINGS["default"], *outcomes)
+        told = rerun(tmp_path, [short_script(found, each) for each in outcomes])
+        for outcome, (printed, end) in zip(outcomes, told):
+            error, limit = printed_errors(printed)
+            assert (end, error <= limit) == (0, True), (outcome.id, printed, end)
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("setting", ["default", "vendor-off"])
+    def test_it_fails_as_the_outcome_did(self, broken: Run, tmp_path: Path, setting: str) -> None:
+        """MIOpen raises by default, and PyTorch's own convolution is wrong without it."""
+        outcomes = [
+            each for each in broken.results.outcomes
+            if (each.check, each.setting, each.dtype) == ("convolution", setting, "float32")
+            and each.state in ("error", "wrong")
+        ]  # fmt: skip
+        told = rerun(
+            tmp_path, [short_script(broken.results, each) for each in outcomes],
+            str(broken.folder.with_name("machine.toml")), setting,
+        )  # fmt: skip
+        assert told
+        for outcome, (printed, end) in zip(outcomes, told):
+            if outcome.state == "error":
+                assert end == "RuntimeError: miopenStatusUnknownError"
+            else:
+                error, limit = printed_errors(printed)
+                assert error > limit
+
+    def test_what_has_none_says_why(self) -> None:
+        transposed = asked(parse_problem("conv_transpose2d-fp32-n1-c6-i7x8-k4-f3x3"), "bwd-data")
+        found = results(SETTINGS["default"], transposed)
+        with pytest.raises(BadInput, match="gradient of a transposed convolution"):
+            short_script(found, transposed)
+        with pytest.raises(BadInput, match="ran without torch"):
+            short_script(found, dataclasses.replace(transposed, driver="capi"))
 
 
 class TestSetting:

@@ -31,7 +31,7 @@ def answers(results: Results, failure: Failure) -> str:
         ("Does it stay after the caches are cleared?", _caches(failure, others)),
         ("On a supported GPU?", _supported(results, others)),
         ("Was `HSA_OVERRIDE_GFX_VERSION` set?", _override(results)),
-        ("What does dmesg say?", _dmesg(results)),
+        ("What does dmesg say?", kernel_log(results)),
     )
     return "\n".join(f"{number}. **{asked}** {answer}" for number, (asked, answer) in enumerate(answers, 1))
 
@@ -122,7 +122,8 @@ def _override(results: Results) -> str:
     return f"{answer}; {posing}." if posing else f"{answer}."
 
 
-def _dmesg(results: Results) -> str:
+def kernel_log(results: Results) -> str:
+    """Return what the kernel log says of the GPU, or why it was not read."""
     fact = results.machine.facts.get("dmesg.events", Fact())
     if fact.value is None:
         why = f" ({words(fact.source, 120)})" if fact.source else ""

@@ -30,7 +30,7 @@ def collect_env(results: Results) -> str:
         ("Python platform", f"Linux-{machine.value('kernel.release') or _UNKNOWN}"),
         ("GPU models and configuration", ", ".join(map(_described, machine.gpus)) or "no GPU"),
         ("HIP runtime version", identity.first_value(machine, ("hip.version", "torch.hip"))),
-        ("MIOpen runtime version", _library(results)),
+        ("MIOpen runtime version", library_version(results)),
         ("ROCm version", machine.value("rocm.version")),
         ("", ""),
         ("CPU", machine.value("cpu.name")),
@@ -81,7 +81,7 @@ def yolo_checks(results: Results) -> str:
         ("GPU count", len(machine.gpus)),
         ("CUDA", _cuda(machine)),
         ("HIP", identity.first_value(machine, ("hip.version", "torch.hip"))),
-        ("MIOpen", _library(results)),
+        ("MIOpen", library_version(results)),
         ("", ""),
         ("torch", machine.value("torch.version")),
         *_variables(machine),
@@ -111,7 +111,8 @@ def _bytes(value: Any) -> Optional[str]:
     return None if amount is None else text.bytes_(amount)
 
 
-def _library(results: Results) -> Any:
+def library_version(results: Results) -> Any:
+    """Return the version of the vendor library, or an empty text if the run does not know it."""
     elsewhere = {setting.name for setting in results.settings if setting.device}
     versions = {
         trial.library

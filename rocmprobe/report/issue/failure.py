@@ -107,6 +107,12 @@ def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str
     return on_amd or tracker != "rocm"
 
 
+def entered_miopen(failure: Failure) -> bool:
+    """Return True if MIOpen computed what failed. The run must be one of an AMD GPU."""
+    outcome = failure.outcome
+    return failure.setting.vendor_library and outcome.rung in _OF_MIOPEN and outcome.phase != "start"
+
+
 def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[Outcome]) -> Failure:
     code, why, variables = "", "", {}
     try:

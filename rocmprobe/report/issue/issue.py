@@ -13,8 +13,9 @@ from typing import Any, Optional
 from rocmprobe.model.problems import parse_problem, source_of
 from rocmprobe.model.results import BadInput, Outcome, Results
 from rocmprobe.report import text
-from rocmprobe.report.escape import code, fence, folded, joined, lines, words
+from rocmprobe.report.escape import code, cut, fence, folded, joined, lines, words
 from rocmprobe.report.issue.answers import answers, support
+from rocmprobe.report.issue.brief import brief, top
 from rocmprobe.report.issue.environment import collect_env, gpu_line, rocminfo, yolo_checks
 from rocmprobe.report.issue.failure import (
     TRACKERS,
@@ -25,6 +26,7 @@ from rocmprobe.report.issue.failure import (
     same_question,
     trials_of,
 )  # fmt: skip
+from rocmprobe.report.issue.repeats import collapse
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.terminal.markdown import banners
 
@@ -38,15 +40,18 @@ _COMPONENTS = {"gemm": "rocBLAS", "copy": "HIP", "elementwise": "HIP"}
 _DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "backward weights"}
 
 
-def issue_block(results: Results, tracker: str) -> str:
-    """Return the gravest failure that concerns ``tracker`` (one of ``TRACKERS``) as Markdown of at most
-    ``LIMIT`` characters, or one line if there is none.
+def issue_block(results: Results, tracker: str, full: bool = False) -> str:
+    """Return the gravest failure that concerns ``tracker`` (one of ``TRACKERS``) as Markdown, or one line if
+    there is none.
 
-    If the text is too long, the middle of the log is cut, which is marked.
+    The text has at most ``brief.MAX_LINES`` lines. With ``full``, it has log and every detail, and at most
+    ``LIMIT`` characters. If that is too long, the middle of the log is cut, which is marked.
     """
     failure = gravest(results, tracker)
     if failure is None:
         return _nothing(results, tracker)
+    if not full:
+        return brief(results, failure, tracker)
     forms = {"pytorch": _pytorch, "ultralytics": _ultralytics}
     blocks = list(forms[tracker](results, failure) if tracker in forms else _rocm(results, failure, tracker))
     taken = sum(len(block) + 2 for block in blocks if block is not None)
@@ -66,7 +71,7 @@ def _nothing(results: Results, tracker: str) -> str:
 def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional[str]]:
     machine = results.machine
     component = "MIOpen" if tracker == "miopen" else _COMPONENTS.get(failure.outcome.rung, "MIOpen")
-    yield from _top(results, failure, "[Issue]: ")
+    yield from top(results, failure, "[Issue]: ")
     yield "### Problem Description"
     yield from _bug(results, failure)
     yield "### Operating System"
@@ -93,7 +98,7 @@ def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional
 
 
 def _pytorch(results: Results, failure: Failure) -> Iterator[Optional[str]]:
-    yield from _top(results, failure, "")
+    yield from top(results, failure, "")
     yield "### 🐛 Describe the bug"
     yield from _bug(results, failure)
     yield from _reproduction(failure)
@@ -109,7 +114,7 @@ def _pytorch(results: Results, failure: Failure) -> Iterator[Optional[str]]:
 
 
 def _ultralytics(results: Results, failure: Failure) -> Iterator[Optional[str]]:
-    yield from _top(results, failure, "")
+    yield from top(results, failure, "")
     yield "### Search before asking"
     yield "- [ ] I have searched the Ultralytics YOLO issues and found no similar bug report."
     yield "### Ultralytics YOLO Component"
@@ -132,18 +137,6 @@ def _ultralytics(results: Results, failure: Failure) -> Iterator[Optional[str]]:
     yield "- [ ] Yes I'd like to help by submitting a PR!"
 
 
-def _top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
-    if results.simulated:
-        yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
-    machine, outcome = results.machine, failure.outcome
-    torch = machine.value("torch.version")
-    what = " ".join(filter(None, (outcome.check, outcome.direction, outcome.dtype)))
-    said = "wrong numbers" if failure.state == "wrong" else failure.message[:400]
-    parts = (f"{what}: {said}", gpu_line(machine), torch and f"torch {torch}")
-    title = ", ".join(text.one_line(part, 90) for part in parts if part)
-    yield f"Title: {code(prefix + title, 250)}"
-
-
 def _bug(results: Results, failure: Failure) -> Iterator[str]:
     outcome, setting = failure.outcome, failure.setting
     tried = [attempt for attempt in outcome.attempts if attempt.state == failure.state]
@@ -153,7 +146,7 @@ def _bug(results: Results, failure: Failure) -> Iterator[str]:
         f"**What fails:** {_subject(outcome)} ends in **{failure.state}**{often}{phase}; setting "
         f"{code(setting.name, 60)}: {words(setting.reason)}."
     )
-    yield lines(outcome.evidence or (failure.message,), _EVIDENCE_LINES)
+    yield lines(collapse(outcome.evidence or (failure.message,)), _EVIDENCE_LINES)
     yield (
         "**What was expected:** the result that float64 gives on the CPU, within the error that the length "
         f"of the sums allows in {words(outcome.dtype, 30)}."
@@ -252,7 +245,9 @@ def _log(results: Results, failure: Failure, limit: int) -> str:
     log = next((trial.log for trial in trials_of(results, failure.outcome) if trial.log.strip()), "")
     if not log:
         return "The process printed nothing."
-    inner = fence(log, limit=max(limit, _LEAST_LOG))
+    # Collapsing compares lines with each other, so it gets a bounded part of the log.
+    collapsed = "\n".join(collapse(cut(log, 5 * _LOG).splitlines()))
+    inner = fence(collapsed, limit=max(limit, _LEAST_LOG))
     return folded("What the process printed (for every check that ran in it)", inner)
 
 

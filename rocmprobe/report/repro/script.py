@@ -76,7 +76,7 @@ def script(results: Results, outcome: Outcome) -> str:
     It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
     what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
     """
-    setting = _setting(results, outcome)
+    setting = setting_of(results, outcome)
     if outcome.driver != "torch":
         raise BadInput(
             f"{one_line(outcome.id)}: ran without torch, so no torch script reproduces it; "
@@ -85,8 +85,8 @@ def script(results: Results, outcome: Outcome) -> str:
     if leaves(setting, outcome):
         # PyTorch's own kernels compute this layer, as they do with the library switched off.
         setting = replace(setting, vendor_library=False)
-    computation = _computation(results, outcome, setting)
-    device = _device(outcome, setting)
+    computation = computation_of(results, outcome, setting)
+    device = device_of(outcome, setting)
     seed = seed_of(problem_of(outcome).text if outcome.problem else outcome.dtype)
     code = [
         *_settled(results, outcome, setting),
@@ -98,7 +98,7 @@ def script(results: Results, outcome: Outcome) -> str:
     return "\n".join(code)
 
 
-def _computation(results: Results, outcome: Outcome, setting: Setting) -> Computation:
+def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Computation:
     """Return what ``outcome`` computed. Raises BadInput where a script cannot repeat that."""
     name = one_line(outcome.id)
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
@@ -141,15 +141,15 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
     begun = ["import torch"]
     if backend(results, outcome, setting) == "cudnn" and outcome.dtype == "float32":
         begun.append("torch.backends.cudnn.allow_tf32 = False")
-    old, new = _flags(setting)
+    old, new = flags_of(setting)
     code += ["; ".join([*begun, *old]), *new]
     if not setting.vendor_library:
-        module = "mkldnn" if _device(outcome, setting) == "cpu" else "cudnn"
+        module = "mkldnn" if device_of(outcome, setting) == "cpu" else "cudnn"
         code.append(f"torch.backends.{module}.enabled = False")
     return code
 
 
-def _flags(setting: Setting) -> tuple[list[str], list[str]]:
+def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
     """Statements: those for cuDNN, which also are MIOpen's, and for others, where this torch has them."""
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
@@ -185,7 +185,7 @@ def child_variables(results: Results, outcome: Outcome, setting: Setting) -> lis
 
 
 def _inherited(results: Results, outcome: Outcome, setting: Setting) -> dict[str, str]:
-    if _device(outcome, setting) == "cpu" and not setting.inherit_environment:
+    if device_of(outcome, setting) == "cpu" and not setting.inherit_environment:
         return {}
     rows = {name: find(name) for name in results.machine.variables}
     return {
@@ -205,7 +205,7 @@ def _redacted(value: str) -> bool:
 
 
 def _remarks(results: Results, outcome: Outcome) -> list[str]:
-    setting = _setting(results, outcome)
+    setting = setting_of(results, outcome)
     inherited = _inherited(results, outcome, setting)
     left_out = [name for name, value in inherited.items() if _redacted(value) or _early(name)]
     remarks = [f"Set in the shell of the run, too: {_ascii(', '.join(left_out))}"] if left_out else []
@@ -227,7 +227,7 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 def driver_line(results: Results, outcome: Outcome) -> str:
     """The line for MIOpenDriver with the variables before it, or why there is none."""
-    setting = _setting(results, outcome)
+    setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
     elif setting.bypass or not setting.vendor_library or leaves(setting, outcome):
@@ -252,7 +252,8 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     return " ".join([*values, line])
 
 
-def _setting(results: Results, outcome: Outcome) -> Setting:
+def setting_of(results: Results, outcome: Outcome) -> Setting:
+    """Return the setting of ``outcome``. Raise BadInput if the results do not describe it."""
     for setting in results.settings:
         if setting.name == outcome.setting:
             return setting
@@ -268,7 +269,8 @@ def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
     return str(backends.get(outcome.device, "miopen"))
 
 
-def _device(outcome: Outcome, setting: Setting) -> str:
+def device_of(outcome: Outcome, setting: Setting) -> str:
+    """Return torch's name for the device of ``outcome``. Raise BadInput if it is not a device's name."""
     device = setting.device or outcome.device
     if not re.fullmatch(r"[a-z]+(:[0-9]+)?", device):
         raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is not a torch device")
