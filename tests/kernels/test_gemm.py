@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact, self_test
-from rocmprobe.kernels.families import extents, gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels.families import extents, gather_gemm, gemm, grouped, weights_gemm
 from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.sources import DTYPES, source_text
 
@@ -288,10 +288,12 @@ def test_options_are_few_and_keep_within_the_workspace(direction: str) -> None:
         "weight": Strides.of((576, 9, 3, 1)),
         "feature": Strides.of((64 * 56 * 56, 56 * 56, 56, 1)),
     }
-    for cap in (1 << 28, 1 << 20, 250_000, 100_000):
+    # bwd-weights with sums of one part has its table of pixels alone.
+    least = 50_176 if direction == BWD_WEIGHTS else 100_001
+    for cap in (1 << 28, 1 << 20, 250_000, 100_000, 50_000):
         offered = gemm.options(direction, plain, "float32", cap)
         assert len(offered) <= 4
-        assert bool(offered) == (cap > 100_000)
+        assert bool(offered) == (cap >= least)
         for option in offered:
             assert option.workspace_bytes <= cap
             assert option.flops == 2 * 8 * 64 * 576 * 56 * 56
@@ -324,3 +326,17 @@ def test_the_self_test_meets_every_kernel() -> None:
     assert met >= {tile.kernel(False) for tile in gather_gemm.TILES}
     assert met >= {tile.kernel(True) for tile in gather_gemm.TILES if not tile.wide}
     assert met >= {tile.kernel for tile in weights_gemm.WEIGHTS_TILES}
+
+
+def test_the_self_test_meets_sums_of_one_part_and_of_several() -> None:
+    for family in (gemm, grouped):
+        met = set()
+        for plain in self_test.PROBLEMS:
+            strides = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
+            for option in family.options(BWD_WEIGHTS, plain, "float32", _CAP, every=True):
+                launches = family.prepare(
+                    BWD_WEIGHTS, plain, "float32", option.variant, **strides, has_bias=False, cap=_CAP
+                )
+                assert launches is not None
+                met.add("sum_splits" in {each.kernel for each in launches})
+        assert met == {False, True}

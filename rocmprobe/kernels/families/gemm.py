@@ -15,6 +15,7 @@ from rocmprobe.kernels.families import gather_gemm, reduction, weights_gemm
 from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.families.gather_gemm import TILES, GatherTile
+from rocmprobe.kernels.families.tiles import Tile
 from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES, WeightsTile
 from rocmprobe.kernels.launches import Launch
 
@@ -25,8 +26,6 @@ STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRU
 _OFFERED = 4
 #: Compute units of an RX 5700. The order of the options depends on it, what they compute does not.
 COMPUTE_UNITS = 36
-#: Threads for each compute unit that the sums of bwd-weights are split for.
-_BUSY_THREADS = 256
 #: Threads that use all of a compute unit's arithmetic: two waves for each of its two SIMD units, since the 64
 #: sums of a thread do not wait for each other. More threads only hide what memory takes.
 _FULL_THREADS = 128
@@ -36,7 +35,7 @@ _BEGINNING = 16
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, and the values that its blocks load for a step of their sums."""
+    """An option, and the values that its blocks load and that go through the workspace."""
 
     option: Option
     loads: int
@@ -44,7 +43,7 @@ class _Weighed:
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
     """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first; with
-    ``every`` one for each tile that can compute it."""
+    ``every`` one for each tile that can compute it, and for bwd-weights with sums of one part and of two."""
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
     if direction == BWD_WEIGHTS:
@@ -110,31 +109,38 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
 
 def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
     narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
+    sizes = weights_gemm.Sizes.of(plain)
+    pixels, values = plain.batch * sizes.windows, plain.filters * sizes.columns
     found = []
     for tile in WEIGHTS_TILES:
         if (tile.wide and narrow and not every) or not weights_gemm.fits(tile, plain):
             continue
-        busy = COMPUTE_UNITS * _BUSY_THREADS // tile.threads
-        splits = weights_gemm.splits_for(plain, tile, busy, cap)
-        workspace = weights_gemm.workspace_bytes(plain, tile, splits)
-        if workspace > cap:
-            continue
-        sizes = weights_gemm.Sizes.of(plain, tile)
-        pixels, partial = plain.batch * sizes.windows, plain.filters * sizes.columns * 4 * splits
-        blocks = sizes.blocks(tile) * plain.groups * splits
-        turns = _turns(blocks, tile.threads) * (-(-pixels // splits) + _BEGINNING)
-        useful = plain.filters * sizes.columns * pixels
-        option = Option(
-            variant=f"{tile.name}/{splits}",
-            workspace_bytes=workspace,
-            flops=2 * useful,
-            moved_bytes=2 * partial,
-            launches=3,
-            gemm_share=tile.share * _share(useful, turns),
-        )
-        loads = sizes.blocks(tile) * plain.groups * (tile.rows + tile.columns) * pixels
-        found.append(_Weighed(option, loads))
+        blocks = sizes.blocks(tile) * plain.groups
+        ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
+        for splits in sorted(ways | {1, 2} if every else ways):
+            workspace = weights_gemm.workspace_bytes(plain, tile, splits)
+            if workspace > cap:
+                continue
+            turns = _turns(blocks * splits, tile.threads) * (-(-pixels // splits) + _BEGINNING)
+            through_workspace = 2 * splits * values if splits > 1 else 0
+            option = Option(
+                variant=f"{tile.name}/{splits}",
+                workspace_bytes=workspace,
+                flops=2 * values * pixels,
+                moved_bytes=4 * through_workspace,
+                launches=3 if splits > 1 else 2,
+                gemm_share=tile.share * _share(values * pixels, turns),
+            )
+            loads = blocks * (tile.rows + tile.columns) * pixels
+            found.append(_Weighed(option, loads + through_workspace))
     return found
+
+
+def _busy_blocks(tile: Tile) -> list[int]:
+    """Return the numbers of blocks that sums are split for: enough to fill the device, and twice as many,
+    which hides what memory takes."""
+    filling = max(1, _FULL_THREADS // tile.threads)
+    return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
 
 
 def _turns(blocks: int, threads: int) -> float:

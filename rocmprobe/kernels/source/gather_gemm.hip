@@ -8,11 +8,6 @@
 
 struct Tap { unsigned offset, wanted; };
 
-// n / divisor for n below 2^31; the host makes the numbers.
-DEVICE unsigned divided(unsigned n, unsigned multiplier, int shift) {
-    return (unsigned)((unsigned long long)n * multiplier >> 31 >> shift);
-}
-
 // The weights as [group][k][row], zero where padded, and the table of k. A block has 64 rows and 32 k; which channel
 // and tap a k is, is found once for the block.
 KERNEL(gather_pack, 64, GatherPackArguments) {

@@ -297,8 +297,9 @@ GROUPED_GATHER_DIRECT(4)
 GROUPED_GATHER_DIRECT(8)
 
 // bwd-weights. A thread multiplies its values of the feature by what the taps of a chunk meet in LDS; the sums stay
-// in registers until the block has done its share of all tiles, depths and samples. The grid: groups, splits,
-// chunks of taps by depths of taps by channels by outputs.
+// in registers until the block has done its share of all tiles, depths and samples. The target is the gradient, or the
+// workspace if another launch adds the sums of several blocks. The grid: groups, splits, chunks of taps by depths of
+// taps by channels by outputs.
 template <int OUTPUTS, int TAPS, int REPEATS, bool STAGED>
 DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
@@ -429,11 +430,24 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     for (int o = 0; o < OUTPUTS; o++) {
         if (o >= outputs) continue;
         const unsigned row = (group_first + thread.group) * a.outputs + output_first + o;
-        const unsigned first = ((row * a.channels + channel) * a.taps[0] + tap_z) * taps + tap_first;
+        const unsigned first = row * a.target_row + channel * a.target_channel + tap_z * a.target_tap[0];
+        char* target = (char*)a.target + (unsigned long long)BLOCK_Y * a.target_split;
+        unsigned place = tap_first;
+        int x = grouped_remainder(place, a.taps[2]);
+        int y = place;
         UNROLL(TAPS)
-        for (int k = 0; k < TAPS; k++)
-            if (k < left)
-                ((float*)a.partial)[(unsigned long long)BLOCK_Y * a.values + first + k] = sums[o * TAPS + k];
+        for (int k = 0; k < TAPS; k++) {
+            if (k < left) {
+                char* address = target + (first + y * a.target_tap[1] + x * a.target_tap[2]);
+                if (a.is_partial)
+                    *(float*)address = sums[o * TAPS + k];
+                else
+                    *(Storage*)address = stored(sums[o * TAPS + k]);
+            }
+            const int over = ++x == a.taps[2];
+            x = over ? 0 : x;
+            y += over;
+        }
     }
 }
 
