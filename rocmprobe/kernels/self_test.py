@@ -42,8 +42,8 @@ def _problem(
 
 
 #: Small ones that have an edge in every dimension: tiles that are not full, padding, phases of a stride that
-#: meet different taps, taps between positions, three dimensions, channels that fill no vector, sums of several
-#: parts.
+#: meet different taps, taps between positions, three dimensions, channels that fill no vector, and sums of
+#: several parts.
 PROBLEMS = (
     _problem(2, 5, 70, 1, (9, 11), (3, 3), padding=1),
     _problem(2, 16, 24, 2, (10, 7), (3, 2), stride=2, padding=1, dilation=2),

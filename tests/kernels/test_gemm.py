@@ -147,9 +147,10 @@ def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
         ]
     products = gather_gemm.products(direction, plain)
     return [
-        (tile.name, sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products))
+        (f"{tile.name}/{splits}", gather_gemm.workspace_bytes(direction, plain, tile, products, splits))
         for tile in gather_gemm.TILES
         if all(gather_gemm.fits(tile, each) for each in products)
+        for splits in (1, 2, 5)
     ]
 
 
@@ -236,12 +237,14 @@ def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
 def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtype: str) -> None:
     plain = geometry((2, 40, 9, 8), (72, 20, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1), groups=2)
     for tile in gather_gemm.TILES[:5]:
-        workspace = dict(ways(direction, plain))[tile.name]
-        got, right = result(
-            built(dtype), direction, plain, dtype, tile.name, workspace,
-            last=(True, True, True), with_kernel=tile.kernel(True),
-        )  # fmt: skip
-        assert torch.equal(got, right), tile
+        for splits in (1, 2):
+            variant = f"{tile.name}/{splits}"
+            workspace = dict(ways(direction, plain))[variant]
+            got, right = result(
+                built(dtype), direction, plain, dtype, variant, workspace,
+                last=(True, True, True), with_kernel=tile.kernel(True),
+            )  # fmt: skip
+            assert torch.equal(got, right), variant
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -251,7 +254,7 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
     plain = geometry((5, 4, 6, 7), (3, 4, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1))
     two_samples = 2 * 4 * 6 * 7 * 4
     monkeypatch.setattr(extents, "REACH", two_samples)
-    variant = "64x64x8/4" if direction == BWD_WEIGHTS else "64x64x8"
+    variant = "64x64x8/4" if direction == BWD_WEIGHTS else "64x64x8/1"
     workspace = dict(ways(direction, plain)).get(variant) or 4 * 4 * 108 + 1024
     got, right = result(
         built("float32"), direction, plain, "float32", variant, workspace, launches_at_least=4
@@ -332,7 +335,9 @@ def test_the_self_test_meets_sums_of_one_part_and_of_several() -> None:
     for family in (gemm, grouped):
         met = set()
         for plain in self_test.PROBLEMS:
-            strides = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
+            strides = {
+                name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()
+            }
             for option in family.options(BWD_WEIGHTS, plain, "float32", _CAP, every=True):
                 launches = family.prepare(
                     BWD_WEIGHTS, plain, "float32", option.variant, **strides, has_bias=False, cap=_CAP

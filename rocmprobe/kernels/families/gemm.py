@@ -1,12 +1,12 @@
 """Convolution as a product of matrices by kernels of our own: the variants of a problem, what each takes, and
 its launches. A family, see ``family.py``.
 
-A variant of fwd and bwd-data is a tile, such as ``128x64x16``; one of bwd-weights is a tile and the number of
-parts that the sums are split into, such as ``64x64x8/16``.
+A variant is a tile and the number of parts that the sums are split into, such as ``64x64x8/16``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -14,9 +14,9 @@ from rocmprobe.geometry import BWD_WEIGHTS, Geometry
 from rocmprobe.kernels.families import gather_gemm, reduction, weights_gemm
 from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families.family import Option
-from rocmprobe.kernels.families.gather_gemm import TILES, GatherTile
+from rocmprobe.kernels.families.gather_gemm import TILES
 from rocmprobe.kernels.families.tiles import Tile
-from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES, WeightsTile
+from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES
 from rocmprobe.kernels.launches import Launch
 
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
@@ -31,19 +31,27 @@ COMPUTE_UNITS = 36
 _FULL_THREADS = 128
 #: What a block does besides the steps of its sums, in k.
 _BEGINNING = 16
+#: What the launch takes that adds the parts of sums, in k: about 5 microseconds, an estimate.
+_SUM_LAUNCH = 64
 
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, and the values that its blocks load and that go through the workspace."""
+    """An option, what its order depends on.
+
+    Attributes:
+        share: as ``gemm_share``, with the time of the launch that adds the parts of the sums.
+        loads: values that the blocks load, and that go through the workspace.
+    """
 
     option: Option
+    share: float
     loads: int
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
     """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first; with
-    ``every`` one for each tile that can compute it, and for bwd-weights with sums of one part and of two."""
+    ``every`` one for each tile that can compute it, with sums of one part and of two."""
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
     if direction == BWD_WEIGHTS:
@@ -51,7 +59,7 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     else:
         found = _gather_options(direction, plain, dtype, cap, every)
     # Of those that are about equal, the one that loads the least.
-    found.sort(key=lambda each: (-round(each.option.gemm_share, 1), each.loads, -each.option.gemm_share))
+    found.sort(key=lambda each: (-round(each.share, 1), each.loads, -each.share))
     options = [each.option for each in found]
     return options if every else options[:_OFFERED]
 
@@ -72,39 +80,63 @@ def prepare(
     in several launches and the workspace has no room for the sums of all. The bias has one value for each
     channel of the result, next to each other."""
     strides = {"image": image, "weight": weight, "feature": feature}
-    if direction != BWD_WEIGHTS:
-        return gather_gemm.prepare(direction, plain, dtype, _tile(variant), **strides, has_bias=has_bias)
-    tile, splits = _split_tile(variant)
-    return weights_gemm.prepare(plain, dtype, tile, splits, **strides, cap=cap)
+    name, _, parts = variant.partition("/")
+    if direction == BWD_WEIGHTS:
+        tile = next(tile for tile in WEIGHTS_TILES if tile.name == name)
+        return weights_gemm.prepare(plain, dtype, tile, int(parts), **strides, cap=cap)
+    through = next(tile for tile in TILES if tile.name == name)
+    return gather_gemm.prepare(direction, plain, dtype, through, int(parts), **strides, has_bias=has_bias)
 
 
 def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
     products = gather_gemm.products(direction, plain)
     narrow = all(gather_gemm.fits(tile, each) for tile in TILES if not tile.wide for each in products)
     item, found = ITEM_BYTES[dtype], []
+    values = plain.batch * sum(each.rows * each.groups * each.positions for each in products)
+    useful = plain.batch * sum(each.rows * each.groups * each.positions * each.depth for each in products)
     for tile in TILES:
         if (tile.wide and narrow and not every) or not all(gather_gemm.fits(tile, each) for each in products):
             continue
-        workspace = sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products)
-        if workspace > cap:
-            continue
-        turns, useful, loads = 0.0, 0, 0
-        for each in products:
-            columns = plain.batch * each.positions
-            blocks = -(-columns // tile.columns) * -(-each.rows // tile.rows) * each.groups
-            turns += _turns(blocks, tile.threads) * (each.depth + _BEGINNING)
-            useful += columns * each.rows * each.groups * each.depth
-            loads += blocks * (tile.rows + tile.columns) * each.depth
-        option = Option(
-            variant=tile.name,
-            workspace_bytes=workspace,
-            flops=2 * useful,
-            moved_bytes=plain.filters * plain.depth * item + workspace,
-            launches=sum(2 if each.depth else 1 for each in products),
-            gemm_share=tile.share * _share(useful, turns),
-        )
-        found.append(_Weighed(option, loads))
+        blocks = [
+            -(-plain.batch * each.positions // tile.columns) * -(-each.rows // tile.rows) * each.groups
+            for each in products
+        ]
+        loads = sum(count * (tile.rows + tile.columns) * each.depth for count, each in zip(blocks, products))
+        filling = gather_gemm.splits_for(products, tile, sum(blocks), _busy_blocks(tile)[0])
+        for splits in sorted({1, 2, filling} if every else {1, filling}):
+            workspace = gather_gemm.workspace_bytes(direction, plain, tile, products, splits)
+            if workspace > cap:
+                continue
+            depths: list[float] = [-(-each.depth // splits) + _BEGINNING for each in products]
+            turns = 0.0
+            for first in range(0, len(products), gather_gemm.PHASES):
+                shared = slice(first, first + gather_gemm.PHASES)
+                turns += _shared_turns(blocks[shared], depths[shared], tile, splits)
+            through_workspace = 2 * splits * values if splits > 1 else 0
+            option = Option(
+                variant=f"{tile.name}/{splits}",
+                workspace_bytes=workspace,
+                flops=2 * useful,
+                moved_bytes=plain.filters * plain.depth * item
+                + gather_gemm.workspace_bytes(direction, plain, tile, products, 1)
+                + 4 * through_workspace,
+                launches=gather_gemm.launch_count(products, splits),
+                gemm_share=tile.share * _share(useful, turns),
+            )
+            share = tile.share * _share(useful, turns + (_SUM_LAUNCH if splits > 1 else 0))
+            found.append(_Weighed(option, share, loads + through_workspace))
     return found
+
+
+def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
+    """Return how long a launch takes whose blocks have different depths, in the time of :func:`_turns`."""
+    total = splits * sum(blocks)
+    if len(set(depths)) == 1:
+        return _turns(total, tile.threads) * depths[0]
+    # Short blocks fill the gaps between long ones.
+    of_block = max(1.0, tile.threads / _FULL_THREADS)
+    mean = splits * sum(count * depth for count, depth in zip(blocks, depths)) / total
+    return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
 
 
 def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
@@ -132,7 +164,8 @@ def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
                 gemm_share=tile.share * _share(values * pixels, turns),
             )
             loads = blocks * (tile.rows + tile.columns) * pixels
-            found.append(_Weighed(option, loads + through_workspace))
+            share = tile.share * _share(values * pixels, turns + (_SUM_LAUNCH if splits > 1 else 0))
+            found.append(_Weighed(option, share, loads + through_workspace))
     return found
 
 
@@ -153,12 +186,3 @@ def _share(useful: int, turns: float) -> float:
     """Of the products that a device has time for in ``turns``, of one k each, those that are needed. A thread
     has 64 sums."""
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))
-
-
-def _tile(variant: str) -> GatherTile:
-    return next(tile for tile in TILES if tile.name == variant)
-
-
-def _split_tile(variant: str) -> tuple[WeightsTile, int]:
-    name, _, splits = variant.partition("/")
-    return next(tile for tile in WEIGHTS_TILES if tile.name == name), int(splits)

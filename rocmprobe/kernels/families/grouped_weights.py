@@ -63,8 +63,8 @@ def launch_weights(
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some samples.
 
-    It writes at most ``most`` splits, behind the ``before`` splits of other launches. A launch that is ``alone``
-    and has one split writes the gradient itself.
+    It writes at most ``most`` splits, behind the ``before`` splits of other launches. A launch that is
+    ``alone`` and has one split writes the gradient itself.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

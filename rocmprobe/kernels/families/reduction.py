@@ -36,6 +36,7 @@ class ReduceArguments(ctypes.Structure):
 
 
 STRUCTURES = (ReduceArguments,)
+_GRADIENT = Pointer("target", "weight")
 
 
 def workspace_bytes(shape: Sequence[int], splits: int) -> int:
@@ -49,15 +50,15 @@ def launch(
     splits: int,
     *,
     workspace_offset: int = 0,
-    target: Pointer = Pointer("target", "weight"),
+    target: Pointer = _GRADIENT,
     has_bias: bool = False,
 ) -> Launch:
     """Return the launch that writes the sum over ``splits`` partial results to the ``target``.
 
-    The float32 ``[splits][values]`` begin ``workspace_offset`` bytes in the workspace. The target has ``shape``
-    and ``strides`` (elements) and the dtype of the module. The values are in the order of ``shape``, the last
-    dimension fastest; at most 5 dimensions and 2^31 - 1 values. A bias has one value for each position of the
-    second dimension.
+    The float32 ``[splits][values]`` begin ``workspace_offset`` bytes in the workspace. The target has
+    ``shape`` and ``strides`` (elements) and the dtype of the module. The values are in the order of
+    ``shape``, the last dimension fastest; at most 5 dimensions and 2^31 - 1 values. A bias has one value for
+    each position of the second dimension.
     """
     values = prod(shape)
     merged = _merged(shape, strides)

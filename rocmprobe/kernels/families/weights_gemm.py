@@ -33,7 +33,7 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "weights_gemm.hip"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
-#: Steps that a part of a sum has at least. With fewer, its way through the workspace takes a fifth of its time.
+#: Steps that a part of a sum has at least. With fewer, the workspace takes a fifth of its time.
 _LEAST_STEPS = 24
 _MOST_SPLITS = 256
 #: Pixels that a block stages at once, as in ``source/weights_gemm.hip``.
@@ -66,8 +66,10 @@ class WeightsTableArguments(ctypes.Structure):
 
 class WeightsArguments(ctypes.Structure):
     """Steps in bytes. ``depth``: pixels of the chunk; ``split_depth``: of a split. ``multipliers`` and
-    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line. ``target`` is the gradient, or
-    float32 ``[splits][values]`` in the workspace if ``is_partial``."""
+    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line.
+
+    ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
+    """
 
     _fields_ = [
         ("feature", ctypes.c_void_p),
