@@ -29,13 +29,17 @@ from rocmprobe.kernels.families.extents import (
 )
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.families.gather import gathers
-from rocmprobe.kernels.families.grouped_gather import GroupedGatherArguments, launch_gather
+from rocmprobe.kernels.families.grouped_gather import (
+    GroupedGatherArguments,
+    GroupedGatherPhase,
+    launch_gathers,
+)
 from rocmprobe.kernels.families.grouped_tiles import LaunchWithCost, SideStrides
 from rocmprobe.kernels.families.grouped_weights import GroupedWeightsArguments, launch_weights
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("grouped.hip",)
-STRUCTURES = (GroupedGatherArguments, GroupedWeightsArguments)
+STRUCTURES = (GroupedGatherPhase, GroupedGatherArguments, GroupedWeightsArguments)
 VARIANTS = ("staged", "direct")
 
 #: Estimates, never measured: each sum reads LDS, or a cache.
@@ -154,7 +158,6 @@ def _launches(
         given = (
             SideStrides(image, weight, feature) if direction == FWD else SideStrides(feature, weight, image)
         )
-        for axes in gathers(direction, part):
-            if all(axis.count for axis in axes):
-                found.append(launch_gather(direction, part, axes, given, moves, item, staged))
+        phases = [axes for axes in gathers(direction, part) if all(axis.count for axis in axes)]
+        found += launch_gathers(direction, part, phases, given, moves, item, staged)
     return None if any(max(each.launch.grid[1:]) > GRID for each in found) else found
