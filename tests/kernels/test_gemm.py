@@ -247,6 +247,47 @@ def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtyp
             assert torch.equal(got, right), variant
 
 
+def test_weights_are_packed_unless_they_lie_in_the_order_of_the_sums() -> None:
+    plain = geometry((1, 6, 7, 7), (70, 6, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    workspace = dict(ways(FWD, plain))["direct_64x64x8/1"]
+    for last, kernel in (
+        ((False, False, False), "gather_gemm_direct_64x64x8"),
+        ((False, True, False), "gather_gemm_64x64x8"),
+        ((True, True, False), "gather_gemm_direct_64x64x8"),
+        ((True, False, False), "gather_gemm_64x64x8"),
+    ):
+        got, right = result(
+            built("float32"), FWD, plain, "float32", "direct_64x64x8/1", workspace, last=last,
+            with_kernel=kernel,
+        )  # fmt: skip
+        assert torch.equal(got, right), last
+
+
+def test_the_sums_of_few_blocks_are_split() -> None:
+    plain = geometry((1, 512, 7, 7), (512, 512, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    many = geometry((32, 512, 28, 28), (512, 512, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    for direction in (FWD, BWD_DATA):
+        first = gemm.options(direction, plain, "float32", 1 << 28)[0]
+        assert int(first.variant.partition("/")[2]) > 1
+        assert first.launches == 3
+        assert all(
+            option.variant.endswith("/1") for option in gemm.options(direction, many, "float32", 1 << 28)
+        )
+
+
+def test_the_phases_of_a_stride_share_their_launches() -> None:
+    two = geometry((4, 64, 56, 56), (64, 64, 3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
+    four = geometry((4, 64, 56, 56), (64, 64, 5, 5), stride=(4, 4), padding=(2, 2), dilation=(1, 1))
+    for plain, launches in ((two, 2), (four, 4)):
+        strides = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
+        option = gemm.options(BWD_DATA, plain, "float32", 1 << 28)[0]
+        prepared = gemm.prepare(
+            BWD_DATA, plain, "float32", option.variant, **strides, has_bias=False, cap=option.workspace_bytes
+        )
+        assert prepared is not None
+        assert len(prepared) == option.launches == launches
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
     direction: str, monkeypatch: pytest.MonkeyPatch

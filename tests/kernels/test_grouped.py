@@ -137,6 +137,11 @@ def test_offsets_stay_below_two_gibibytes(direction: str) -> None:
     assert not grouped.options(direction, _plain(64, 64, 64, (4096, 4096), 3), "float32", 1 << 30)
 
 
+def test_the_phases_of_a_stride_share_a_launch() -> None:
+    plain = _plain(144, 144, 144, (56, 56), 3, stride=2)
+    assert grouped.options(BWD_DATA, plain, "float32", _CAP)[0].launches == 1
+
+
 def test_larger_groups_are_left_to_other_kernels() -> None:
     assert not grouped.options(FWD, _plain(9, 9, 1, (8, 8), 3), "float32", _CAP)
     assert not grouped.options(BWD_DATA, _plain(8, 9, 1, (8, 8), 3), "float32", _CAP)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Optional
 
 from rocmprobe.geometry import FWD, Geometry
-from rocmprobe.kernels.exact import contiguous, shapes
+from rocmprobe.kernels.exact import channels_last, contiguous, shapes
 from rocmprobe.kernels.families import reduction
 from rocmprobe.kernels.families.extents import (
     GRID,
@@ -104,9 +104,11 @@ class GatherArguments(ctypes.Structure):
 
     _fields_ = [
         ("read", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
         ("workspace", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("write", ctypes.c_void_p),
+        ("weight_group", ctypes.c_int64),
         ("read_group", ctypes.c_int64),
         ("write_group", ctypes.c_int64),
         ("write_split", ctypes.c_int64),
@@ -123,6 +125,7 @@ class GatherArguments(ctypes.Structure):
         ("write_sample", ctypes.c_uint32),
         ("write_row", ctypes.c_uint32),
         ("write_bytes", _ThreeUnsigned),
+        ("weight_row", ctypes.c_uint32),
         ("phases", _Phases),
     ]
 
@@ -130,8 +133,20 @@ class GatherArguments(ctypes.Structure):
 STRUCTURES = (GatherPhase, GatherPackArguments, GatherArguments)
 
 
+@dataclass(frozen=True)
 class GatherTile(Tile):
-    """A tile of these kernels."""
+    """A tile of these kernels.
+
+    Attributes:
+        direct: the weights are read as they are if they lie in the order of the depth, else packed.
+    """
+
+    direct: bool = False
+
+    @property
+    def packing(self) -> GatherTile:
+        """The tile of the same sizes for packed weights."""
+        return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
         """The name in the module; with ``quads`` it reads four neighbouring channels at once."""
@@ -145,6 +160,8 @@ TILES = (
     GatherTile("64x64x8", 64, 64, 8, 64, 0.90),
     GatherTile("32x128x8", 32, 128, 8, 64, 0.84),
     GatherTile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
+    GatherTile("direct_128x64x16", 128, 64, 16, 128, 0.92, direct=True),
+    GatherTile("direct_64x64x8", 64, 64, 8, 64, 0.88, direct=True),
 )
 
 
@@ -265,6 +282,8 @@ def prepare(
     reading, result = (image, feature) if direction == FWD else (feature, image)
     writing = Target(result, item, 1) if splits == 1 else Target(Strides.of(contiguous(shape)), 4, splits)
     sizes = padded(plain).image if direction == FWD else padded(plain).feature
+    if tile.direct and not (direction == FWD and _is_in_order(plain, weight, item, reading)):
+        tile = tile.packing
     launches: list[Launch] = []
     workspace = Pointer("workspace", "workspace")
     parts = workspace_bytes(direction, plain, tile, found, 1)
@@ -279,6 +298,7 @@ def prepare(
         for first in range(0, plain.batch, samples):
             pointers = (
                 workspace,
+                *([Pointer("weight", "weight")] if tile.direct else ()),
                 *([Pointer("bias", "bias")] if has_bias and splits == 1 else ()),
                 Pointer("read", read, first * reading.outer * item),
                 Pointer("write", write, first * result.outer * item)
@@ -287,7 +307,9 @@ def prepare(
             )
             count = min(samples, plain.batch - first)
             launches.append(
-                _multiply(batch, phases, tile, item, reading, writing, sizes, prod(shape), count, pointers)
+                _multiply(
+                    batch, phases, tile, item, reading, weight, writing, sizes, prod(shape), count, pointers
+                )
             )
     if splits > 1:
         strides = (result.outer, result.inner, *result.axes)
@@ -296,6 +318,15 @@ def prepare(
             reduction.launch(shape, strides, splits, workspace_offset=parts, target=target, has_bias=has_bias)
         )
     return tuple(launches)
+
+
+def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
+    """Return True if the depth of a filter lies in the weight as the product reads it, without gaps."""
+    _, channels, *taps = shape = shapes(plain)["weight"]
+    order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
+    steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
+    reach = (weight.outer * (plain.filters // plain.groups) + plain.depth) * item
+    return reach < REACH and all(size == 1 or step == wanted for size, step, wanted in steps)
 
 
 @dataclass(frozen=True)
@@ -355,7 +386,8 @@ def _pack(
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
     product, axes = batch[0], _steps(batch)
-    rows = up(product.rows, tile.rows)
+    # Without rows the table alone is made.
+    rows = 0 if tile.direct else up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),
         row_step=weight.outer if forward else weight.inner,
@@ -376,7 +408,7 @@ def _pack(
         phases=_Phases(*phases),
     )
     grid = (
-        up(rows, _PACK_ROWS) // _PACK_ROWS,
+        max(1, up(rows, _PACK_ROWS) // _PACK_ROWS),
         -(-max(each.depth_padded for each in phases) // _PACK_DEPTH),
         len(batch) * product.groups,
     )
@@ -390,6 +422,7 @@ def _multiply(
     tile: GatherTile,
     item: int,
     reading: Strides,
+    weight: Strides,
     writing: Target,
     sizes: Sequence[int],
     values: int,
@@ -401,6 +434,8 @@ def _multiply(
     read_axes, write_axes = reading.padded().axes, writing.strides.padded().axes
     columns = [samples * each.positions for each in batch]
     arguments = GatherArguments(
+        weight_group=product.rows * weight.outer * item,
+        weight_row=weight.outer * item if tile.direct else 0,
         read_group=product.channels * reading.inner * item,
         write_group=product.rows * writing.strides.inner * writing.item,
         write_split=values * writing.item,

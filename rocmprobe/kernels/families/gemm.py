@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.geometry import BWD_WEIGHTS, Geometry
+from rocmprobe.geometry import BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.families import gather_gemm, reduction, weights_gemm
 from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families.family import Option
@@ -31,6 +31,8 @@ COMPUTE_UNITS = 36
 _FULL_THREADS = 128
 #: What a block does besides the steps of its sums, in k.
 _BEGINNING = 16
+#: Tiles of columns that read the same weights; with more, packing takes less than a third of their bytes.
+_FEW_COLUMNS = 4
 #: What the launch takes that adds the parts of sums, in k: about 5 microseconds, an estimate.
 _SUM_LAUNCH = 64
 
@@ -97,10 +99,14 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
     for tile in TILES:
         if (tile.wide and narrow and not every) or not all(gather_gemm.fits(tile, each) for each in products):
             continue
+        columns = sum(-(-plain.batch * each.positions // tile.columns) for each in products)
+        if tile.direct and (direction != FWD or (columns > _FEW_COLUMNS and not every)):
+            continue
         blocks = [
             -(-plain.batch * each.positions // tile.columns) * -(-each.rows // tile.rows) * each.groups
             for each in products
         ]
+        packed = 0 if tile.direct else gather_gemm.workspace_bytes(direction, plain, tile, products, 1) // 4
         loads = sum(count * (tile.rows + tile.columns) * each.depth for count, each in zip(blocks, products))
         filling = gather_gemm.splits_for(products, tile, sum(blocks), _busy_blocks(tile)[0])
         for splits in sorted({1, 2, filling} if every else {1, filling}):
@@ -117,14 +123,13 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
                 variant=f"{tile.name}/{splits}",
                 workspace_bytes=workspace,
                 flops=2 * useful,
-                moved_bytes=plain.filters * plain.depth * item
-                + gather_gemm.workspace_bytes(direction, plain, tile, products, 1)
-                + 4 * through_workspace,
+                moved_bytes=(plain.filters * plain.depth * item if packed else 0)
+                + 4 * (packed + through_workspace),
                 launches=gather_gemm.launch_count(products, splits),
                 gemm_share=tile.share * _share(useful, turns),
             )
             share = tile.share * _share(useful, turns + (_SUM_LAUNCH if splits > 1 else 0))
-            found.append(_Weighed(option, share, loads + through_workspace))
+            found.append(_Weighed(option, share, loads + 2 * packed + through_workspace))
     return found
 
 
