@@ -63,7 +63,12 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     # Of those that are about equal, the one that loads the least.
     found.sort(key=lambda each: (-round(each.share, 1), each.loads, -each.share))
     options = [each.option for each in found]
-    return options if every else options[:_OFFERED]
+    if every:
+        return options
+    # A measurement must be able to find that splitting the sums does not pay off.
+    whole = next((each for each in options if each.variant.endswith("/1")), None)
+    offered = options[:_OFFERED]
+    return offered if whole is None or whole in offered else [*offered[:-1], whole]
 
 
 def prepare(
@@ -109,7 +114,7 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
         packed = 0 if tile.direct else gather_gemm.workspace_bytes(direction, plain, tile, products, 1) // 4
         loads = sum(count * (tile.rows + tile.columns) * each.depth for count, each in zip(blocks, products))
         filling = gather_gemm.splits_for(products, tile, sum(blocks), _busy_blocks(tile)[0])
-        for splits in sorted({1, 2, filling} if every else {1, filling}):
+        for splits in sorted({1, 2} if every else {1, filling}):
             workspace = gather_gemm.workspace_bytes(direction, plain, tile, products, splits)
             if workspace > cap:
                 continue
@@ -154,7 +159,7 @@ def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        for splits in sorted(ways | {1, 2} if every else ways):
+        for splits in sorted({1, 2} if every else ways | {1}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:
                 continue
