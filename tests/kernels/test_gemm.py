@@ -302,6 +302,12 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
         built("float32"), direction, plain, "float32", variant, workspace, launches_at_least=4
     )
     assert torch.equal(got, right)
+    dense = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
+    for option in gemm.options(direction, plain, "float32", _CAP):
+        launches = gemm.prepare(
+            direction, plain, "float32", option.variant, **dense, has_bias=False, cap=option.workspace_bytes
+        )
+        assert launches is not None, option
     monkeypatch.setattr(extents, "REACH", two_samples // 2 - 1)
     strides = {
         "image": Strides.of((168, 42, 7, 1)),

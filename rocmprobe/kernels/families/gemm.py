@@ -57,7 +57,7 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
     if direction == BWD_WEIGHTS:
-        found = _weights_options(plain, cap, every)
+        found = _weights_options(plain, dtype, cap, every)
     else:
         found = _gather_options(direction, plain, dtype, cap, every)
     # Of those that are about equal, the one that loads the least.
@@ -149,7 +149,8 @@ def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, sp
     return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
 
 
-def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
+def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
+    chunks = weights_gemm.chunks_of_dense(plain, dtype)
     narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
     sizes = weights_gemm.Sizes.of(plain)
     pixels, values = plain.batch * sizes.windows, plain.filters * sizes.columns
@@ -159,7 +160,8 @@ def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        for splits in sorted({1, 2} if every else ways | {1}):
+        # Each launch over some of the samples adds a part.
+        for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:
                 continue
@@ -170,7 +172,7 @@ def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
                 workspace_bytes=workspace,
                 flops=2 * values * pixels,
                 moved_bytes=4 * through_workspace,
-                launches=3 if splits > 1 else 2,
+                launches=1 + chunks + (splits > 1),
                 gemm_share=tile.share * _share(values * pixels, turns),
             )
             loads = blocks * (tile.rows + tile.columns) * pixels

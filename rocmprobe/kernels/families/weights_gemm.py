@@ -200,6 +200,13 @@ def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
     return min(limit, (REACH // 2) // prod(plain.feature))
 
 
+def chunks_of_dense(plain: Geometry, dtype: str) -> int:
+    """Return the number of launches over the samples of dense tensors, 1 where not even one sample fits."""
+    dense = shapes(plain)
+    samples = chunk(plain, dtype, *(Strides.of(contiguous(dense[name])) for name in ("image", "feature")))
+    return -(-plain.batch // samples) if samples else 1
+
+
 def prepare(
     plain: Geometry,
     dtype: str,
