@@ -39,7 +39,7 @@ _SUM_LAUNCH = 64
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, what its order depends on.
+    """An option, and what its order depends on.
 
     Attributes:
         share: as ``gemm_share``, with the time of the launch that adds the parts of the sums.
@@ -52,8 +52,10 @@ class _Weighed:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first; with
-    ``every`` one for each tile that can compute it, with sums of one part and of two."""
+    """Return at most four ways under ``cap`` bytes of workspace, the one expected to be fastest first.
+
+    With ``every`` return two for each tile that can compute it: with sums of one part and of two.
+    """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
     if direction == BWD_WEIGHTS:
@@ -182,8 +184,10 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
 
 
 def _busy_blocks(tile: Tile) -> list[int]:
-    """Return the numbers of blocks that sums are split for: enough to fill the device, and twice as many,
-    which hides what memory takes."""
+    """Return the numbers of blocks that sums are split for.
+
+    The first fills the device. The second is twice that, which hides what memory takes.
+    """
     filling = max(1, _FULL_THREADS // tile.threads)
     return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
 
