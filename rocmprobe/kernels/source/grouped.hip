@@ -345,6 +345,12 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     }
     GroupedCursor cursor;
     if (STAGED) cursor = grouped_cursor(a);
+    // Until after the loop in vector registers, since there are too few scalar ones.
+    int left_kept = taps - tap_first, tap_kept = tap_first;
+    unsigned row_kept = (group_first + thread.group) * a.outputs + output_first;
+    OPAQUE_VECTOR(left_kept);
+    OPAQUE_VECTOR(tap_kept);
+    OPAQUE_VECTOR(row_kept);
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
@@ -429,15 +435,14 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
     }
     if (!here || thread.x || thread.y) return;
-    int left = taps - tap_first;
+    int left = UNIFORM(left_kept);
     OPAQUE(left);
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
         if (o >= outputs) continue;
-        const unsigned row = (group_first + thread.group) * a.outputs + output_first + o;
-        const unsigned first = row * a.target_row + channel * a.target_channel + tap_z * a.target_tap[0];
+        const unsigned first = (row_kept + o) * a.target_row + channel * a.target_channel + tap_z * a.target_tap[0];
         char* target = (char*)a.target + (unsigned long long)BLOCK_Y * a.target_split;
-        unsigned place = tap_first;
+        unsigned place = UNIFORM(tap_kept);
         int x = grouped_remainder(place, a.taps[2]);
         int y = place;
         UNROLL(TAPS)
