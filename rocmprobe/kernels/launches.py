@@ -62,13 +62,15 @@ class Launch:
 
 
 def declaration(structure: type[ctypes.Structure]) -> str:
-    """The structure in C++. Arrays of a fixed length are arrays there, too."""
+    """Return the structure in C++. Arrays of a fixed length are arrays there, too.
+
+    The structures in it have declarations of their own, which come before.
+    """
     fields: Any = structure._fields_
     lines = []
     for name, kind in fields:
         length = getattr(kind, "_length_", None)
-        if length is None:
-            lines.append(f"    {_C_NAMES[kind]} {name};")
-        else:
-            lines.append(f"    {_C_NAMES[kind._type_]} {name}[{length}];")
+        element = kind if length is None else kind._type_
+        dimension = "" if length is None else f"[{length}]"
+        lines.append(f"    {_C_NAMES.get(element) or element.__name__} {name}{dimension};")
     return "\n".join((f"struct {structure.__name__} {{", *lines, "};\n"))

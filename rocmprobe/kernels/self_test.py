@@ -42,7 +42,8 @@ def _problem(
 
 
 #: Small ones that have an edge in every dimension: tiles that are not full, padding, phases of a stride that
-#: meet different taps, taps between positions, three dimensions, channels that fill no vector.
+#: meet different taps, taps between positions, three dimensions, channels that fill no vector, and sums of
+#: several parts.
 PROBLEMS = (
     _problem(2, 5, 70, 1, (9, 11), (3, 3), padding=1),
     _problem(2, 16, 24, 2, (10, 7), (3, 2), stride=2, padding=1, dilation=2),
@@ -51,6 +52,7 @@ PROBLEMS = (
     _problem(2, 9, 9, 9, (15, 13), (3, 3), padding=1),
     _problem(1, 8, 16, 8, (12, 11), (5, 3), stride=2, padding=2),
     _problem(2, 8, 12, 4, (7, 9), (3, 3), padding=2, dilation=2),
+    _problem(1, 4, 4, 4, (40, 36), (3, 3), padding=1),
 )
 
 

@@ -134,7 +134,7 @@ def step(lines: list[tuple[int, str]], products: int) -> Loop:
     start = lines[0][0]
     loops = []
     for address, text in lines:
-        if text.startswith("s_cbranch") and " -> " in text:
+        if text.startswith(("s_cbranch", "s_branch")) and " -> " in text:
             target = start + int(text.rpartition(" -> ")[2], 16)
             if target <= address:
                 loops.append((target, address))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 from rocmprobe.kernels import exact, self_test
-from rocmprobe.kernels.families import extents, gather_gemm, gemm, weights_gemm
+from rocmprobe.kernels.families import extents, gather_gemm, gemm, grouped, weights_gemm
 from rocmprobe.kernels.families.extents import Strides
 from rocmprobe.kernels.sources import DTYPES, source_text
 
@@ -147,9 +147,10 @@ def ways(direction: str, plain: Geometry) -> list[tuple[str, int]]:
         ]
     products = gather_gemm.products(direction, plain)
     return [
-        (tile.name, sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products))
+        (f"{tile.name}/{splits}", gather_gemm.workspace_bytes(direction, plain, tile, products, splits))
         for tile in gather_gemm.TILES
         if all(gather_gemm.fits(tile, each) for each in products)
+        for splits in (1, 2, 5)
     ]
 
 
@@ -236,12 +237,56 @@ def test_every_tile_is_exact(direction: str, plain: Geometry) -> None:
 def test_channels_that_are_neighbours_are_read_four_at_once(direction: str, dtype: str) -> None:
     plain = geometry((2, 40, 9, 8), (72, 20, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1), groups=2)
     for tile in gather_gemm.TILES[:5]:
-        workspace = dict(ways(direction, plain))[tile.name]
+        for splits in (1, 2):
+            variant = f"{tile.name}/{splits}"
+            workspace = dict(ways(direction, plain))[variant]
+            got, right = result(
+                built(dtype), direction, plain, dtype, variant, workspace,
+                last=(True, True, True), with_kernel=tile.kernel(True),
+            )  # fmt: skip
+            assert torch.equal(got, right), variant
+
+
+def test_weights_are_packed_unless_they_lie_in_the_order_of_the_sums() -> None:
+    plain = geometry((1, 6, 7, 7), (70, 6, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    workspace = dict(ways(FWD, plain))["direct_64x64x8/1"]
+    for last, kernel in (
+        ((False, False, False), "gather_gemm_direct_64x64x8"),
+        ((False, True, False), "gather_gemm_64x64x8"),
+        ((True, True, False), "gather_gemm_direct_64x64x8"),
+        ((True, False, False), "gather_gemm_64x64x8"),
+    ):
         got, right = result(
-            built(dtype), direction, plain, dtype, tile.name, workspace,
-            last=(True, True, True), with_kernel=tile.kernel(True),
+            built("float32"), FWD, plain, "float32", "direct_64x64x8/1", workspace, last=last,
+            with_kernel=kernel,
         )  # fmt: skip
-        assert torch.equal(got, right), tile
+        assert torch.equal(got, right), last
+
+
+def test_the_sums_of_few_blocks_are_split() -> None:
+    plain = geometry((1, 512, 7, 7), (512, 512, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    many = geometry((32, 512, 28, 28), (512, 512, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+    for direction in (FWD, BWD_DATA):
+        first, *others = gemm.options(direction, plain, "float32", 1 << 28)
+        assert int(first.variant.partition("/")[2]) > 1
+        assert first.launches == 3
+        assert any(option.variant.endswith("/1") for option in others)
+        assert all(
+            option.variant.endswith("/1") for option in gemm.options(direction, many, "float32", 1 << 28)
+        )
+
+
+def test_the_phases_of_a_stride_share_their_launches() -> None:
+    two = geometry((4, 64, 56, 56), (64, 64, 3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
+    four = geometry((4, 64, 56, 56), (64, 64, 5, 5), stride=(4, 4), padding=(2, 2), dilation=(1, 1))
+    for plain, launches in ((two, 2), (four, 4)):
+        strides = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
+        option = gemm.options(BWD_DATA, plain, "float32", 1 << 28)[0]
+        prepared = gemm.prepare(
+            BWD_DATA, plain, "float32", option.variant, **strides, has_bias=False, cap=option.workspace_bytes
+        )
+        assert prepared is not None
+        assert len(prepared) == option.launches == launches
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -251,12 +296,18 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
     plain = geometry((5, 4, 6, 7), (3, 4, 3, 3), stride=(2, 1), padding=(1, 1), dilation=(1, 1))
     two_samples = 2 * 4 * 6 * 7 * 4
     monkeypatch.setattr(extents, "REACH", two_samples)
-    variant = "64x64x8/4" if direction == BWD_WEIGHTS else "64x64x8"
+    variant = "64x64x8/4" if direction == BWD_WEIGHTS else "64x64x8/1"
     workspace = dict(ways(direction, plain)).get(variant) or 4 * 4 * 108 + 1024
     got, right = result(
         built("float32"), direction, plain, "float32", variant, workspace, launches_at_least=4
     )
     assert torch.equal(got, right)
+    dense = {name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()}
+    for option in gemm.options(direction, plain, "float32", _CAP):
+        launches = gemm.prepare(
+            direction, plain, "float32", option.variant, **dense, has_bias=False, cap=option.workspace_bytes
+        )
+        assert launches is not None, option
     monkeypatch.setattr(extents, "REACH", two_samples // 2 - 1)
     strides = {
         "image": Strides.of((168, 42, 7, 1)),
@@ -270,7 +321,8 @@ def test_samples_beyond_the_reach_of_an_offset_are_launched_in_chunks(
 def test_a_barrier_too_few_is_seen() -> None:
     # Those of the loops over the steps of a sum: a wave would overwrite what another still reads.
     parts = source_text("float32", (gemm,)).split("BARRIER();")
-    missing = [place for place, part in enumerate(parts) if part.rstrip().endswith("keep(buffer);")]
+    ends = ("keep(buffer);", "if (fetching) stage(step / AHEAD + 1 & 1);")
+    missing = [place for place, part in enumerate(parts) if part.rstrip().endswith(ends)]
     assert len(missing) == 2
     text = "".join(part + ("" if place in missing else "BARRIER();") for place, part in enumerate(parts[:-1]))
     library = on_cpu.built(text + parts[-1], "-O1")
@@ -288,10 +340,12 @@ def test_options_are_few_and_keep_within_the_workspace(direction: str) -> None:
         "weight": Strides.of((576, 9, 3, 1)),
         "feature": Strides.of((64 * 56 * 56, 56 * 56, 56, 1)),
     }
-    for cap in (1 << 28, 1 << 20, 250_000, 100_000):
+    # bwd-weights with sums of one part has its table of pixels alone.
+    least = 50_176 if direction == BWD_WEIGHTS else 100_001
+    for cap in (1 << 28, 1 << 20, 250_000, 100_000, 50_000):
         offered = gemm.options(direction, plain, "float32", cap)
         assert len(offered) <= 4
-        assert bool(offered) == (cap > 100_000)
+        assert bool(offered) == (cap >= least)
         for option in offered:
             assert option.workspace_bytes <= cap
             assert option.flops == 2 * 8 * 64 * 576 * 56 * 56
@@ -324,3 +378,19 @@ def test_the_self_test_meets_every_kernel() -> None:
     assert met >= {tile.kernel(False) for tile in gather_gemm.TILES}
     assert met >= {tile.kernel(True) for tile in gather_gemm.TILES if not tile.wide}
     assert met >= {tile.kernel for tile in weights_gemm.WEIGHTS_TILES}
+
+
+def test_the_self_test_meets_sums_of_one_part_and_of_several() -> None:
+    for family in (gemm, grouped):
+        met = set()
+        for plain in self_test.PROBLEMS:
+            strides = {
+                name: Strides.of(exact.contiguous(shape)) for name, shape in exact.shapes(plain).items()
+            }
+            for option in family.options(BWD_WEIGHTS, plain, "float32", _CAP, every=True):
+                launches = family.prepare(
+                    BWD_WEIGHTS, plain, "float32", option.variant, **strides, has_bias=False, cap=_CAP
+                )
+                assert launches is not None
+                met.add("sum_splits" in {each.kernel for each in launches})
+        assert met == {False, True}

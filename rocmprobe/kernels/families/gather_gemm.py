@@ -3,19 +3,22 @@
 
 A row of the result is a channel of it, a column a position of it in a sample, and the depth is made of the
 channels and taps that are read. First the weights are packed as the product reads them, with a table of the
-depth, into the workspace; then each chunk of samples is one launch. bwd-data does so for each phase of the
-stride.
+depth, into the workspace; then each chunk of samples is one launch. bwd-data has a product for each phase of
+the stride, and up to PHASES of them share the launches. Where few blocks would run, the depth is split: the
+parts go to the workspace, and a last launch adds them in a fixed order.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Optional
 
 from rocmprobe.geometry import FWD, Geometry
+from rocmprobe.kernels.exact import channels_last, contiguous, shapes
+from rocmprobe.kernels.families import reduction
 from rocmprobe.kernels.families.extents import (
     GRID,
     ITEM_BYTES,
@@ -34,10 +37,41 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "gather_gemm.hip"
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
+#: Depth that a part of a sum has at least. With less, the workspace takes a fifth of its time.
+_LEAST_DEPTH = 192
+#: Products that one launch computes at most: all phases of a stride of 2 in three dimensions.
+PHASES = 8
 
 _Three = ctypes.c_int32 * 3
 _ThreeUnsigned = ctypes.c_uint32 * 3
 _ThreeLong = ctypes.c_int64 * 3
+
+
+class GatherPhase(ctypes.Structure):
+    """One product. ``packed`` and ``table``: bytes of the workspace; ``weight``: elements; ``write``: bytes.
+
+    ``split_depth``: depth of a part. ``multipliers`` and ``shifts`` divide by ``divisors``: positions of a
+    sample, of a plane, of a line.
+    """
+
+    _fields_ = [
+        ("packed", ctypes.c_int64),
+        ("table", ctypes.c_int64),
+        ("weight", ctypes.c_int64),
+        ("write", ctypes.c_int64),
+        ("depth", ctypes.c_int32),
+        ("depth_padded", ctypes.c_int32),
+        ("split_depth", ctypes.c_int32),
+        ("columns", ctypes.c_int32),
+        ("divisors", _ThreeUnsigned),
+        ("multipliers", _ThreeUnsigned),
+        ("shifts", _Three),
+        ("read_first", _Three),
+        ("taps", _Three),
+    ]
+
+
+_Phases = GatherPhase * PHASES
 
 
 class GatherPackArguments(ctypes.Structure):
@@ -46,64 +80,73 @@ class GatherPackArguments(ctypes.Structure):
 
     _fields_ = [
         ("weight", ctypes.c_void_p),
-        ("packed", ctypes.c_void_p),
-        ("table", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
         ("group_step", ctypes.c_int64),
         ("row_step", ctypes.c_int64),
         ("channel_step", ctypes.c_int64),
         ("tap_steps", _ThreeLong),
+        ("groups", ctypes.c_int32),
         ("rows", ctypes.c_int32),
         ("rows_padded", ctypes.c_int32),
         ("channels", ctypes.c_int32),
-        ("depth", ctypes.c_int32),
-        ("depth_padded", ctypes.c_int32),
         ("tap_major", ctypes.c_int32),
         ("wide", ctypes.c_int32),
         ("never", ctypes.c_uint32),
         ("channel_bytes", ctypes.c_uint32),
         ("tap_bytes", _ThreeUnsigned),
-        ("taps", _Three),
         ("tap_reads", _Three),
+        ("phases", _Phases),
     ]
 
 
 class GatherArguments(ctypes.Structure):
-    """Steps in bytes, from ``read`` and ``write``; ``multipliers`` and ``shifts`` divide by ``divisors``:
-    positions of a sample, of a plane, of a line."""
+    """Steps in bytes, ``write`` is float32 ``[splits][values]`` if ``is_partial``."""
 
     _fields_ = [
         ("read", ctypes.c_void_p),
-        ("packed", ctypes.c_void_p),
-        ("table", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("write", ctypes.c_void_p),
+        ("weight_group", ctypes.c_int64),
         ("read_group", ctypes.c_int64),
         ("write_group", ctypes.c_int64),
+        ("write_split", ctypes.c_int64),
+        ("groups", ctypes.c_int32),
+        ("splits", ctypes.c_int32),
+        ("is_partial", ctypes.c_int32),
         ("rows", ctypes.c_int32),
         ("rows_padded", ctypes.c_int32),
-        ("depth_padded", ctypes.c_int32),
-        ("columns", ctypes.c_int32),
-        ("divisors", _ThreeUnsigned),
-        ("multipliers", _ThreeUnsigned),
-        ("shifts", _Three),
         ("read_step", _Three),
-        ("read_first", _Three),
         ("read_size", _Three),
-        ("taps", _Three),
         ("tap_reads", _Three),
         ("read_sample", ctypes.c_uint32),
         ("read_bytes", _ThreeUnsigned),
         ("write_sample", ctypes.c_uint32),
         ("write_row", ctypes.c_uint32),
         ("write_bytes", _ThreeUnsigned),
+        ("weight_row", ctypes.c_uint32),
+        ("phases", _Phases),
     ]
 
 
-STRUCTURES = (GatherPackArguments, GatherArguments)
+STRUCTURES = (GatherPhase, GatherPackArguments, GatherArguments)
 
 
+@dataclass(frozen=True)
 class GatherTile(Tile):
-    """A tile of these kernels."""
+    """A tile of these kernels.
+
+    Attributes:
+        direct: the weights are read as they are if they lie in the order of the depth, else packed.
+    """
+
+    direct: bool = False
+
+    @property
+    def packing(self) -> GatherTile:
+        """The tile of the same sizes for packed weights."""
+        return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
         """The name in the module; with ``quads`` it reads four neighbouring channels at once."""
@@ -117,6 +160,8 @@ TILES = (
     GatherTile("64x64x8", 64, 64, 8, 64, 0.90),
     GatherTile("32x128x8", 32, 128, 8, 64, 0.84),
     GatherTile("wide_64x64x8", 64, 64, 8, 64, 0.85, wide=True),
+    GatherTile("direct_128x64x16", 128, 64, 16, 128, 0.92, direct=True),
+    GatherTile("direct_64x64x8", 64, 64, 8, 64, 0.88, direct=True),
 )
 
 
@@ -156,9 +201,9 @@ def products(direction: str, plain: Geometry) -> list[Product]:
 
 
 def fits(tile: GatherTile, product: Product) -> bool:
-    """Whether a kernel of this tile can compute the product."""
+    """Return True if a kernel of this tile can compute the product."""
     rows, depth = up(product.rows, tile.rows), up(product.depth, tile.depth)
-    if max(product.groups, rows // tile.rows, up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
+    if max(product.groups * PHASES, rows // tile.rows, up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
         return False
     if rows * depth * 4 >= REACH or product.positions >= REACH:
         return False
@@ -167,8 +212,35 @@ def fits(tile: GatherTile, product: Product) -> bool:
     return tile.holds([axis.taps for axis in product.axes], [axis.read_tap_step for axis in product.axes])
 
 
-def packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Bytes of the packed weights and of the table of the depth, which is read one step further."""
+def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
+    """Return the products in groups that share their launches."""
+    return [found[first : first + PHASES] for first in range(0, len(found), PHASES)]
+
+
+def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
+    """Return the number of parts with which at most ``busy_blocks`` blocks run, and at least 1."""
+    depth = up(max(each.depth for each in found), tile.depth)
+    splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
+    # Without parts that would be left with nothing.
+    return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
+
+
+def workspace_bytes(
+    direction: str, plain: Geometry, tile: GatherTile, found: Sequence[Product], splits: int
+) -> int:
+    """Return the bytes of the packed weights, of the tables, and of the parts of split sums."""
+    packed = sum(sum(_packed_bytes(tile, each)) for each in found)
+    return packed + (reduction.workspace_bytes(_result(direction, plain), splits) if splits > 1 else 0)
+
+
+def launch_count(found: Sequence[Product], splits: int) -> int:
+    """Return the number of launches where one can address all samples."""
+    packs = sum(any(each.depth for each in batch) for batch in batches(found))
+    return packs + len(batches(found)) + (splits > 1)
+
+
+def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
+    """Return the bytes of the packed weights, and of the table of the depth with one step more."""
     depth = up(product.depth, tile.depth)
     return (
         up(product.groups * depth * up(product.rows, tile.rows) * 4, _ALIGNMENT),
@@ -176,8 +248,12 @@ def packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
     )
 
 
+def _result(direction: str, plain: Geometry) -> tuple[int, ...]:
+    return shapes(plain)["feature" if direction == FWD else "image"]
+
+
 def chunk(direction: str, plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Samples that one launch can address; 0 where not even one."""
+    """Return the samples that one launch can address; 0 where not even one."""
     result = plain.feature if direction == FWD else plain.image
     return min(addressable(plain, ITEM_BYTES[dtype], image, feature), (REACH - 1) // prod(result))
 
@@ -187,65 +263,140 @@ def prepare(
     plain: Geometry,
     dtype: str,
     tile: GatherTile,
+    splits: int,
     *,
     image: Strides,
     weight: Strides,
     feature: Strides,
     has_bias: bool,
 ) -> Optional[tuple[Launch, ...]]:
-    """The launches, or None where the kernels cannot address the problem."""
+    """Return the launches, or None where the kernels cannot address the problem."""
     samples = chunk(direction, plain, dtype, image, feature)
-    if samples < 1:
+    found = products(direction, plain)
+    if samples < 1 or not all(fits(tile, each) for each in found):
         return None
+    shape, item = _result(direction, plain), ITEM_BYTES[dtype]
+    if samples < plain.batch or prod(shape) * 4 > REACH:
+        splits = 1
     read, write = ("image", "feature") if direction == FWD else ("feature", "image")
-    reading, writing = (image, feature) if direction == FWD else (feature, image)
+    reading, result = (image, feature) if direction == FWD else (feature, image)
+    writing = Target(result, item, 1) if splits == 1 else Target(Strides.of(contiguous(shape)), 4, splits)
     sizes = padded(plain).image if direction == FWD else padded(plain).feature
+    if tile.direct and not (direction == FWD and _is_in_order(plain, weight, item, reading)):
+        tile = tile.packing
     launches: list[Launch] = []
+    workspace = Pointer("workspace", "workspace")
+    parts = workspace_bytes(direction, plain, tile, found, 1)
     offset = 0
-    for product in products(direction, plain):
-        if not fits(tile, product):
-            return None
-        weights, table = packed_bytes(tile, product)
-        places = (Pointer("packed", "workspace", offset), Pointer("table", "workspace", offset + weights))
-        offset += weights + table
-        if product.depth:
-            launches.append(_pack(direction, product, tile, dtype, reading, weight.padded(), places))
+    for batch in batches(found):
+        phases = []
+        for each in batch:
+            phases.append(_phase(each, tile, weight.padded(), writing, offset))
+            offset += sum(_packed_bytes(tile, each))
+        if any(each.depth for each in batch):
+            launches.append(_pack(direction, batch, phases, tile, dtype, reading, weight.padded()))
         for first in range(0, plain.batch, samples):
             pointers = (
-                *places,
-                *([Pointer("bias", "bias")] if has_bias else ()),
-                Pointer("read", read, first * reading.outer * ITEM_BYTES[dtype]),
-                Pointer("write", write, _start(product, writing, first) * ITEM_BYTES[dtype]),
+                workspace,
+                *([Pointer("weight", "weight")] if tile.direct else ()),
+                *([Pointer("bias", "bias")] if has_bias and splits == 1 else ()),
+                Pointer("read", read, first * reading.outer * item),
+                Pointer("write", write, first * result.outer * item)
+                if splits == 1
+                else Pointer("write", "workspace", parts),
             )
             count = min(samples, plain.batch - first)
-            launches.append(_multiply(product, tile, dtype, reading, writing, sizes, count, pointers))
+            launches.append(
+                _multiply(
+                    batch, phases, tile, item, reading, weight, writing, sizes, prod(shape), count, pointers
+                )
+            )
+    if splits > 1:
+        strides = (result.outer, result.inner, *result.axes)
+        target = Pointer("target", write)
+        launches.append(
+            reduction.launch(shape, strides, splits, workspace_offset=parts, target=target, has_bias=has_bias)
+        )
     return tuple(launches)
+
+
+def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
+    """Return True if the depth of a filter lies in the weight as the product reads it, without gaps."""
+    _, channels, *taps = shape = shapes(plain)["weight"]
+    order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
+    steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
+    reach = (weight.outer * (plain.filters // plain.groups) + plain.depth) * item
+    return reach < REACH and all(size == 1 or step == wanted for size, step, wanted in steps)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the products are written to: the result, or ``splits`` parts of it in the workspace."""
+
+    strides: Strides
+    item: int
+    splits: int
+
+
+def _phase(
+    product: Product, tile: GatherTile, weight: Strides, writing: Target, workspace_offset: int
+) -> GatherPhase:
+    """Return a product as its launches see it, but for its columns, which depend on the samples."""
+    axes = product.axes
+    depth = up(product.depth, tile.depth)
+    divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
+    multipliers, shifts = zip(*map(reciprocal, divisors))
+    start = sum(axis.write_first * step for axis, step in zip(axes, writing.strides.padded().axes))
+    return GatherPhase(
+        packed=workspace_offset,
+        table=workspace_offset + _packed_bytes(tile, product)[0],
+        weight=sum(axis.tap_first * step for axis, step in zip(axes, weight.axes)),
+        write=start * writing.item,
+        depth=product.depth,
+        depth_padded=depth,
+        split_depth=split_depth(depth, tile, writing.splits),
+        divisors=_ThreeUnsigned(*divisors),
+        multipliers=_ThreeUnsigned(*multipliers),
+        shifts=_Three(*shifts),
+        read_first=_Three(*(axis.read_first for axis in axes)),
+        taps=_Three(*(axis.taps for axis in axes)),
+    )
+
+
+def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
+    """Return the depth of a part, whole steps."""
+    return up(-(-depth // splits), tile.depth)
+
+
+def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
+    """Return an axis of each dimension whose steps from tap to tap are those of all products."""
+    z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
+    return z, y, x
 
 
 def _pack(
     direction: str,
-    product: Product,
+    batch: Sequence[Product],
+    phases: Sequence[GatherPhase],
     tile: GatherTile,
     dtype: str,
     reading: Strides,
     weight: Strides,
-    places: tuple[Pointer, ...],
 ) -> Launch:
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
-    rows, depth = up(product.rows, tile.rows), up(product.depth, tile.depth)
-    axes = product.axes
-    first = sum(axis.tap_first * step for axis, step in zip(axes, weight.axes))
+    product, axes = batch[0], _steps(batch)
+    # Without rows the table alone is made.
+    rows = 0 if tile.direct else up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),
         row_step=weight.outer if forward else weight.inner,
         channel_step=weight.inner if forward else weight.outer,
         tap_steps=_ThreeLong(*(axis.tap_step * step for axis, step in zip(axes, weight.axes))),
+        groups=product.groups,
         rows=product.rows,
         rows_padded=rows,
         channels=product.channels,
-        depth=product.depth,
-        depth_padded=depth,
         tap_major=reading.inner == 1,
         wide=tile.wide,
         never=NEVER,
@@ -253,62 +404,64 @@ def _pack(
         tap_bytes=_ThreeUnsigned(
             *(axis.read_tap_step * step * item for axis, step in zip(axes, reading.padded().axes))
         ),
-        taps=_Three(*(axis.taps for axis in axes)),
         tap_reads=_Three(*(axis.read_tap_step for axis in axes)),
+        phases=_Phases(*phases),
     )
     grid = (
-        up(rows, _PACK_ROWS) // _PACK_ROWS,
-        up(depth, _PACK_DEPTH) // _PACK_DEPTH,
-        product.groups,
+        max(1, up(rows, _PACK_ROWS) // _PACK_ROWS),
+        -(-max(each.depth_padded for each in phases) // _PACK_DEPTH),
+        len(batch) * product.groups,
     )
-    pointers = (*places, Pointer("weight", "weight", first * item))
+    pointers = (Pointer("workspace", "workspace"), Pointer("weight", "weight"))
     return Launch("gather_pack", grid, _PACK_THREADS, arguments, pointers)
 
 
 def _multiply(
-    product: Product,
+    batch: Sequence[Product],
+    phases: Sequence[GatherPhase],
     tile: GatherTile,
-    dtype: str,
+    item: int,
     reading: Strides,
-    writing: Strides,
+    weight: Strides,
+    writing: Target,
     sizes: Sequence[int],
+    values: int,
     samples: int,
     pointers: tuple[Pointer, ...],
 ) -> Launch:
-    item = ITEM_BYTES[dtype]
-    axes = product.axes
-    columns = samples * product.positions
-    divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
-    multipliers, shifts = zip(*map(reciprocal, divisors))
+    product, axes = batch[0], _steps(batch)
     rows = up(product.rows, tile.rows)
-    read_axes, write_axes = reading.padded().axes, writing.padded().axes
+    read_axes, write_axes = reading.padded().axes, writing.strides.padded().axes
+    columns = [samples * each.positions for each in batch]
     arguments = GatherArguments(
+        weight_group=product.rows * weight.outer * item,
+        weight_row=weight.outer * item if tile.direct else 0,
         read_group=product.channels * reading.inner * item,
-        write_group=product.rows * writing.inner * item,
+        write_group=product.rows * writing.strides.inner * writing.item,
+        write_split=values * writing.item,
+        groups=product.groups,
+        splits=writing.splits,
+        is_partial=writing.splits > 1,
         rows=product.rows,
         rows_padded=rows,
-        depth_padded=up(product.depth, tile.depth),
-        columns=columns,
-        divisors=_ThreeUnsigned(*divisors),
-        multipliers=_ThreeUnsigned(*multipliers),
-        shifts=_Three(*shifts),
         read_step=_Three(*(axis.read_step for axis in axes)),
-        read_first=_Three(*(axis.read_first for axis in axes)),
         read_size=_Three(*sizes),
-        taps=_Three(*(axis.taps for axis in axes)),
         tap_reads=_Three(*(axis.read_tap_step for axis in axes)),
         read_sample=reading.outer * item,
         read_bytes=_ThreeUnsigned(*(step * item for step in read_axes)),
-        write_sample=writing.outer * item,
-        write_row=writing.inner * item,
-        write_bytes=_ThreeUnsigned(*(axis.write_step * step * item for axis, step in zip(axes, write_axes))),
+        write_sample=writing.strides.outer * writing.item,
+        write_row=writing.strides.inner * writing.item,
+        write_bytes=_ThreeUnsigned(
+            *(axis.write_step * step * writing.item for axis, step in zip(axes, write_axes))
+        ),
+        phases=_Phases(*phases),
     )
-    grid = (up(columns, tile.columns) // tile.columns, rows // tile.rows, product.groups)
+    for number, count in enumerate(columns):
+        arguments.phases[number].columns = count
+    grid = (
+        -(-max(columns) // tile.columns),
+        rows // tile.rows,
+        len(batch) * product.groups * writing.splits,
+    )
     quads = not tile.wide and reading.inner == 1 and product.channels % 4 == 0
     return Launch(tile.kernel(quads), grid, tile.threads, arguments, pointers)
-
-
-def _start(product: Product, writing: Strides, sample: int) -> int:
-    """Elements before the first that a launch writes."""
-    axes = zip(product.axes, writing.padded().axes)
-    return sample * writing.outer + sum(axis.write_first * step for axis, step in axes)

@@ -1,21 +1,22 @@
 """Convolution as a product of matrices by kernels of our own: the variants of a problem, what each takes, and
 its launches. A family, see ``family.py``.
 
-A variant of fwd and bwd-data is a tile, such as ``128x64x16``; one of bwd-weights is a tile and the number of
-parts that the sums are split into, such as ``64x64x8/16``.
+A variant is a tile and the number of parts that the sums are split into, such as ``64x64x8/16``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.geometry import BWD_WEIGHTS, Geometry
+from rocmprobe.geometry import BWD_WEIGHTS, FWD, Geometry
 from rocmprobe.kernels.families import gather_gemm, reduction, weights_gemm
 from rocmprobe.kernels.families.extents import ITEM_BYTES, Strides
 from rocmprobe.kernels.families.family import Option
-from rocmprobe.kernels.families.gather_gemm import TILES, GatherTile
-from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES, WeightsTile
+from rocmprobe.kernels.families.gather_gemm import TILES
+from rocmprobe.kernels.families.tiles import Tile
+from rocmprobe.kernels.families.weights_gemm import WEIGHTS_TILES
 from rocmprobe.kernels.launches import Launch
 
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
@@ -25,36 +26,51 @@ STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRU
 _OFFERED = 4
 #: Compute units of an RX 5700. The order of the options depends on it, what they compute does not.
 COMPUTE_UNITS = 36
-#: Threads for each compute unit that the sums of bwd-weights are split for.
-_BUSY_THREADS = 256
 #: Threads that use all of a compute unit's arithmetic: two waves for each of its two SIMD units, since the 64
 #: sums of a thread do not wait for each other. More threads only hide what memory takes.
 _FULL_THREADS = 128
 #: What a block does besides the steps of its sums, in k.
 _BEGINNING = 16
+#: Tiles of columns that read the same weights; with more, packing takes less than a third of their bytes.
+_FEW_COLUMNS = 4
+#: What the launch takes that adds the parts of sums, in k: about 5 microseconds, an estimate.
+_SUM_LAUNCH = 64
 
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, and the values that its blocks load for a step of their sums."""
+    """An option, and what its order depends on.
+
+    Attributes:
+        share: as ``gemm_share``, with the time of the launch that adds the parts of the sums.
+        loads: values that the blocks load, and that go through the workspace.
+    """
 
     option: Option
+    share: float
     loads: int
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """At most four ways under ``cap`` bytes of workspace, the one expected to be fastest first; with
-    ``every`` one for each tile that can compute it."""
+    """Return at most four ways under ``cap`` bytes of workspace, the one expected to be fastest first.
+
+    With ``every`` return two for each tile that can compute it: with sums of one part and of two.
+    """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
     if direction == BWD_WEIGHTS:
-        found = _weights_options(plain, cap, every)
+        found = _weights_options(plain, dtype, cap, every)
     else:
         found = _gather_options(direction, plain, dtype, cap, every)
     # Of those that are about equal, the one that loads the least.
-    found.sort(key=lambda each: (-round(each.option.gemm_share, 1), each.loads, -each.option.gemm_share))
+    found.sort(key=lambda each: (-round(each.share, 1), each.loads, -each.share))
     options = [each.option for each in found]
-    return options if every else options[:_OFFERED]
+    if every:
+        return options
+    # A measurement must be able to find that splitting the sums does not pay off.
+    whole = next((each for each in options if each.variant.endswith("/1")), None)
+    offered = options[:_OFFERED]
+    return offered if whole is None or whole in offered else [*offered[:-1], whole]
 
 
 def prepare(
@@ -73,68 +89,107 @@ def prepare(
     in several launches and the workspace has no room for the sums of all. The bias has one value for each
     channel of the result, next to each other."""
     strides = {"image": image, "weight": weight, "feature": feature}
-    if direction != BWD_WEIGHTS:
-        return gather_gemm.prepare(direction, plain, dtype, _tile(variant), **strides, has_bias=has_bias)
-    tile, splits = _split_tile(variant)
-    return weights_gemm.prepare(plain, dtype, tile, splits, **strides, cap=cap)
+    name, _, parts = variant.partition("/")
+    if direction == BWD_WEIGHTS:
+        tile = next(tile for tile in WEIGHTS_TILES if tile.name == name)
+        return weights_gemm.prepare(plain, dtype, tile, int(parts), **strides, cap=cap)
+    through = next(tile for tile in TILES if tile.name == name)
+    return gather_gemm.prepare(direction, plain, dtype, through, int(parts), **strides, has_bias=has_bias)
 
 
 def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
     products = gather_gemm.products(direction, plain)
     narrow = all(gather_gemm.fits(tile, each) for tile in TILES if not tile.wide for each in products)
     item, found = ITEM_BYTES[dtype], []
+    values = plain.batch * sum(each.rows * each.groups * each.positions for each in products)
+    useful = plain.batch * sum(each.rows * each.groups * each.positions * each.depth for each in products)
     for tile in TILES:
         if (tile.wide and narrow and not every) or not all(gather_gemm.fits(tile, each) for each in products):
             continue
-        workspace = sum(sum(gather_gemm.packed_bytes(tile, each)) for each in products)
-        if workspace > cap:
+        columns = sum(-(-plain.batch * each.positions // tile.columns) for each in products)
+        if tile.direct and (direction != FWD or (columns > _FEW_COLUMNS and not every)):
             continue
-        turns, useful, loads = 0.0, 0, 0
-        for each in products:
-            columns = plain.batch * each.positions
-            blocks = -(-columns // tile.columns) * -(-each.rows // tile.rows) * each.groups
-            turns += _turns(blocks, tile.threads) * (each.depth + _BEGINNING)
-            useful += columns * each.rows * each.groups * each.depth
-            loads += blocks * (tile.rows + tile.columns) * each.depth
-        option = Option(
-            variant=tile.name,
-            workspace_bytes=workspace,
-            flops=2 * useful,
-            moved_bytes=plain.filters * plain.depth * item + workspace,
-            launches=sum(2 if each.depth else 1 for each in products),
-            gemm_share=tile.share * _share(useful, turns),
-        )
-        found.append(_Weighed(option, loads))
+        blocks = [
+            -(-plain.batch * each.positions // tile.columns) * -(-each.rows // tile.rows) * each.groups
+            for each in products
+        ]
+        packed = 0 if tile.direct else gather_gemm.workspace_bytes(direction, plain, tile, products, 1) // 4
+        loads = sum(count * (tile.rows + tile.columns) * each.depth for count, each in zip(blocks, products))
+        filling = gather_gemm.splits_for(products, tile, sum(blocks), _busy_blocks(tile)[0])
+        for splits in sorted({1, 2} if every else {1, filling}):
+            workspace = gather_gemm.workspace_bytes(direction, plain, tile, products, splits)
+            if workspace > cap:
+                continue
+            depths: list[float] = [-(-each.depth // splits) + _BEGINNING for each in products]
+            turns = 0.0
+            for first in range(0, len(products), gather_gemm.PHASES):
+                shared = slice(first, first + gather_gemm.PHASES)
+                turns += _shared_turns(blocks[shared], depths[shared], tile, splits)
+            through_workspace = 2 * splits * values if splits > 1 else 0
+            option = Option(
+                variant=f"{tile.name}/{splits}",
+                workspace_bytes=workspace,
+                flops=2 * useful,
+                moved_bytes=(plain.filters * plain.depth * item if packed else 0)
+                + 4 * (packed + through_workspace),
+                launches=gather_gemm.launch_count(products, splits),
+                gemm_share=tile.share * _share(useful, turns),
+            )
+            share = tile.share * _share(useful, turns + (_SUM_LAUNCH if splits > 1 else 0))
+            found.append(_Weighed(option, share, loads + 2 * packed + through_workspace))
     return found
 
 
-def _weights_options(plain: Geometry, cap: int, every: bool) -> list[_Weighed]:
+def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
+    """Return how long a launch takes whose blocks have different depths, in the time of :func:`_turns`."""
+    total = splits * sum(blocks)
+    if len(set(depths)) == 1:
+        return _turns(total, tile.threads) * depths[0]
+    # Short blocks fill the gaps between long ones.
+    of_block = max(1.0, tile.threads / _FULL_THREADS)
+    mean = splits * sum(count * depth for count, depth in zip(blocks, depths)) / total
+    return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
+
+
+def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
+    chunks = weights_gemm.chunks_of_dense(plain, dtype)
     narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
+    sizes = weights_gemm.Sizes.of(plain)
+    pixels, values = plain.batch * sizes.windows, plain.filters * sizes.columns
     found = []
     for tile in WEIGHTS_TILES:
         if (tile.wide and narrow and not every) or not weights_gemm.fits(tile, plain):
             continue
-        busy = COMPUTE_UNITS * _BUSY_THREADS // tile.threads
-        splits = weights_gemm.splits_for(plain, tile, busy, cap)
-        workspace = weights_gemm.workspace_bytes(plain, tile, splits)
-        if workspace > cap:
-            continue
-        sizes = weights_gemm.Sizes.of(plain, tile)
-        pixels, partial = plain.batch * sizes.windows, plain.filters * sizes.columns * 4 * splits
-        blocks = sizes.blocks(tile) * plain.groups * splits
-        turns = _turns(blocks, tile.threads) * (-(-pixels // splits) + _BEGINNING)
-        useful = plain.filters * sizes.columns * pixels
-        option = Option(
-            variant=f"{tile.name}/{splits}",
-            workspace_bytes=workspace,
-            flops=2 * useful,
-            moved_bytes=2 * partial,
-            launches=3,
-            gemm_share=tile.share * _share(useful, turns),
-        )
-        loads = sizes.blocks(tile) * plain.groups * (tile.rows + tile.columns) * pixels
-        found.append(_Weighed(option, loads))
+        blocks = sizes.blocks(tile) * plain.groups
+        ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
+        # Each launch over some of the samples adds a part.
+        for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
+            workspace = weights_gemm.workspace_bytes(plain, tile, splits)
+            if workspace > cap:
+                continue
+            turns = _turns(blocks * splits, tile.threads) * (-(-pixels // splits) + _BEGINNING)
+            through_workspace = 2 * splits * values if splits > 1 else 0
+            option = Option(
+                variant=f"{tile.name}/{splits}",
+                workspace_bytes=workspace,
+                flops=2 * values * pixels,
+                moved_bytes=4 * through_workspace,
+                launches=1 + chunks + (splits > 1),
+                gemm_share=tile.share * _share(values * pixels, turns),
+            )
+            loads = blocks * (tile.rows + tile.columns) * pixels
+            share = tile.share * _share(values * pixels, turns + (_SUM_LAUNCH if splits > 1 else 0))
+            found.append(_Weighed(option, share, loads + through_workspace))
     return found
+
+
+def _busy_blocks(tile: Tile) -> list[int]:
+    """Return the numbers of blocks that sums are split for.
+
+    The first fills the device. The second is twice that, which hides what memory takes.
+    """
+    filling = max(1, _FULL_THREADS // tile.threads)
+    return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
 
 
 def _turns(blocks: int, threads: int) -> float:
@@ -147,12 +202,3 @@ def _share(useful: int, turns: float) -> float:
     """Of the products that a device has time for in ``turns``, of one k each, those that are needed. A thread
     has 64 sums."""
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))
-
-
-def _tile(variant: str) -> GatherTile:
-    return next(tile for tile in TILES if tile.name == variant)
-
-
-def _split_tile(variant: str) -> tuple[WeightsTile, int]:
-    name, _, splits = variant.partition("/")
-    return next(tile for tile in WEIGHTS_TILES if tile.name == name), int(splits)

@@ -4,7 +4,7 @@ family, see ``family.py``.
 Tensors of any strides become steps in bytes. A tensor that one launch cannot reach with offsets below 2^31
 bytes is computed in several launches over its samples.
 
-Workspace: for bwd-weights splits * filters * channels / groups * taps * 4, else none.
+Workspace: for bwd-weights with several splits splits * filters * channels / groups * taps * 4, else none.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ from rocmprobe.kernels.families.extents import (
 )
 from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.families.gather import gathers
-from rocmprobe.kernels.families.grouped_gather import GroupedGatherArguments, launch_gather
+from rocmprobe.kernels.families.grouped_gather import (
+    GroupedGatherArguments,
+    GroupedGatherPhase,
+    launch_gathers,
+)
 from rocmprobe.kernels.families.grouped_tiles import LaunchWithCost, SideStrides
 from rocmprobe.kernels.families.grouped_weights import GroupedWeightsArguments, launch_weights
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("grouped.hip",)
-STRUCTURES = (GroupedGatherArguments, GroupedWeightsArguments)
+STRUCTURES = (GroupedGatherPhase, GroupedGatherArguments, GroupedWeightsArguments)
 VARIANTS = ("staged", "direct")
 
 #: Estimates, never measured: each sum reads LDS, or a cache.
@@ -48,7 +52,7 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     """Return the options as in ``family.py``; ``every`` adds none.
 
     "staged" reads every value once for each tile, "direct" once for each tap. The figures are those of dense
-    tensors. The workspace is enough for channels first and last.
+    tensors. The workspace and the number of launches are enough for channels first and last.
     """
     item = ITEM_BYTES[dtype]
     found = []
@@ -61,11 +65,13 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
             continue
         if variant == "staged" and not any(each.staged for each in first):
             continue
-        workspace = max(_workspace(plain, each) for each in (first, last)) if direction == BWD_WEIGHTS else 0
-        moved = sum(each.moved_bytes for each in first) + workspace
-        moved += plain.filters * plain.depth * item if direction == BWD_WEIGHTS else 0
+        sums = [_sum_splits(each) for each in (first, last)] if direction == BWD_WEIGHTS else [0]
+        workspace = reduction.workspace_bytes(shapes(plain)["weight"], max(sums))
+        moved = sum(each.moved_bytes for each in first)
+        if sums[0]:
+            moved += workspace + plain.filters * plain.depth * item
         flops = 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
-        count = len(first) + (direction == BWD_WEIGHTS)
+        count = len(first) + any(sums)
         share = _GEMM_SHARE[variant]
         cost = sum(each.cost for each in first)
         found.append((cost, Option(variant, workspace, flops, moved, count, share)))
@@ -90,17 +96,18 @@ def prepare(
         return None
     launches = tuple(each.launch for each in counted)
     if direction == BWD_WEIGHTS:
-        splits = sum(each.arguments.splits for each in launches)
+        splits = _sum_splits(counted)
         strides = (weight.outer, weight.inner, *weight.axes)
-        return (*launches, reduction.launch(shapes(plain)["weight"], strides, splits))
+        summed = [reduction.launch(shapes(plain)["weight"], strides, splits)] if splits else []
+        return (*launches, *summed)
     if has_bias:
         return tuple(replace(each, pointers=(*each.pointers, Pointer("bias", "bias"))) for each in launches)
     return launches
 
 
-def _workspace(plain: Geometry, launches: Sequence[LaunchWithCost]) -> int:
-    splits = sum(each.launch.arguments.splits for each in launches)
-    return reduction.workspace_bytes(shapes(plain)["weight"], splits)
+def _sum_splits(launches: Sequence[LaunchWithCost]) -> int:
+    """Return the number of partial sums of bwd-weights, 0 if a launch writes the gradient itself."""
+    return sum(each.launch.arguments.splits for each in launches if each.launch.arguments.is_partial)
 
 
 def _dense(plain: Geometry, last: bool) -> tuple[Strides, Strides, Strides]:
@@ -137,7 +144,7 @@ def _launches(
     staged = variant == "staged"
     parts = ceil(plain.batch / samples)
     splits = cap // (4 * plain.filters * plain.depth * parts)
-    if direction == BWD_WEIGHTS and not splits:
+    if direction == BWD_WEIGHTS and not splits and parts > 1:
         return None
     found: list[LaunchWithCost] = []
     for first in range(0, plain.batch, samples):
@@ -146,12 +153,11 @@ def _launches(
         if direction == BWD_WEIGHTS:
             before = sum(each.launch.arguments.splits for each in found)
             given = SideStrides(image, weight, feature)
-            found.append(launch_weights(part, given, moves, item, staged, before, splits))
+            found.append(launch_weights(part, given, moves, item, staged, before, splits, parts == 1))
             continue
         given = (
             SideStrides(image, weight, feature) if direction == FWD else SideStrides(feature, weight, image)
         )
-        for axes in gathers(direction, part):
-            if all(axis.count for axis in axes):
-                found.append(launch_gather(direction, part, axes, given, moves, item, staged))
+        phases = [axes for axes in gathers(direction, part) if all(axis.count for axis in axes)]
+        found += launch_gathers(direction, part, phases, given, moves, item, staged)
     return None if any(max(each.launch.grid[1:]) > GRID for each in found) else found

@@ -1,9 +1,14 @@
-"""Launches of grouped convolution for fwd and bwd-data."""
+"""Launches of grouped convolution for fwd and bwd-data.
+
+bwd-data with a stride reads other taps for the positions of each phase of the stride. Phases that need the
+same kernel share a launch.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, prod
 
 from rocmprobe.geometry import BWD_DATA, Geometry
@@ -20,42 +25,101 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
+#: Phases of a launch at most: all of a stride of 2 in three dimensions.
+_PHASES = 8
 
-class GroupedGatherArguments(ctypes.Structure):
-    """``source`` is read, of ``size`` and ``step``; of ``target`` ``count`` positions are written."""
+
+class GroupedGatherPhase(ctypes.Structure):
+    """Of the source ``size`` and ``step``; of the target ``count`` positions from ``target_first`` on.
+
+    ``blocks``: of the grid in x and y.
+    """
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
+        ("blocks", ctypes.c_uint32 * 2),
         *TILE_FIELDS,
         *((name, ctypes.c_int32) for name in ("weights_at", "tap_row", "tap_column")),
         *((name, ctypes.c_uint32) for name in ("weight_group_step", "weight_output_step")),
         *((name, ctypes.c_uint32) for name in ("weight_channel_step", "weight_first")),
         ("weight_step", ctypes.c_uint32 * 3),
         *((name, ctypes.c_uint32) for name in ("target_sample_step", "target_group_step")),
-        *((name, ctypes.c_uint32) for name in ("target_output_step",)),
+        *((name, ctypes.c_uint32) for name in ("target_output_step", "target_first")),
         ("target_step", ctypes.c_uint32 * 3),
     ]
 
 
-def launch_gather(
+class GroupedGatherArguments(ctypes.Structure):
+    """``source`` is read, ``target`` written, by so many ``phases``."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
+        ("phase_count", ctypes.c_int32),
+        ("phases", GroupedGatherPhase * _PHASES),
+    ]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A phase, the kernel that it needs, and what ``LaunchWithCost`` says of a launch."""
+
+    kernel: str
+    phase: GroupedGatherPhase
+    moved_bytes: int
+    cost: float
+    staged: bool
+
+
+def launch_gathers(
     direction: str,
     plain: Geometry,
-    axes: tuple[Axis, ...],
+    phases: Sequence[tuple[Axis, ...]],
     sides: SideStrides,
     moves: Mapping[str, int],
     item: int,
     staged: bool,
-) -> LaunchWithCost:
-    """Return one launch of fwd or bwd-data."""
+) -> list[LaunchWithCost]:
+    """Return the launches of fwd or bwd-data."""
+    found = [_part(direction, plain, axes, sides, item, staged) for axes in phases]
+    source, target = ("feature", "image") if direction == BWD_DATA else ("image", "feature")
+    pointers = (
+        Pointer("source", source, moves[source]),
+        Pointer("weight", "weight"),
+        Pointer("target", target, moves[target]),
+    )
+    launches = []
+    for kernel in dict.fromkeys(part.kernel for part in found):
+        same = [part for part in found if part.kernel == kernel]
+        for first in range(0, len(same), _PHASES):
+            parts = same[first : first + _PHASES]
+            arguments = GroupedGatherArguments(
+                phase_count=len(parts),
+                phases=(GroupedGatherPhase * _PHASES)(*(part.phase for part in parts)),
+            )
+            blocks = [part.phase.blocks for part in parts]
+            grid = (sum(x for x, _ in blocks), max(y for _, y in blocks), plain.batch)
+            launches.append(
+                LaunchWithCost(
+                    Launch(kernel, grid, THREADS, arguments, pointers),
+                    sum(part.moved_bytes for part in parts),
+                    sum(part.cost for part in parts),
+                    any(part.staged for part in parts),
+                )
+            )
+    return launches
+
+
+def _part(
+    direction: str, plain: Geometry, axes: tuple[Axis, ...], sides: SideStrides, item: int, staged: bool
+) -> _Part:
     axes = tuple(axis.ascending() for axis in axes)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     weight_output, weight_input = sides.weight[:2]
     weight_group = outputs * sides.weight[0]
-    sizes, source, target = plain.image, "image", "feature"
+    sizes = plain.image
     if direction == BWD_DATA:
         inputs, outputs = outputs, inputs
         weight_output, weight_input = weight_input, weight_output
-        sizes, source, target = plain.feature, "feature", "image"
+        sizes = plain.feature
     at_once = next(number for number in (1, 2, 4, 8) if number >= outputs)
     fast = along_channels(sides.source, sides.target)
     cost, tile = cheapest_tile(axes, plain.groups, fast, staged, item, at_once, False)
@@ -65,7 +129,10 @@ def launch_gather(
     three = ctypes.c_uint32 * 3
     steps = sides.weight[2:]
     weight_first = sum(axis.tap_first * step for axis, step in zip(axes, steps) if axis.taps)
-    arguments = GroupedGatherArguments(
+    output_tiles = ceil(outputs / at_once)
+    blocks = (prod(fields["tiles"]), fields["group_tiles"] * output_tiles)
+    phase = GroupedGatherPhase(
+        blocks=(ctypes.c_uint32 * 2)(*blocks),
         **fields,
         outputs=outputs,
         weights_at=fields["words"] // 4 * 4 + 4,
@@ -79,22 +146,14 @@ def launch_gather(
         target_sample_step=sides.target[0],
         target_group_step=outputs * sides.target[1],
         target_output_step=sides.target[1],
+        target_first=sum(axis.write_first * step for axis, step in zip(axes, sides.target[2:])),
         target_step=three(*(axis.write_step * step for axis, step in zip(axes, sides.target[2:]))),
     )
-    target_first = sum(axis.write_first * step for axis, step in zip(axes, sides.target[2:]))
-    pointers = (
-        Pointer("source", source, moves[source]),
-        Pointer("weight", "weight"),
-        Pointer("target", target, moves[target] + target_first),
-    )
-    output_tiles = ceil(outputs / at_once)
-    grid = (prod(arguments.tiles), arguments.group_tiles * output_tiles, plain.batch)
     direct = "" if tile.staged else "direct_"
-    name = f"grouped_gather_{direct}{at_once}x{tile.repeats}"
     taps = prod(axis.taps for axis in axes)
-    read = values_read(tile, axes, sizes, arguments.height, arguments.width)
-    values = plain.batch * plain.groups * (inputs * output_tiles * read + outputs * prod(arguments.count))
-    weights = grid[0] * plain.batch * plain.groups * inputs * outputs * taps
+    read = values_read(tile, axes, sizes, phase.height, phase.width)
+    values = plain.batch * plain.groups * (inputs * output_tiles * read + outputs * prod(phase.count))
+    weights = blocks[0] * plain.batch * plain.groups * inputs * outputs * taps
     cost *= plain.batch * inputs * output_tiles * axes[0].count * axes[0].taps
-    launch = Launch(name, grid, THREADS, arguments, pointers)
-    return LaunchWithCost(launch, item * (values + weights), cost, tile.staged)
+    kernel = f"grouped_gather_{direct}{at_once}x{tile.repeats}"
+    return _Part(kernel, phase, item * (values + weights), cost, tile.staged)

@@ -1,4 +1,7 @@
-"""Launches of grouped convolution for bwd-weights, whose partial sums ``reduction.py`` adds."""
+"""Launches of grouped convolution for bwd-weights.
+
+If the sums have several parts, the launches write partial sums, which ``reduction.py`` adds.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping
 from math import ceil, prod
 
 from rocmprobe.geometry import FWD, Geometry
+from rocmprobe.kernels.exact import contiguous, shapes
 from rocmprobe.kernels.families.extents import GRID
 from rocmprobe.kernels.families.gather import gathers
 from rocmprobe.kernels.families.grouped_tiles import (
@@ -30,15 +34,20 @@ _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4):
 
 
 class GroupedWeightsArguments(ctypes.Structure):
-    """``source`` is the image, ``partial`` float32 ``[splits][values]``."""
+    """``source`` is the image. ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``.
+
+    The steps of the target are in bytes.
+    """
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("source", "feature", "partial")),
+        *((name, ctypes.c_void_p) for name in ("source", "feature", "target")),
         *TILE_FIELDS,
-        *((name, ctypes.c_int32) for name in ("chunks", "units", "splits", "values")),
+        *((name, ctypes.c_int32) for name in ("chunks", "units", "splits", "is_partial")),
         *((name, ctypes.c_uint32) for name in ("feature_sample_step", "feature_group_step")),
         *((name, ctypes.c_uint32) for name in ("feature_output_step",)),
         ("feature_step", ctypes.c_uint32 * 3),
+        *((name, ctypes.c_uint32) for name in ("target_row", "target_channel", "target_split")),
+        ("target_tap", ctypes.c_uint32 * 3),
     ]
 
 
@@ -50,10 +59,12 @@ def launch_weights(
     staged: bool,
     before: int,
     most: int,
+    alone: bool,
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some samples.
 
-    It writes at most ``most`` splits, behind the ``before`` splits of other launches.
+    It writes at most ``most`` splits, behind the ``before`` splits of other launches. A launch that is
+    ``alone`` and has one split writes the gradient itself.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
@@ -72,22 +83,29 @@ def launch_weights(
     wanted = ceil(_BUSY / (fields["group_tiles"] * depth))
     splits = max(1, min(wanted, units // _SHARE, most, GRID))
     values = plain.filters * inputs * plain.taps
+    is_partial = not alone or splits > 1
+    partial_steps = [4 * step for step in contiguous(shapes(plain)["weight"])]
+    row, channel, *taps = partial_steps if is_partial else sides.weight
     arguments = GroupedWeightsArguments(
         **fields,
         outputs=outputs,
         chunks=chunks,
         units=units,
         splits=splits,
-        values=values,
+        is_partial=is_partial,
         feature_sample_step=sides.target[0],
         feature_group_step=outputs * sides.target[1],
         feature_output_step=sides.target[1],
         feature_step=(ctypes.c_uint32 * 3)(*sides.target[2:]),
+        target_row=row,
+        target_channel=channel,
+        target_split=4 * values,
+        target_tap=(ctypes.c_uint32 * 3)(*taps),
     )
     pointers = (
         Pointer("source", "image", moves["image"]),
         Pointer("feature", "feature", moves["feature"]),
-        Pointer("partial", "workspace", 4 * before * values),
+        Pointer("target", "workspace", 4 * before * values) if is_partial else Pointer("target", "weight"),
     )
     grid = (arguments.group_tiles, splits, depth)
     direct = "" if tile.staged else "direct_"
@@ -100,4 +118,5 @@ def launch_weights(
     loaded = item * plain.batch * plain.groups * inputs * (output_tiles * read + outputs * windows)
     cost *= units / prod(tiles[1:]) * depth
     launch = Launch(name, grid, THREADS, arguments, pointers)
-    return LaunchWithCost(launch, loaded + 4 * splits * values, cost, tile.staged)
+    stored = 4 * splits * values if is_partial else item * values
+    return LaunchWithCost(launch, loaded + stored, cost, tile.staged)

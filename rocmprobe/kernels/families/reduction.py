@@ -1,5 +1,5 @@
-"""The sum of partial results: what blocks of a split reduction wrote side by side becomes the gradient of the
-weight, always added in the same order."""
+"""The sum of partial results: what blocks of a split reduction wrote side by side becomes the result, always
+added in the same order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 from collections.abc import Sequence
 from math import prod
 
+from rocmprobe.kernels.families.extents import reciprocal
 from rocmprobe.kernels.launches import Launch, Pointer
 
 SOURCES = ("reduce.hip",)
@@ -16,38 +17,83 @@ _DIMENSIONS = 5
 
 class ReduceArguments(ctypes.Structure):
     """``partial``: float32 ``[splits][values]``; ``target``: of ``sizes``, last one fastest, and ``strides``
-    in elements."""
+    in elements. ``multipliers`` and ``shifts`` divide by the values of a channel, and by ``channels``."""
 
     _fields_ = [
         ("partial", ctypes.c_void_p),
         ("target", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
         ("values", ctypes.c_int32),
         ("splits", ctypes.c_int32),
-        ("sizes", ctypes.c_int32 * _DIMENSIONS),
+        ("channels", ctypes.c_uint32),
+        ("multipliers", ctypes.c_uint32 * 2),
+        ("shifts", ctypes.c_int32 * 2),
+        ("sizes", ctypes.c_uint32 * _DIMENSIONS),
+        ("size_multipliers", ctypes.c_uint32 * _DIMENSIONS),
+        ("size_shifts", ctypes.c_int32 * _DIMENSIONS),
         ("strides", ctypes.c_uint32 * _DIMENSIONS),
     ]
 
 
 STRUCTURES = (ReduceArguments,)
+_GRADIENT = Pointer("target", "weight")
 
 
 def workspace_bytes(shape: Sequence[int], splits: int) -> int:
-    """What ``splits`` partial results of a tensor of ``shape`` take."""
+    """Return the bytes that ``splits`` partial results of a tensor of ``shape`` take."""
     return 4 * splits * prod(shape)
 
 
-def launch(shape: Sequence[int], strides: Sequence[int], splits: int, *, workspace_offset: int = 0) -> Launch:
-    """Write the sum over ``splits`` of the float32 ``[splits][values]`` that begin ``workspace_offset`` bytes
-    in the workspace to the operand ``weight``, of ``shape`` and ``strides`` (elements), in the dtype of the
-    module. The values are in the order of ``shape``, the last dimension fastest; at most 5 dimensions and
-    2^31 - 1 values."""
-    lead = _DIMENSIONS - len(shape)
+def launch(
+    shape: Sequence[int],
+    strides: Sequence[int],
+    splits: int,
+    *,
+    workspace_offset: int = 0,
+    target: Pointer = _GRADIENT,
+    has_bias: bool = False,
+) -> Launch:
+    """Return the launch that writes the sum over ``splits`` partial results to the ``target``.
+
+    The float32 ``[splits][values]`` begin ``workspace_offset`` bytes in the workspace. The target has
+    ``shape`` and ``strides`` (elements) and the dtype of the module. The values are in the order of
+    ``shape``, the last dimension fastest; at most 5 dimensions and 2^31 - 1 values. A bias has one value for
+    each position of the second dimension.
+    """
     values = prod(shape)
+    merged = _merged(shape, strides)
+    missing = _DIMENSIONS - len(merged)
+    sizes, steps = zip(*[(1, 0)] * missing, *merged)
+    size_multipliers, size_shifts = zip(*map(reciprocal, sizes))
+    channels = shape[1] if len(shape) > 1 else 1
+    multipliers, shifts = zip(reciprocal(prod(shape[2:])), reciprocal(channels))
+    five, five_unsigned = ctypes.c_int32 * _DIMENSIONS, ctypes.c_uint32 * _DIMENSIONS
     arguments = ReduceArguments(
         values=values,
         splits=splits,
-        sizes=(ctypes.c_int32 * _DIMENSIONS)(*([1] * lead), *shape),
-        strides=(ctypes.c_uint32 * _DIMENSIONS)(*([0] * lead), *strides),
+        channels=channels,
+        multipliers=(ctypes.c_uint32 * 2)(*multipliers),
+        shifts=(ctypes.c_int32 * 2)(*shifts),
+        sizes=five_unsigned(*sizes),
+        size_multipliers=five_unsigned(*size_multipliers),
+        size_shifts=five(*size_shifts),
+        strides=five_unsigned(*steps),
     )
-    pointers = (Pointer("partial", "workspace", workspace_offset), Pointer("target", "weight"))
-    return Launch("sum_splits", ((values + _THREADS - 1) // _THREADS, 1, 1), _THREADS, arguments, pointers)
+    pointers = [Pointer("partial", "workspace", workspace_offset), target]
+    if has_bias:
+        pointers.append(Pointer("bias", "bias"))
+    grid = ((values + _THREADS - 1) // _THREADS, 1, 1)
+    return Launch("sum_splits", grid, _THREADS, arguments, tuple(pointers))
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return sizes and strides with neighbouring dimensions merged where they are evenly spaced."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return merged or [(1, 0)]

@@ -1,8 +1,9 @@
 """bwd-weights as a product of matrices: the host's side of ``source/weights_gemm.hip``.
 
 A row is a filter of a group, a column a channel of it and a tap, and the sum goes over the pixels: the
-windows of all samples. First the pixels of a period get a table, then each chunk of samples is one launch,
-whose blocks write partial sums, which the last launch adds in a fixed order.
+windows of all samples. First the pixels of a period get a table, then each chunk of samples is one launch.
+If a sum has one part, its block writes the gradient. Otherwise the blocks write partial sums, which the last
+launch adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import prod
 from typing import Optional
 
 from rocmprobe.geometry import Geometry
-from rocmprobe.kernels.exact import shapes
+from rocmprobe.kernels.exact import contiguous, shapes
 from rocmprobe.kernels.families import reduction
 from rocmprobe.kernels.families.extents import (
     GRID,
@@ -23,6 +24,7 @@ from rocmprobe.kernels.families.extents import (
     addressable,
     padded,
     reciprocal,
+    span,
     up,
 )
 from rocmprobe.kernels.families.tiles import Tile
@@ -31,9 +33,11 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "weights_gemm.hip"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
-#: Steps of the sum that a split has at least: fewer would be mostly its beginning and its end.
-_LEAST_STEPS = 8
+#: Steps that a part of a sum has at least. With fewer, the workspace takes a fifth of its time.
+_LEAST_STEPS = 24
 _MOST_SPLITS = 256
+#: Pixels that a block stages at once, as in ``source/weights_gemm.hip``.
+_STAGED_PIXELS = 32
 
 _Three = ctypes.c_int32 * 3
 _ThreeUnsigned = ctypes.c_uint32 * 3
@@ -62,16 +66,21 @@ class WeightsTableArguments(ctypes.Structure):
 
 class WeightsArguments(ctypes.Structure):
     """Steps in bytes. ``depth``: pixels of the chunk; ``split_depth``: of a split. ``multipliers`` and
-    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line."""
+    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line.
+
+    ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
+    """
 
     _fields_ = [
         ("feature", ctypes.c_void_p),
         ("image", ctypes.c_void_p),
         ("pixels", ctypes.c_void_p),
         ("corners", ctypes.c_void_p),
-        ("partial", ctypes.c_void_p),
+        ("target", ctypes.c_void_p),
         ("feature_group", ctypes.c_int64),
         ("image_group", ctypes.c_int64),
+        ("target_split", ctypes.c_int64),
+        ("target_group", ctypes.c_int64),
         ("groups", ctypes.c_int32),
         ("splits", ctypes.c_int32),
         ("rows", ctypes.c_int32),
@@ -85,6 +94,10 @@ class WeightsArguments(ctypes.Structure):
         ("image_period", ctypes.c_uint32),
         ("feature_row", ctypes.c_uint32),
         ("image_row", ctypes.c_uint32),
+        ("target_row", ctypes.c_uint32),
+        ("target_channel", ctypes.c_uint32),
+        ("target_taps", _ThreeUnsigned),
+        ("is_partial", ctypes.c_int32),
         ("tap_bytes", _ThreeUnsigned),
         ("divisors", _ThreeUnsigned),
         ("multipliers", _ThreeUnsigned),
@@ -119,7 +132,7 @@ WEIGHTS_TILES = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """A problem as this product sees it. ``period``: pixels of the table, at least those of a step."""
+    """A problem as this product sees it. ``period``: pixels of the table, at least those staged at once."""
 
     rows: int
     columns: int
@@ -127,9 +140,9 @@ class Sizes:
     period_samples: int
 
     @classmethod
-    def of(cls, plain: Geometry, tile: WeightsTile) -> Sizes:
+    def of(cls, plain: Geometry) -> Sizes:
         windows = prod(plain.feature)
-        return cls(plain.filters // plain.groups, plain.depth, windows, -(-tile.depth // windows))
+        return cls(plain.filters // plain.groups, plain.depth, windows, -(-_STAGED_PIXELS // windows))
 
     @property
     def period(self) -> int:
@@ -142,7 +155,7 @@ class Sizes:
 
 def fits(tile: WeightsTile, plain: Geometry) -> bool:
     """Whether a kernel of this tile can compute the problem."""
-    sizes = Sizes.of(plain, tile)
+    sizes = Sizes.of(plain)
     if max(plain.groups, -(-sizes.rows // tile.rows)) > GRID:
         return False
     if plain.filters * sizes.columns * 4 >= REACH or sizes.period * 16 >= REACH:
@@ -152,25 +165,32 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """A power of 2 with which there are about ``busy_blocks`` blocks, or as many as a workspace of ``cap``
-    bytes and the number of pixels allow."""
-    sizes = Sizes.of(plain, tile)
-    splits = 1
+    """Return the number of parts with which at most ``busy_blocks`` blocks run, and at least 1.
+
+    A workspace of ``cap`` bytes and the number of pixels limit it, too.
+    """
+    sizes = Sizes.of(plain)
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows
-    while (
-        blocks * splits < busy_blocks
-        and pixels >= 2 * splits * tile.depth * _LEAST_STEPS
-        and splits < _MOST_SPLITS
-        and plain.groups * splits * 2 <= GRID
-        and workspace_bytes(plain, tile, splits * 2) <= cap
-    ):
-        splits *= 2
-    return splits
+    splits = min(
+        busy_blocks // blocks,
+        pixels // (tile.depth * _LEAST_STEPS),
+        _MOST_SPLITS,
+        GRID // plain.groups,
+    )
+    while splits > 1 and workspace_bytes(plain, tile, splits) > cap:
+        splits -= 1
+    # Without parts that would be left with nothing.
+    return -(-pixels // split_depth(pixels, tile, splits)) if splits > 1 else 1
+
+
+def split_depth(pixels: int, tile: WeightsTile, splits: int) -> int:
+    """Return the number of pixels of a part, whole steps."""
+    return up(-(-pixels // splits), tile.depth)
 
 
 def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
-    """Bytes of so many partial sums, and of the tables."""
-    tables = Sizes.of(plain, tile).period * 16 * (2 if tile.wide else 1)
+    """Return the bytes of so many partial sums, and of the tables. One part is the gradient itself."""
+    tables = Sizes.of(plain).period * 16 * (2 if tile.wide else 1)
     return _partial_bytes(plain, parts) + tables
 
 
@@ -178,6 +198,13 @@ def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
     """Samples that one launch can address; 0 where not even one."""
     limit = addressable(plain, ITEM_BYTES[dtype], image, feature)
     return min(limit, (REACH // 2) // prod(plain.feature))
+
+
+def chunks_of_dense(plain: Geometry, dtype: str) -> int:
+    """Return the number of launches over the samples of dense tensors, 1 where not even one sample fits."""
+    dense = shapes(plain)
+    samples = chunk(plain, dtype, *(Strides.of(contiguous(dense[name])) for name in ("image", "feature")))
+    return -(-plain.batch // samples) if samples else 1
 
 
 def prepare(
@@ -197,33 +224,44 @@ def prepare(
         return None
     chunks = -(-plain.batch // samples)
     splits = max(1, splits // chunks)
-    if workspace_bytes(plain, tile, splits * chunks) > cap:
+    parts = splits * chunks
+    if workspace_bytes(plain, tile, parts) > cap:
         return None
-    solid, sizes, item = padded(plain), Sizes.of(plain, tile), ITEM_BYTES[dtype]
-    table = _partial_bytes(plain, splits * chunks)
+    item, shape = ITEM_BYTES[dtype], shapes(plain)["weight"]
+    if parts == 1 and span(weight, shape[0], shape[1], shape[2:]) * item > REACH:
+        return None
+    solid, sizes = padded(plain), Sizes.of(plain)
+    table = _partial_bytes(plain, parts)
     tables = [Pointer("pixels", "workspace", table)]
     if tile.wide:
         tables.append(Pointer("corners", "workspace", table + sizes.period * 16))
     launches = [_table(solid, sizes, item, image.padded(), feature.padded(), tuple(tables))]
-    share = plain.filters * sizes.columns * 4 * splits
+    target, target_item = (weight, item) if parts == 1 else (Strides.of(contiguous(shape)), 4)
     for number in range(chunks):
         first = number * samples
         pointers = (
             *tables,
             Pointer("image", "image", first * image.outer * item),
             Pointer("feature", "feature", first * feature.outer * item),
-            Pointer("partial", "workspace", number * share),
+            Pointer("target", "weight")
+            if parts == 1
+            else Pointer("target", "workspace", number * splits * prod(shape) * 4),
         )
         count = min(samples, plain.batch - first)
         launches.append(
-            _multiply(solid, sizes, tile, splits, item, image.padded(), feature.padded(), count, pointers)
-        )
-    strides = (weight.outer, weight.inner, *weight.axes)
-    launches.append(reduction.launch(shapes(plain)["weight"], strides, splits * chunks))
+            _multiply(
+                solid, sizes, tile, splits, item, image.padded(), feature.padded(), count,
+                target.padded(), target_item, parts > 1, pointers,
+            )
+        )  # fmt: skip
+    if parts > 1:
+        launches.append(reduction.launch(shape, (weight.outer, weight.inner, *weight.axes), parts))
     return tuple(launches)
 
 
 def _partial_bytes(plain: Geometry, parts: int) -> int:
+    if parts == 1:
+        return 0
     return up(reduction.workspace_bytes(shapes(plain)["weight"], parts), _ALIGNMENT)
 
 
@@ -256,6 +294,9 @@ def _multiply(
     image: Strides,
     feature: Strides,
     samples: int,
+    target: Strides,
+    target_item: int,
+    is_partial: bool,
     pointers: tuple[Pointer, ...],
 ) -> Launch:
     depth = samples * sizes.windows
@@ -265,12 +306,14 @@ def _multiply(
     arguments = WeightsArguments(
         feature_group=sizes.rows * feature.inner * item,
         image_group=solid.channels // solid.groups * image.inner * item,
+        target_split=solid.filters * sizes.columns * target_item,
+        target_group=sizes.rows * target.outer * target_item,
         groups=solid.groups,
         splits=splits,
         rows=sizes.rows,
         columns=sizes.columns,
         depth=depth,
-        split_depth=up(-(-depth // splits), tile.depth),
+        split_depth=split_depth(depth, tile, splits),
         period=sizes.period,
         period_multiplier=period_multiplier,
         period_shift=period_shift,
@@ -278,6 +321,10 @@ def _multiply(
         image_period=sizes.period_samples * image.outer * item % 2**32,
         feature_row=feature.inner * item,
         image_row=image.inner * item,
+        target_row=target.outer * target_item,
+        target_channel=target.inner * target_item,
+        target_taps=_ThreeUnsigned(*(step * target_item for step in target.axes)),
+        is_partial=is_partial,
         tap_bytes=_ThreeUnsigned(
             *(dilation * step * item for dilation, step in zip(solid.dilation, image.axes))
         ),

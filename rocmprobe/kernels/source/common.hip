@@ -123,5 +123,10 @@ DEVICE Storage stored(float value) {
 
 #endif
 
+// n / divisor for n below 2^31; the host computes multiplier and shift.
+DEVICE unsigned divided(unsigned n, unsigned multiplier, int shift) {
+    return (unsigned)((unsigned long long)n * multiplier >> 31 >> shift);
+}
+
 // Four floats that one instruction reads from memory or from LDS.
 struct alignas(16) Float4 { float x, y, z, w; };

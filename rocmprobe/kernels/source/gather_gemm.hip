@@ -2,49 +2,55 @@
 // A column is a position of the result in a sample, k a channel and a tap. Nothing is unfolded: k has an offset in
 // bytes, a column has an origin, and their sum is the address.
 //
+// bwd-data with a stride has a product for each phase of the stride; fwd has one phase. One launch computes several.
+// If there are few blocks, k is split: each part goes to the workspace in float, and another launch adds them.
+//
+// The weights are packed first, in the order in which a block reads them. Where few columns would read them again, they
+// are read as they are (DIRECT), which needs the k of a row next to each other.
+//
 // A value is read only where its tap lies inside. Each column has a bit for every tap of each dimension, each k asks
 // for three of them. Where four neighbouring channels lie next to each other, one load reads them for a column (QUADS).
 // Where the taps of the three dimensions are more than 31, k has displacements instead (WIDE).
 
 struct Tap { unsigned offset, wanted; };
 
-// n / divisor for n below 2^31; the host makes the numbers.
-DEVICE unsigned divided(unsigned n, unsigned multiplier, int shift) {
-    return (unsigned)((unsigned long long)n * multiplier >> 31 >> shift);
-}
-
-// The weights as [group][k][row], zero where padded, and the table of k. A block has 64 rows and 32 k; which channel
-// and tap a k is, is found once for the block.
+// The weights of each phase as [group][k][row], zero where padded, and the table of k. A block has 64 rows and 32 k;
+// which channel and tap a k is, is found once for the block.
 KERNEL(gather_pack, 64, GatherPackArguments) {
     const GatherPackArguments& a = arguments;
     SHARED long long steps[32];
+    const int number = (int)((unsigned)BLOCK_Z / (unsigned)a.groups), group = BLOCK_Z - number * a.groups;
+    const GatherPhase& phase = a.phases[number];
     const int first = BLOCK_Y * 32, own = first + THREAD;
-    if (THREAD < 32 && own < a.depth_padded) {
+    if (first >= phase.depth_padded) return;
+    if (THREAD < 32 && own < phase.depth_padded) {
         Tap entry;
         entry.offset = 0;
         entry.wanted = a.never;
-        if (own < a.depth) {
-            const unsigned taps = a.taps[0] * a.taps[1] * a.taps[2], inner = a.tap_major ? a.channels : taps;
+        if (own < phase.depth) {
+            const int taps_z = phase.taps[0], taps_y = phase.taps[1], taps_x = phase.taps[2];
+            const unsigned taps = taps_z * taps_y * taps_x, inner = a.tap_major ? a.channels : taps;
             const unsigned outer = (unsigned)own / inner, rest = own - outer * inner;
             const unsigned channel = a.tap_major ? rest : outer, tap = a.tap_major ? outer : rest;
-            const unsigned plane = tap / a.taps[2], x = tap - plane * a.taps[2];
-            const unsigned z = plane / a.taps[1], y = plane - z * a.taps[1];
+            const unsigned plane = tap / taps_x, x = tap - plane * taps_x;
+            const unsigned z = plane / taps_y, y = plane - z * taps_y;
             steps[THREAD] = channel * a.channel_step + z * a.tap_steps[0] + y * a.tap_steps[1] + x * a.tap_steps[2];
             entry.offset = channel * a.channel_bytes + z * a.tap_bytes[0] + y * a.tap_bytes[1] + x * a.tap_bytes[2];
             if (a.wide)
                 entry.wanted = z * a.tap_reads[0] << 22 | y * a.tap_reads[1] << 11 | x * a.tap_reads[2];
             else
-                entry.wanted = 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x);
+                entry.wanted = 1u << z | 1u << (taps_z + y) | 1u << (taps_z + taps_y + x);
         }
-        if (BLOCK_X == 0 && BLOCK_Z == 0) ((Tap*)a.table)[own] = entry;
+        if (BLOCK_X == 0 && group == 0) ((Tap*)((char*)a.workspace + phase.table))[own] = entry;
     }
     BARRIER();
     const int row = BLOCK_X * 64 + THREAD;
     if (row >= a.rows_padded) return;
-    const Storage* weight = (const Storage*)a.weight + BLOCK_Z * a.group_step + row * a.row_step;
-    float* packed = (float*)a.packed + ((long long)BLOCK_Z * a.depth_padded + first) * a.rows_padded + row;
-    const int count = a.depth_padded - first < 32 ? a.depth_padded - first : 32;
-    const int inside = row < a.rows ? a.depth - first : 0;
+    const Storage* weight = (const Storage*)a.weight + phase.weight + group * a.group_step + row * a.row_step;
+    float* packed = (float*)((char*)a.workspace + phase.packed) +
+                    ((long long)group * phase.depth_padded + first) * a.rows_padded + row;
+    const int count = phase.depth_padded - first < 32 ? phase.depth_padded - first : 32;
+    const int inside = row < a.rows ? phase.depth - first : 0;
     UNROLL(4)
     for (int i = 0; i < count; i++) {
         packed[(unsigned)(i * a.rows_padded)] = i < inside ? widened(weight[steps[i]]) : 0.0f;
@@ -60,38 +66,38 @@ struct Column {
 // The sample and the position of a column.
 struct Place { unsigned sample, z, y, x; };
 
-DEVICE Place place_of(const GatherArguments& a, unsigned column) {
+DEVICE Place place_of(const GatherPhase& phase, unsigned column) {
     Place place;
-    place.sample = divided(column, a.multipliers[0], a.shifts[0]);
-    const unsigned in_sample = column - place.sample * a.divisors[0];
-    place.z = divided(in_sample, a.multipliers[1], a.shifts[1]);
-    const unsigned in_plane = in_sample - place.z * a.divisors[1];
-    place.y = divided(in_plane, a.multipliers[2], a.shifts[2]);
-    place.x = in_plane - place.y * a.divisors[2];
+    place.sample = divided(column, phase.multipliers[0], phase.shifts[0]);
+    const unsigned in_sample = column - place.sample * phase.divisors[0];
+    place.z = divided(in_sample, phase.multipliers[1], phase.shifts[1]);
+    const unsigned in_plane = in_sample - place.z * phase.divisors[1];
+    place.y = divided(in_plane, phase.multipliers[2], phase.shifts[2]);
+    place.x = in_plane - place.y * phase.divisors[2];
     return place;
 }
 
 template <bool WIDE>
-DEVICE Column column_of(const GatherArguments& a, int column) {
-    const Place place = place_of(a, column);
+DEVICE Column column_of(const GatherArguments& a, const GatherPhase& phase, int column) {
+    const Place place = place_of(phase, column);
     Column found;
-    found.z = (int)place.z * a.read_step[0] + a.read_first[0];
-    found.y = (int)place.y * a.read_step[1] + a.read_first[1];
-    found.x = (int)place.x * a.read_step[2] + a.read_first[2];
+    found.z = (int)place.z * a.read_step[0] + phase.read_first[0];
+    found.y = (int)place.y * a.read_step[1] + phase.read_first[1];
+    found.x = (int)place.x * a.read_step[2] + phase.read_first[2];
     // What lies before the image has an offset below zero, which the offset of a tap inside makes up for.
     found.offset = place.sample * a.read_sample + (unsigned)found.z * a.read_bytes[0] +
                    (unsigned)found.y * a.read_bytes[1] + (unsigned)found.x * a.read_bytes[2];
     found.inside = 0;
     if (!WIDE) {
         unsigned bit = 1;
-        for (int i = 0; i < a.taps[0]; i++, bit <<= 1)
+        for (int i = 0; i < phase.taps[0]; i++, bit <<= 1)
             if ((unsigned)(found.z + i * a.tap_reads[0]) < (unsigned)a.read_size[0]) found.inside |= bit;
-        for (int i = 0; i < a.taps[1]; i++, bit <<= 1)
+        for (int i = 0; i < phase.taps[1]; i++, bit <<= 1)
             if ((unsigned)(found.y + i * a.tap_reads[1]) < (unsigned)a.read_size[1]) found.inside |= bit;
-        for (int i = 0; i < a.taps[2]; i++, bit <<= 1)
+        for (int i = 0; i < phase.taps[2]; i++, bit <<= 1)
             if ((unsigned)(found.x + i * a.tap_reads[2]) < (unsigned)a.read_size[2]) found.inside |= bit;
-        if (column >= a.columns) found.inside = 0;
-    } else if (column >= a.columns) {
+        if (column >= phase.columns) found.inside = 0;
+    } else if (column >= phase.columns) {
         found.z = -0x40000000;
     }
     return found;
@@ -134,24 +140,35 @@ DEVICE void multiply(const Float4* a_tile, const Float4* b_tile, float (&sums)[8
     }
 }
 
-template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE, bool QUADS>
+template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE, bool QUADS, bool DIRECT>
 DEVICE void gather_gemm(const GatherArguments& a) {
     constexpr int A_LOADS = ROWS * DEPTH / 4 / THREADS;          // of four rows
     constexpr int A_STEP = THREADS / (ROWS / 4);                 // k between the loads of a thread
+    constexpr int A_LINES = THREADS / DEPTH;                     // DIRECT: rows between the loads of a thread
+    constexpr int A_STRIDE = DIRECT ? ROWS + 4 : ROWS;           // so that what a wave writes lies in different banks
     // Columns whose k a thread reads: neighbouring threads have neighbouring columns, or quads of the same one.
     constexpr int LINE = QUADS ? THREADS / (DEPTH / 4) : COLUMNS > THREADS ? THREADS : COLUMNS;
     constexpr int OWN = COLUMNS / LINE;
     constexpr int B_STEP = THREADS / LINE;
     constexpr int B_LOADS = QUADS ? 4 : DEPTH / B_STEP;
     constexpr int B_STRIDE = QUADS ? COLUMNS + 4 : COLUMNS;  // so that what a wave writes lies in different banks
-    SHARED Float4 a_tile[2][DEPTH][ROWS / 4];
+    SHARED Float4 a_tile[2][DEPTH][A_STRIDE / 4];
     SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
 
-    const int group = BLOCK_Z;
+    unsigned rest = BLOCK_Z;
+    const unsigned upper = rest / (unsigned)a.splits;
+    const int split = rest - upper * a.splits;
+    const int number = upper / (unsigned)a.groups, group = upper - number * a.groups;
+    const GatherPhase& phase = a.phases[number];
     const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
+    if (column_0 >= phase.columns) return;
+    const int k_first = split * phase.split_depth;
+    const int k_end = k_first + phase.split_depth < phase.depth_padded ? k_first + phase.split_depth
+                                                                         : phase.depth_padded;
     const char* read = (const char*)a.read + (long long)group * a.read_group;
-    const char* packed = (const char*)a.packed + (long long)group * a.depth_padded * a.rows_padded * 4;
-    CONSTANT(Tap) table = (CONSTANT(Tap))a.table;
+    const char* packed = (const char*)a.workspace + phase.packed +
+                         ((long long)group * phase.depth_padded + k_first) * a.rows_padded * 4;
+    CONSTANT(Tap) table = (CONSTANT(Tap))((const char*)a.workspace + phase.table);
 
     const unsigned a_offset = (THREAD / (ROWS / 4) * a.rows_padded + row_0 + THREAD % (ROWS / 4) * 4) * 4;
     const int b_first = QUADS ? THREAD % (DEPTH / 4) * 4 : UNIFORM(THREAD / LINE);
@@ -159,19 +176,42 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     Column columns[OWN];
     UNROLL_WHOLLY
     for (int p = 0; p < OWN; p++)
-        columns[p] = column_of<WIDE>(a, column_0 + b_column + p * LINE);
+        columns[p] = column_of<WIDE>(a, phase, column_0 + b_column + p * LINE);
+
+    // DIRECT: a thread reads one k of several rows. Beyond the last row it reads that one again.
+    const char* weight = (const char*)a.weight + (long long)group * a.weight_group;
+    const int a_lane = THREAD % DEPTH;
+    unsigned a_rows[4 * A_LOADS];
+    Storage a_direct[4 * A_LOADS];
+    bool a_inside = false;
+    if constexpr (DIRECT) {
+        UNROLL_WHOLLY
+        for (int i = 0; i < 4 * A_LOADS; i++) {
+            const int row = row_0 + THREAD / DEPTH + i * A_LINES;
+            a_rows[i] = (row < a.rows ? row : a.rows - 1) * a.weight_row;
+        }
+    }
 
     float a_next[A_LOADS][4];
     Storage b_next[B_LOADS][OWN];
     bool b_inside[QUADS ? 1 : B_LOADS][OWN];
     Tap own_tap = {};
-    if (QUADS && a.depth_padded > 0) own_tap = ((const Tap*)a.table)[b_first];
+    const Tap* own_table = (const Tap*)((const char*)a.workspace + phase.table) + b_first;
+    if (QUADS && k_first < k_end) own_tap = own_table[k_first];
 
     const unsigned a_step = A_STEP * a.rows_padded * 4;
     auto load = [&](int k_0) __attribute__((always_inline)) {
-        UNROLL_WHOLLY
-        for (int i = 0; i < A_LOADS; i++)
-            take(a_next[i], packed + (a_offset + i * a_step));
+        if constexpr (DIRECT) {
+            const int own = k_0 + a_lane;
+            a_inside = own < phase.depth;
+            const unsigned offset = a_inside ? own * (unsigned)sizeof(Storage) : 0u;
+            UNROLL_WHOLLY
+            for (int i = 0; i < 4 * A_LOADS; i++) a_direct[i] = *(const Storage*)(weight + (a_rows[i] + offset));
+        } else {
+            UNROLL_WHOLLY
+            for (int i = 0; i < A_LOADS; i++)
+                take(a_next[i], packed + (a_offset + i * a_step));
+        }
         if constexpr (QUADS) {
             UNROLL_WHOLLY
             for (int p = 0; p < OWN; p++) {
@@ -182,7 +222,7 @@ DEVICE void gather_gemm(const GatherArguments& a) {
                 for (int i = 0; i < 4; i++) b_next[i][p] = ((const Storage*)(read + place))[i];
             }
             // That of the step after the next, which is there after the last, too.
-            own_tap = ((const Tap*)a.table)[k_0 + DEPTH + b_first];
+            own_tap = own_table[k_0 + DEPTH];
         } else {
             UNROLL_WHOLLY
             for (int i = 0; i < B_LOADS; i++) {
@@ -202,9 +242,16 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     };
     // After the sums of the block before: until then nobody waits for what was loaded.
     auto keep = [&](int buffer) __attribute__((always_inline)) {
-        UNROLL_WHOLLY
-        for (int i = 0; i < A_LOADS; i++)
-            put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
+        if constexpr (DIRECT) {
+            UNROLL_WHOLLY
+            for (int i = 0; i < 4 * A_LOADS; i++)
+                ((float*)a_tile[buffer][a_lane])[THREAD / DEPTH + i * A_LINES] =
+                    a_inside ? widened(a_direct[i]) : 0.0f;
+        } else {
+            UNROLL_WHOLLY
+            for (int i = 0; i < A_LOADS; i++)
+                put(a_tile[buffer][THREAD / (ROWS / 4) + i * A_STEP][THREAD % (ROWS / 4)], a_next[i]);
+        }
         UNROLL_WHOLLY
         for (int i = 0; i < B_LOADS; i++) {
             float* line = (float*)b_tile[buffer][b_first + (QUADS ? i : i * B_STEP)];
@@ -218,20 +265,20 @@ DEVICE void gather_gemm(const GatherArguments& a) {
     const int a_quad = QUADS ? THREAD % (ROWS / 8) : THREAD / (COLUMNS / 8);
     const int b_quad = QUADS ? THREAD / (ROWS / 8) : THREAD % (COLUMNS / 8);
     float sums[8][8] = {};
-    if (a.depth_padded > 0) {
+    if (k_first < k_end) {
         int buffer = 0;
-        load(0);
+        load(k_first);
         keep(0);
         BARRIER();
-        for (int k_0 = DEPTH; k_0 < a.depth_padded; k_0 += DEPTH) {
+        for (int k_0 = k_first + DEPTH; k_0 < k_end; k_0 += DEPTH) {
             load(k_0);
-            multiply<ROWS, COLUMNS, DEPTH, ROWS / 4, B_STRIDE / 4>(
+            multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
                 &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
             buffer ^= 1;
             keep(buffer);
             BARRIER();
         }
-        multiply<ROWS, COLUMNS, DEPTH, ROWS / 4, B_STRIDE / 4>(
+        multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
                 &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
     }
 
@@ -245,40 +292,50 @@ DEVICE void gather_gemm(const GatherArguments& a) {
             for (int j = 0; j < 8; j++) sums[i][j] += widened(bias);
         }
     }
-    char* write = (char*)a.write + (long long)group * a.write_group;
+    char* write = (char*)a.write + phase.write + group * a.write_group + split * a.write_split;
     const bool whole = row_0 + ROWS <= a.rows;
     UNROLL_WHOLLY
     for (int j = 0; j < 8; j++) {
         const int own = column + j % 4 + j / 4 * (COLUMNS / 2);
-        if (own >= a.columns) continue;
-        const Place place = place_of(a, own);
-        unsigned offset = place.sample * a.write_sample + place.z * a.write_bytes[0] +
-                          place.y * a.write_bytes[1] + place.x * a.write_bytes[2] + row * a.write_row;
+        if (own >= phase.columns) continue;
+        const Place place = place_of(phase, own);
+        const unsigned offset = place.sample * a.write_sample + place.z * a.write_bytes[0] +
+                                place.y * a.write_bytes[1] + place.x * a.write_bytes[2] + row * a.write_row;
+        auto put_out = [&](int i) __attribute__((always_inline)) {
+            char* address = write + (offset + (i % 4 + i / 4 * (ROWS / 2)) * a.write_row);
+            if (a.is_partial)
+                *(float*)address = sums[i][j];
+            else
+                *(Storage*)address = stored(sums[i][j]);
+        };
         if (whole) {
             UNROLL_WHOLLY
-            for (int i = 0; i < 8; i++)
-                *(Storage*)(write + (offset + (i % 4 + i / 4 * (ROWS / 2)) * a.write_row)) = stored(sums[i][j]);
+            for (int i = 0; i < 8; i++) put_out(i);
         } else {
             UNROLL_WHOLLY
             for (int i = 0; i < 8; i++)
-                if (row + i % 4 + i / 4 * (ROWS / 2) < a.rows)
-                    *(Storage*)(write + (offset + (i % 4 + i / 4 * (ROWS / 2)) * a.write_row)) =
-                        stored(sums[i][j]);
+                if (row + i % 4 + i / 4 * (ROWS / 2) < a.rows) put_out(i);
         }
     }
 }
 
-#define GATHER_GEMM(name, rows, columns, depth, threads, wide, quads) \
-    KERNEL(name, threads, GatherArguments) { gather_gemm<rows, columns, depth, threads, wide, quads>(arguments); }
+#define GATHER_GEMM(name, rows, columns, depth, threads, wide, quads, direct)        \
+    KERNEL(name, threads, GatherArguments) {                                         \
+        gather_gemm<rows, columns, depth, threads, wide, quads, direct>(arguments); \
+    }
 
-GATHER_GEMM(gather_gemm_128x128x8, 128, 128, 8, 256, false, false)
-GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false, false)
-GATHER_GEMM(gather_gemm_64x128x8, 64, 128, 8, 128, false, false)
-GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false, false)
-GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false, false)
-GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true, false)
-GATHER_GEMM(gather_gemm_128x128x8_quads, 128, 128, 8, 256, false, true)
-GATHER_GEMM(gather_gemm_128x64x16_quads, 128, 64, 16, 128, false, true)
-GATHER_GEMM(gather_gemm_64x128x8_quads, 64, 128, 8, 128, false, true)
-GATHER_GEMM(gather_gemm_64x64x8_quads, 64, 64, 8, 64, false, true)
-GATHER_GEMM(gather_gemm_32x128x8_quads, 32, 128, 8, 64, false, true)
+GATHER_GEMM(gather_gemm_128x128x8, 128, 128, 8, 256, false, false, false)
+GATHER_GEMM(gather_gemm_128x64x16, 128, 64, 16, 128, false, false, false)
+GATHER_GEMM(gather_gemm_64x128x8, 64, 128, 8, 128, false, false, false)
+GATHER_GEMM(gather_gemm_64x64x8, 64, 64, 8, 64, false, false, false)
+GATHER_GEMM(gather_gemm_32x128x8, 32, 128, 8, 64, false, false, false)
+GATHER_GEMM(gather_gemm_wide_64x64x8, 64, 64, 8, 64, true, false, false)
+GATHER_GEMM(gather_gemm_direct_128x64x16, 128, 64, 16, 128, false, false, true)
+GATHER_GEMM(gather_gemm_direct_64x64x8, 64, 64, 8, 64, false, false, true)
+GATHER_GEMM(gather_gemm_128x128x8_quads, 128, 128, 8, 256, false, true, false)
+GATHER_GEMM(gather_gemm_128x64x16_quads, 128, 64, 16, 128, false, true, false)
+GATHER_GEMM(gather_gemm_64x128x8_quads, 64, 128, 8, 128, false, true, false)
+GATHER_GEMM(gather_gemm_64x64x8_quads, 64, 64, 8, 64, false, true, false)
+GATHER_GEMM(gather_gemm_32x128x8_quads, 32, 128, 8, 64, false, true, false)
+GATHER_GEMM(gather_gemm_direct_128x64x16_quads, 128, 64, 16, 128, false, true, true)
+GATHER_GEMM(gather_gemm_direct_64x64x8_quads, 64, 64, 8, 64, false, true, true)

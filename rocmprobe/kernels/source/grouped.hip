@@ -140,11 +140,16 @@ DEVICE void grouped_add(
     }
 }
 
-// Forward and bwd-data. The grid: tiles of one depth, groups by outputs, samples.
+// Forward and bwd-data. The grid: tiles of one depth, of one phase after another; groups by outputs; samples.
 template <int OUTPUTS, int REPEATS, bool STAGED>
-DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
-    const GroupedThread thread = grouped_thread(a);
+DEVICE void grouped_gather(const GroupedGatherArguments& arguments, float* pool) {
     unsigned rest = BLOCK_X;
+    int number = 0;
+    while (number + 1 < arguments.phase_count && rest >= arguments.phases[number].blocks[0])
+        rest -= arguments.phases[number++].blocks[0];
+    const GroupedGatherPhase& a = arguments.phases[number];
+    if ((unsigned)BLOCK_Y >= a.blocks[1]) return;
+    const GroupedThread thread = grouped_thread(a);
     const int x_first = grouped_remainder(rest, a.tiles[2]) * a.width;
     const int y_first = grouped_remainder(rest, a.tiles[1]) * a.height;
     const int z = rest;
@@ -202,12 +207,12 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                     float value = 0.0f;
                     if (group < groups && output_first + output < a.outputs)
                         value = grouped_read(
-                            a.weight,
+                            arguments.weight,
                             weights + group * a.weight_group_step + output * a.weight_output_step +
                                 tap_y * a.weight_step[1] + tap_x * a.weight_step[2]);
                     pool[a.weights_at + word] = value;
                 }
-                grouped_stage(a, pool, a.source, plane, y_in, x_in, groups, cursor);
+                grouped_stage(a, pool, arguments.source, plane, y_in, x_in, groups, cursor);
                 BARRIER();
                 const float* weight =
                     pool + a.weights_at + (thread.group & ((1 << a.group_bits) - 1)) * OUTPUTS;
@@ -230,7 +235,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                             weight[o] = 0.0f;
                             if (output_first + o < a.outputs)
                                 weight[o] = grouped_read(
-                                    a.weight,
+                                    arguments.weight,
                                     weights + thread.group * a.weight_group_step + o * a.weight_output_step +
                                         tap_y * a.weight_step[1] + tap_x * a.weight_step[2]);
                         }
@@ -243,7 +248,7 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
                             if ((active >> r & 1) & ((unsigned)(y_in + y) < (unsigned)a.size[1]) &
                                 ((unsigned)(x_in + x) < (unsigned)a.size[2])) {
                                 const float value = grouped_read(
-                                    a.source,
+                                    arguments.source,
                                     plane + thread.group * a.group_step + y * a.step[1] + x * a.step[2]);
                                 UNROLL(OUTPUTS)
                                 for (int o = 0; o < OUTPUTS; o++)
@@ -254,19 +259,19 @@ DEVICE void grouped_gather(const GroupedGatherArguments& a, float* pool) {
             }
         }
 
-    const unsigned target = BLOCK_Z * a.target_sample_step + (group_first + thread.group) * a.target_group_step +
+    const unsigned target = a.target_first + BLOCK_Z * a.target_sample_step + (group_first + thread.group) * a.target_group_step +
         output_first * a.target_output_step + z * a.target_step[0];
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
         const bool wanted = here && output_first + o < a.outputs;
         float bias = 0.0f;
-        if (a.bias && wanted)
+        if (arguments.bias && wanted)
             bias = grouped_read(
-                a.bias, ((group_first + thread.group) * a.outputs + output_first + o) * (unsigned)sizeof(Storage));
+                arguments.bias, ((group_first + thread.group) * a.outputs + output_first + o) * (unsigned)sizeof(Storage));
         UNROLL(REPEATS)
         for (int r = 0; r < REPEATS; r++)
             if ((active >> r & 1) & wanted)
-                *(Storage*)((char*)a.target + (target + o * a.target_output_step +
+                *(Storage*)((char*)arguments.target + (target + o * a.target_output_step +
                     (y_first + thread.y + r * a.repeat_y) * a.target_step[1] +
                     (x_first + thread.x + r * a.repeat_x) * a.target_step[2])) = stored(sums[o][r] + bias);
     }
@@ -297,8 +302,9 @@ GROUPED_GATHER_DIRECT(4)
 GROUPED_GATHER_DIRECT(8)
 
 // bwd-weights. A thread multiplies its values of the feature by what the taps of a chunk meet in LDS; the sums stay
-// in registers until the block has done its share of all tiles, depths and samples. The grid: groups, splits,
-// chunks of taps by depths of taps by channels by outputs.
+// in registers until the block has done its share of all tiles, depths and samples. The target is the gradient, or the
+// workspace if another launch adds the sums of several blocks. The grid: groups, splits, chunks of taps by depths of
+// taps by channels by outputs.
 template <int OUTPUTS, int TAPS, int REPEATS, bool STAGED>
 DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     const GroupedThread thread = grouped_thread(a);
@@ -339,6 +345,12 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
     }
     GroupedCursor cursor;
     if (STAGED) cursor = grouped_cursor(a);
+    // Until after the loop in vector registers, since there are too few scalar ones.
+    int left_kept = taps - tap_first, tap_kept = tap_first;
+    unsigned row_kept = (group_first + thread.group) * a.outputs + output_first;
+    OPAQUE_VECTOR(left_kept);
+    OPAQUE_VECTOR(tap_kept);
+    OPAQUE_VECTOR(row_kept);
 
     for (int unit = BLOCK_Y; unit < a.units; unit += a.splits) {
         unsigned rest = unit;
@@ -423,17 +435,29 @@ DEVICE void grouped_weights(const GroupedWeightsArguments& a, float* pool) {
         }
     }
     if (!here || thread.x || thread.y) return;
-    int left = taps - tap_first;
+    int left = UNIFORM(left_kept);
     OPAQUE(left);
     UNROLL(OUTPUTS)
     for (int o = 0; o < OUTPUTS; o++) {
         if (o >= outputs) continue;
-        const unsigned row = (group_first + thread.group) * a.outputs + output_first + o;
-        const unsigned first = ((row * a.channels + channel) * a.taps[0] + tap_z) * taps + tap_first;
+        const unsigned first = (row_kept + o) * a.target_row + channel * a.target_channel + tap_z * a.target_tap[0];
+        char* target = (char*)a.target + (unsigned long long)BLOCK_Y * a.target_split;
+        unsigned place = UNIFORM(tap_kept);
+        int x = grouped_remainder(place, a.taps[2]);
+        int y = place;
         UNROLL(TAPS)
-        for (int k = 0; k < TAPS; k++)
-            if (k < left)
-                ((float*)a.partial)[(unsigned long long)BLOCK_Y * a.values + first + k] = sums[o * TAPS + k];
+        for (int k = 0; k < TAPS; k++) {
+            if (k < left) {
+                char* address = target + (first + y * a.target_tap[1] + x * a.target_tap[2]);
+                if (a.is_partial)
+                    *(float*)address = sums[o * TAPS + k];
+                else
+                    *(Storage*)address = stored(sums[o * TAPS + k]);
+            }
+            const int over = ++x == a.taps[2];
+            x = over ? 0 : x;
+            y += over;
+        }
     }
 }
 

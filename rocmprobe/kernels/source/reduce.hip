@@ -1,6 +1,7 @@
 // The sum of what several blocks found for the same values, always in the same order.
 //
-// partial[split][value] in float gives the values of a tensor of any strides, one thread for each.
+// partial[split][value] in float gives the values of a tensor of any strides, one thread for each. A bias has one value
+// for each channel.
 
 KERNEL(sum_splits, 256, ReduceArguments) {
     const ReduceArguments& a = arguments;
@@ -10,13 +11,19 @@ KERNEL(sum_splits, 256, ReduceArguments) {
     float sum = 0.0f;
     UNROLL(8)
     for (int split = 0; split < a.splits; split++, partial += a.values) sum += *partial;
+    if (a.bias) {
+        const unsigned outer = divided(value, a.multipliers[0], a.shifts[0]);
+        const unsigned sample = divided(outer, a.multipliers[1], a.shifts[1]);
+        sum += widened(((const Storage*)a.bias)[outer - sample * a.channels]);
+    }
     unsigned rest = value;
     unsigned offset = 0;
-    UNROLL(4)
+    UNROLL_WHOLLY
     for (int dimension = 4; dimension > 0; dimension--) {
-        const unsigned size = a.sizes[dimension];
-        const unsigned quotient = rest / size;
-        offset += (rest - quotient * size) * a.strides[dimension];
+        // The host has merged dimensions; those that are left over have one position.
+        if (a.sizes[dimension] == 1) continue;
+        const unsigned quotient = divided(rest, a.size_multipliers[dimension], a.size_shifts[dimension]);
+        offset += (rest - quotient * a.sizes[dimension]) * a.strides[dimension];
         rest = quotient;
     }
     offset += rest * a.strides[0];

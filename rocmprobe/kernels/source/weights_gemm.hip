@@ -1,13 +1,19 @@
-// bwd-weights as a product of matrices: partial[row, column] = sum over pixels of feature[row, pixel] * image[column, pixel].
-// A row is a filter, a column a channel and a tap, a pixel a window in a sample. Each block sums some of the pixels;
-// the sums of all are added afterwards, always in the same order.
+// bwd-weights as a product of matrices: target[row, column] = sum over pixels of feature[row, pixel] * image[column, pixel].
+// A row is a filter, a column a channel and a tap, a pixel a window in a sample. Each block sums some of the pixels.
+// If the sums have one part, the target is the gradient. Otherwise it is the workspace, and the sums of all parts are
+// added afterwards, always in the same order.
 //
 // The pixels of a period, one or more whole samples, have a table: where they lie, and for every tap of each
 // dimension a bit that says whether it lies inside. Each column asks for three of them. Where the taps of the three
-// dimensions are more than 31, there is a second table, of positions (WIDE).
+// dimensions are more than 31, there is a second table, of positions (WIDE). A block stages the entries of some steps
+// at once in LDS, because all of its lines read the same pixels.
 
 struct alignas(16) Pixel { unsigned feature, image, inside, unused; };
 struct alignas(16) Corner { int z, y, x, unused; };
+// Pixels that a block stages at once; the host makes a period at least as long.
+#define STAGED_PIXELS 32
+// The bit of a staged pixel that exists. No tap has it.
+#define EXISTS (1u << 31)
 
 KERNEL(weights_table, 64, WeightsTableArguments) {
     const WeightsTableArguments& a = arguments;
@@ -43,6 +49,20 @@ KERNEL(weights_table, 64, WeightsTableArguments) {
     ((Pixel*)a.pixels)[index] = pixel;
 }
 
+// The channel and the tap of a column.
+struct ColumnPlace { unsigned channel, z, y, x; };
+
+DEVICE ColumnPlace column_place(const WeightsArguments& a, unsigned column) {
+    ColumnPlace place;
+    place.channel = divided(column, a.multipliers[0], a.shifts[0]);
+    const unsigned tap = column - place.channel * a.divisors[0];
+    place.z = divided(tap, a.multipliers[1], a.shifts[1]);
+    const unsigned in_plane = tap - place.z * a.divisors[1];
+    place.y = divided(in_plane, a.multipliers[2], a.shifts[2]);
+    place.x = in_plane - place.y * a.divisors[2];
+    return place;
+}
+
 template <int ROWS, int COLUMNS, int DEPTH, int THREADS, bool WIDE>
 DEVICE void weights_gemm(const WeightsArguments& a) {
     constexpr int STEP = THREADS / DEPTH;  // lines between the loads of a thread
@@ -50,13 +70,14 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     constexpr int A_STRIDE = ROWS + 4, B_STRIDE = COLUMNS + 4;  // so that what a wave writes lies in different banks
     SHARED Float4 a_tile[2][DEPTH][A_STRIDE / 4];
     SHARED Float4 b_tile[2][DEPTH][B_STRIDE / 4];
+    constexpr int AHEAD = STAGED_PIXELS / DEPTH;  // steps whose pixels are staged at once
+    SHARED Pixel pixel_tile[2][STAGED_PIXELS];
+    SHARED Corner corner_tile[2][WIDE ? STAGED_PIXELS : 1];
 
     const int group = (int)((unsigned)BLOCK_Z / (unsigned)a.splits), split = BLOCK_Z - group * a.splits;
     const int row_0 = BLOCK_Y * ROWS, column_0 = BLOCK_X * COLUMNS;
     const char* feature = (const char*)a.feature + (long long)group * a.feature_group;
     const char* image = (const char*)a.image + (long long)group * a.image_group;
-    const Pixel* pixels = (const Pixel*)a.pixels;
-    const Corner* corners = (const Corner*)a.corners;
     const int lane = THREAD % DEPTH, line = THREAD / DEPTH;
 
     // Lines beyond the last are read as the first one is, and their sums are not written.
@@ -70,61 +91,83 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     UNROLL_WHOLLY
     for (int i = 0; i < B_LOADS; i++) {
         const unsigned column = column_0 + line + i * STEP < a.columns ? column_0 + line + i * STEP : 0;
-        const unsigned channel = divided(column, a.multipliers[0], a.shifts[0]);
-        const unsigned tap = column - channel * a.divisors[0];
-        const unsigned z = divided(tap, a.multipliers[1], a.shifts[1]);
-        const unsigned in_plane = tap - z * a.divisors[1];
-        const unsigned y = divided(in_plane, a.multipliers[2], a.shifts[2]);
-        const unsigned x = in_plane - y * a.divisors[2];
-        b_offset[i] = channel * a.image_row + z * a.tap_bytes[0] + y * a.tap_bytes[1] + x * a.tap_bytes[2];
+        const ColumnPlace place = column_place(a, column);
+        b_offset[i] = place.channel * a.image_row + place.z * a.tap_bytes[0] + place.y * a.tap_bytes[1] +
+                      place.x * a.tap_bytes[2];
         if (WIDE)
-            b_wanted[i] = z * a.dilation[0] << 22 | y * a.dilation[1] << 11 | x * a.dilation[2];
+            b_wanted[i] = place.z * a.dilation[0] << 22 | place.y * a.dilation[1] << 11 | place.x * a.dilation[2];
         else
-            b_wanted[i] = 1u << z | 1u << (a.taps[0] + y) | 1u << (a.taps[0] + a.taps[1] + x);
+            b_wanted[i] = 1u << place.z | 1u << (a.taps[0] + place.y) | 1u << (a.taps[0] + a.taps[1] + place.x);
     }
 
     const int first = split * a.split_depth;
     const int left = a.depth - first;
     const int end = left < a.split_depth ? a.depth : first + a.split_depth;
-    int own = first + lane;
+    const int steps = (end - first + DEPTH - 1) / DEPTH;
+
+    // The first threads fetch a pixel each, in steps of STAGED_PIXELS, and put it into LDS after the sums of a step.
+    int own = first + THREAD;
     const unsigned periods = divided(own, a.period_multiplier, a.period_shift);
     int index = own - periods * a.period;
     unsigned feature_base = periods * a.feature_period, image_base = periods * a.image_period;
-    Pixel pixel = pixels[index];
-    Corner corner = {};
-    if (WIDE) corner = corners[index];
-
-    Storage a_next[A_LOADS], b_next[B_LOADS];
-    bool b_inside[B_LOADS], a_inside;
-
-    auto load = [&]() __attribute__((always_inline)) {
-        a_inside = own < end;
-        const unsigned feature_offset = a_inside ? feature_base + pixel.feature : 0u;
-        const unsigned image_offset = image_base + pixel.image;
-        const unsigned inside = a_inside ? pixel.inside : 0u;  // which no column asks for
-        UNROLL_WHOLLY
-        for (int i = 0; i < A_LOADS; i++) a_next[i] = *(const Storage*)(feature + (feature_offset + a_offset[i]));
-        UNROLL_WHOLLY
-        for (int i = 0; i < B_LOADS; i++) {
-            if (WIDE)
-                b_inside[i] = a_inside &
-                              ((unsigned)(corner.z + (int)(b_wanted[i] >> 22)) < (unsigned)a.sizes[0]) &
-                              ((unsigned)(corner.y + (int)(b_wanted[i] >> 11 & 2047)) < (unsigned)a.sizes[1]) &
-                              ((unsigned)(corner.x + (int)(b_wanted[i] & 2047)) < (unsigned)a.sizes[2]);
-            else
-                b_inside[i] = (inside & b_wanted[i]) == b_wanted[i];
-            unsigned offset = b_inside[i] ? image_offset + b_offset[i] : 0u;
-            if (WIDE) AS_ONE_REGISTER(offset);
-            b_next[i] = *(const Storage*)(image + offset);
+    // Single values, since the compiler would keep a structure that lives across a loop in memory.
+    unsigned fetched_feature = 0, fetched_image = 0, fetched_inside = 0;
+    int fetched_z = 0, fetched_y = 0, fetched_x = 0;
+    auto fetch = [&]() __attribute__((always_inline)) {
+        if (THREAD >= STAGED_PIXELS) return;
+        const Pixel pixel = ((const Pixel*)a.pixels)[index];
+        const bool exists = own < end;
+        fetched_feature = exists ? pixel.feature + feature_base : 0u;
+        fetched_image = pixel.image + image_base;
+        fetched_inside = exists ? pixel.inside | EXISTS : 0u;
+        if (WIDE) {
+            const Corner corner = ((const Corner*)a.corners)[index];
+            // So far away that no column's tap lies inside.
+            fetched_z = exists ? corner.z : -0x40000000;
+            fetched_y = corner.y, fetched_x = corner.x;
         }
-        own += DEPTH;
-        index += DEPTH;
+        own += STAGED_PIXELS;
+        index += STAGED_PIXELS;
         const bool over = index >= a.period;
         index -= over ? a.period : 0;
         feature_base += over ? a.feature_period : 0u;
         image_base += over ? a.image_period : 0u;
-        pixel = pixels[index];
-        if (WIDE) corner = corners[index];
+    };
+    auto stage = [&](int buffer) __attribute__((always_inline)) {
+        if (THREAD >= STAGED_PIXELS) return;
+        Pixel pixel;
+        pixel.feature = fetched_feature, pixel.image = fetched_image, pixel.inside = fetched_inside, pixel.unused = 0;
+        pixel_tile[buffer][THREAD] = pixel;
+        if (WIDE) {
+            Corner corner;
+            corner.z = fetched_z, corner.y = fetched_y, corner.x = fetched_x, corner.unused = 0;
+            corner_tile[buffer][THREAD] = corner;
+        }
+    };
+
+    Storage a_next[A_LOADS], b_next[B_LOADS];
+    bool b_inside[B_LOADS], a_inside;
+
+    auto load = [&](int step) __attribute__((always_inline)) {
+        const int place = step % AHEAD * DEPTH + lane;
+        const Pixel pixel = pixel_tile[step / AHEAD & 1][place];
+        Corner corner = {};
+        if (WIDE) corner = corner_tile[step / AHEAD & 1][place];
+        a_inside = pixel.inside & EXISTS;
+        UNROLL_WHOLLY
+        for (int i = 0; i < A_LOADS; i++) a_next[i] = *(const Storage*)(feature + (pixel.feature + a_offset[i]));
+        UNROLL_WHOLLY
+        for (int i = 0; i < B_LOADS; i++) {
+            if (WIDE)
+                b_inside[i] = ((unsigned)(corner.z + (int)(b_wanted[i] >> 22)) < (unsigned)a.sizes[0]) &
+                              ((unsigned)(corner.y + (int)(b_wanted[i] >> 11 & 2047)) < (unsigned)a.sizes[1]) &
+                              ((unsigned)(corner.x + (int)(b_wanted[i] & 2047)) < (unsigned)a.sizes[2]);
+            else
+                b_inside[i] = (pixel.inside & b_wanted[i]) == b_wanted[i];
+            unsigned offset = b_inside[i] ? pixel.image + b_offset[i] : 0u;
+            if (WIDE) AS_ONE_REGISTER(offset);
+            b_next[i] = *(const Storage*)(image + offset);
+        }
     };
     // After the sums of the block before: until then nobody waits for what was loaded.
     auto keep = [&](int buffer) __attribute__((always_inline)) {
@@ -139,30 +182,45 @@ DEVICE void weights_gemm(const WeightsArguments& a) {
     const int a_quad = THREAD / (COLUMNS / 8), b_quad = THREAD % (COLUMNS / 8);
     float sums[8][8] = {};
     int buffer = 0;
-    load();
+    fetch();
+    stage(0);
+    BARRIER();
+    load(0);
     keep(0);
     BARRIER();
-    for (int p = first + DEPTH; p < end; p += DEPTH) {
-        load();
+    for (int step = 1; step < steps; step++) {
+        // Early enough that a barrier lies between the staging and the first step that reads the pixels.
+        const bool fetching = step % AHEAD == 1 && (step / AHEAD + 1) * AHEAD < steps;
+        if (fetching) fetch();
+        load(step);
         multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
             &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
         buffer ^= 1;
         keep(buffer);
+        if (fetching) stage(step / AHEAD + 1 & 1);
         BARRIER();
     }
     multiply<ROWS, COLUMNS, DEPTH, A_STRIDE / 4, B_STRIDE / 4>(
         &a_tile[buffer][0][a_quad], &b_tile[buffer][0][b_quad], sums);
 
     const int row = row_0 + a_quad * 4, column = column_0 + b_quad * 4;
-    float* partial = (float*)a.partial + ((long long)split * a.groups + group) * a.rows * a.columns;
+    char* target = (char*)a.target + split * a.target_split + group * a.target_group;
     UNROLL_WHOLLY
-    for (int i = 0; i < 8; i++) {
-        const int own_row = row + i % 4 + i / 4 * (ROWS / 2);
-        if (own_row >= a.rows) continue;
+    for (int j = 0; j < 8; j++) {
+        const int own_column = column + j % 4 + j / 4 * (COLUMNS / 2);
+        if (own_column >= a.columns) continue;
+        const ColumnPlace place = column_place(a, own_column);
+        const unsigned offset = row * a.target_row + place.channel * a.target_channel + place.z * a.target_taps[0] +
+                                place.y * a.target_taps[1] + place.x * a.target_taps[2];
         UNROLL_WHOLLY
-        for (int j = 0; j < 8; j++) {
-            const int own_column = column + j % 4 + j / 4 * (COLUMNS / 2);
-            if (own_column < a.columns) partial[(unsigned)(own_row * a.columns + own_column)] = sums[i][j];
+        for (int i = 0; i < 8; i++) {
+            const int further = i % 4 + i / 4 * (ROWS / 2);
+            if (row + further >= a.rows) continue;
+            char* address = target + (offset + further * a.target_row);
+            if (a.is_partial)
+                *(float*)address = sums[i][j];
+            else
+                *(Storage*)address = stored(sums[i][j]);
         }
     }
 }
