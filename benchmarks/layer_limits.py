@@ -26,13 +26,21 @@ from rocmprobe.checks.gradients import GRADIENT_LIMITS
 from rocmprobe.checks.tools.context import CheckContext
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.training import AUTOCAST_LIMITS
-from rocmprobe.model.numerics import LAYER_LIMITS
+from rocmprobe.model.numerics import BATCH_NORM_LIMITS, LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 
-LAYERS = tuple(name for name, check in CHECKS.items() if check.rung == "controls" or check.layer)
+#: Checks whose results are exact or random, and the sweep of operators, which has a benchmark of its own.
+OTHERS = ("selection", "sorting", "scans", "scatter-and-gather", "reductions", "embedding", "padding", "dropout",
+          "operator")  # fmt: skip
+LAYERS = tuple(
+    name
+    for name, check in CHECKS.items()
+    if (check.rung == "controls" or check.layer) and name not in OTHERS
+)
 #: Checks and the limits that they are held to, by dtype.
 LIMITS = {
     **dict.fromkeys(LAYERS, LAYER_LIMITS),
+    "batch-norm": BATCH_NORM_LIMITS,
     "training-step": {"float32": LAYER_LIMITS["float32"]},
     "autocast-step": AUTOCAST_LIMITS,
     "gradient-flow": {dtype: GRADIENT_LIMITS[dtype] for dtype in ("float32", "float16", "bfloat16")},

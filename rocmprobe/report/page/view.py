@@ -32,6 +32,7 @@ from rocmprobe.report.page import (
     matrix,  # fmt: skip
     memory,  # fmt: skip
     networks,  # fmt: skip
+    operators,  # fmt: skip
     shapes_table,  # fmt: skip
     telemetry_section,  # fmt: skip
     throughput,  # fmt: skip
@@ -142,6 +143,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 def _measured(results: Results) -> dict[str, Any]:
     """Return the sections of measurements. All are empty if there are no outcomes."""
     return {
+        "operators": operators.operators(results),
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
         "start_up": first_calls.start_up(results),
