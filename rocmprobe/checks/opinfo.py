@@ -224,6 +224,8 @@ def operator(context: CheckContext) -> CheckResult:
             "the OpInfo database of torch cannot be imported; it needs the packages expecttest and numpy "
             f"({type(error).__name__}: {error})"
         ) from error
+    if context.operator is None:
+        raise NotApplicable("the OpInfo database of this torch could not be read when the run began")
     if tested is None:
         raise NotApplicable(f"the OpInfo database of this torch has no operator {context.operator}")
     return _tested(context, tested)

@@ -128,7 +128,7 @@ def _under(
                 text = problem.text if problem else None
                 case = replace(form, dtype=dtype, problem=text, direction=direction)
                 if request.operators and target.operators:
-                    yield from (replace(case, operator=name) for name in target.operators[dtype])
+                    yield from (replace(case, operator=name) for name in target.operators.get(dtype, ()))
                     continue
                 if setting.by_name and not _wanted(setting, options):
                     case = replace(case, if_failed=(replace(case, setting="default").id,))
