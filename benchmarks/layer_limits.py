@@ -9,6 +9,7 @@ of its limit that this is::
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -30,12 +31,12 @@ from rocmprobe.model.numerics import BATCH_NORM_LIMITS, LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 
 #: Checks whose results are exact or random, and the sweep of operators, which has a benchmark of its own.
-OTHERS = ("selection", "sorting", "scans", "scatter-and-gather", "reductions", "embedding", "padding", "dropout",
-          "operator")  # fmt: skip
+OTHERS = (
+    "selection", "sorting", "scans", "scatter-and-gather", "reductions", "embedding", "padding", "dropout",
+    "operator",
+)  # fmt: skip
 LAYERS = tuple(
-    name
-    for name, check in CHECKS.items()
-    if (check.rung == "controls" or check.layer) and name not in OTHERS
+    name for name, check in CHECKS.items() if (check.rung == "controls" or check.layer) and name not in OTHERS
 )
 #: Checks and the limits that they are held to, by dtype.
 LIMITS = {
@@ -87,9 +88,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument(
+        "--check", action="append", choices=LIMITS, help="only this one; keep the others of -o"
+    )
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
+    if options.check and options.output:
+        found = json.loads(options.output.read_text("utf-8"))["checks"]
     for check, limits in LIMITS.items():
+        if options.check and check not in options.check:
+            continue
         for dtype in limits:
             try:
                 found.setdefault(check, {})[dtype] = largest(check, dtype, options.seeds)

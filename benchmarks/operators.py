@@ -1,7 +1,8 @@
 """Does the sweep of operators raise false alarms on this CPU?
 
-Runs the check ``operator`` on every operator of the installed torch's OpInfo database, in each dtype, with other
-samples in each run. The CPU computes correctly, so every failure is a false alarm. Run from the project's root::
+Runs the check ``operator`` on every operator of the installed torch's OpInfo database, in each dtype, with
+other samples in each run. The CPU computes correctly, so every failure is a false alarm. Run from the
+project's root::
 
     python benchmarks/operators.py --runs 3 -o benchmarks/results/operators.json
 """
@@ -9,13 +10,14 @@ samples in each run. The CPU computes correctly, so every failure is a false ala
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import platform
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import torch
 from figures import publish
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.checks.opinfo import judged, operator
+from rocmprobe.checks.opinfo import DTYPES, judged, operator
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
@@ -46,8 +48,8 @@ def tested(name: str, dtype: str, run: int) -> CheckResult:
     """Return the result of the check for one operator."""
     context = Seeded(
         dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=None, direction=None,
-        under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False, operator=name,
-        number=run,
+        under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False,
+        operator=name, number=run,
     )  # fmt: skip
     try:
         return operator(context)
@@ -57,12 +59,12 @@ def tested(name: str, dtype: str, run: int) -> CheckResult:
         return CheckResult("error", str(failure.__cause__))
 
 
-def swept(runs: int) -> Iterator[tuple[int, str, str, CheckResult]]:
-    """Yield each run, dtype and operator with its result."""
-    for run in range(runs):
-        for dtype, names in judged("cpu").items():
-            for name in names:
-                yield run, dtype, name, tested(name, dtype, run)
+def swept(task: tuple[int, str]) -> list[tuple[str, CheckResult]]:
+    """Return the result of each operator in one run and dtype."""
+    run, dtype = task
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    return [(name, tested(name, dtype, run)) for name in judged("cpu")[dtype]]
 
 
 def main() -> None:
@@ -70,23 +72,27 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
     started = time.perf_counter()
     states: Counter[str] = Counter()
     shares: dict[str, float] = {}
     alarms: list[dict[str, Any]] = []
     reasons: dict[str, str] = {}
-    for run, dtype, name, answer in swept(options.runs):
-        states[f"{dtype}: {answer.state}"] += 1
-        key = f"{name} {dtype}"
-        if answer.state == "n/a":
-            reasons[key] = answer.message
-        elif answer.state != "pass":
-            alarms.append({"operator": name, "dtype": dtype, "run": run, "message": answer.message})
-            print(alarms[-1], flush=True)
-        if "max_error" in answer.numerics:
-            share = answer.numerics["max_error"] / answer.numerics["max_error_limit"]
-            shares[key] = max(shares.get(key, 0.0), share)
+    tasks = list(product(range(options.runs), DTYPES))
+    with multiprocessing.get_context("spawn").Pool(len(DTYPES)) as pool:
+        for (run, dtype), answers in zip(tasks, pool.imap(swept, tasks)):
+            for name, answer in answers:
+                states[f"{dtype}: {answer.state}"] += 1
+                key = f"{name} {dtype}"
+                if answer.state == "n/a":
+                    reasons[key] = answer.message
+                elif answer.state != "pass":
+                    alarms.append({"operator": name, "dtype": dtype, "run": run, "message": answer.message})
+                if "max_error" in answer.numerics:
+                    share = answer.numerics["max_error"] / answer.numerics["max_error_limit"]
+                    shares[key] = max(shares.get(key, 0.0), share)
+            print(
+                f"run {run}, {dtype}: {len(answers)} results, {len(alarms)} false alarms so far", flush=True
+            )
     nearest = sorted(shares, key=shares.__getitem__, reverse=True)[:NEAREST]
     figures = {
         "torch": torch.__version__, "machine": platform.machine(), "runs": options.runs,

@@ -24,8 +24,9 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 
-#: Elements of several tiles. In a device-wide select, sort or scan, tiles wait for each other. Source: hipCUB's
-#: DeviceSelect, in a build for gfx1010, selects wrong elements (https://github.com/jc1122/pytorch-gfx1010).
+#: Elements of several tiles. In a device-wide select, sort or scan, tiles wait for each other. Source:
+#: hipCUB's DeviceSelect, in a build for gfx1010, selects wrong elements
+#: (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
 #: Dropout is held to six standard deviations of the share of 2^18 elements that two calls drop alike:
 #: 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
@@ -67,7 +68,7 @@ def scans(values: Any) -> Named:
 
     signs = torch.where(values > 0, torch.ones_like(values), -torch.ones_like(values))
     rows = values[: 64 * 512].reshape(64, 512).sign()
-    highest, places = torch.cummax(rows, dim=1)
+    highest, _ = torch.cummax(rows, dim=1)
     return {
         "cumsum of many": torch.cumsum(values.float(), 0), "cumsum": torch.cumsum(rows, dim=1),
         "cumsum of columns": torch.cumsum(rows, dim=0), "cumprod": torch.cumprod(signs, 0),
@@ -169,7 +170,8 @@ def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
 
     # Places that half precision holds exactly in pixels, so that rounding moves none to another pixel.
     leaves = {"input": leaf(image), "grid": leaf((grid * 16).round() * 1.25 / 16)}
-    output = F.grid_sample(*leaves.values(), padding_mode="border", align_corners=False)
+    x, places = leaves.values()
+    output = F.grid_sample(x, places, padding_mode="border", align_corners=False)
     return {f"grid_sample: {name}": each for name, each in with_gradients(output, leaves, grad).items()}
 
 
@@ -204,7 +206,6 @@ def losses(scores: Any) -> Named:
     labels = (torch.arange(count, device=scores.device) * 3) % classes
     pixels = (torch.arange(count * 6, device=scores.device) % classes).reshape(count, 2, 3)
     weights = torch.linspace(0.5, 1.5, classes, device=scores.device, dtype=scores.dtype)
-    images = scores.reshape(count, classes, 1, 1).expand(-1, -1, 2, 3)
     other = scores.flip(0)
     found = {}
     x = leaf(scores)
@@ -212,7 +213,7 @@ def losses(scores: Any) -> Named:
         "cross_entropy": F.cross_entropy(x, labels),
         "cross_entropy with weights": F.cross_entropy(x, labels, weights, ignore_index=0),
         "cross_entropy with smoothing": F.cross_entropy(x, labels, label_smoothing=0.1),
-        "cross_entropy of images": F.cross_entropy(x.reshape(images[:, :, :1, :1].shape).expand_as(images), pixels),
+        "cross_entropy of images": F.cross_entropy(x[:, :, None, None].expand(-1, -1, 2, 3), pixels),
         "binary_cross_entropy": F.binary_cross_entropy_with_logits(x, (other > 0).to(x.dtype)),
         "mse_loss": F.mse_loss(x, other), "smooth_l1_loss": F.smooth_l1_loss(x, other),
     }.items():  # fmt: skip
@@ -222,8 +223,11 @@ def losses(scores: Any) -> Named:
 
 
 def dropout(ones: Any) -> Named:
-    """Drop three tenths of the elements twice. Return what is dropped, the scale of the rest, and how often the
-    gradient differs from the output."""
+    """Drop three tenths of the elements, twice.
+
+    Return the shares that are dropped and treated alike, the scale of the rest, and the share of gradients
+    that differ from the output.
+    """
     import torch
     import torch.nn.functional as F
 

@@ -2,11 +2,12 @@
 
 Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU.
 
-The limit counts roundoffs (u) of the dtype, as mixed forward and backward stability does (Higham, Accuracy and
-Stability of Numerical Algorithms, 1.5). A correct result is, up to ``limit / u`` roundoffs of its largest
-magnitude, the exact result for inputs that are changed by as many roundoffs. So each sample is computed in
-fp64 also for inputs changed by one roundoff. Where that changes an element, its error is measured on a scale
-that is larger by the change. Integers and truth values that such a change does not reach must be equal.
+The limit counts roundoffs (u) of the dtype, as mixed forward and backward stability does (Higham, Accuracy
+and Stability of Numerical Algorithms, 1.5). A correct result is, up to ``limit / u`` roundoffs of its largest
+magnitude, the exact result for inputs that are changed by as many roundoffs. So each sample is also computed
+in fp64 for inputs that are changed by one roundoff. If that changes an element, the scale of the element's
+error grows with the change. Integers and truth values that do not change must be equal. An infinite result
+is wrong, unless the CPU has one there in the same dtype: a value on the way overflows.
 
 ``rocmprobe repro`` prints the source of the functions that compute. They follow the rules of
 ``tools/computation.py``.
@@ -51,7 +52,7 @@ def unjudged(operator: str, dtype: str) -> Optional[str]:
 
 
 def judged(kind: str) -> dict[str, list[str]]:
-    """Return the names of the operators to test on a device of type ``kind``, by dtype. Raises ImportError."""
+    """Return the names of the operators to test on devices of type ``kind``, by dtype. Raises ImportError."""
     import torch
 
     found: dict[str, list[str]] = {dtype: [] for dtype in DTYPES}
@@ -80,7 +81,7 @@ def database() -> dict[str, Any]:
 
 
 def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
-    """Return the operator's samples on the CPU, without large ones. ``kind`` is the type of the tested device."""
+    """Return the operator's samples on the CPU, without large ones. ``kind`` is the tested device's type."""
     import torch
     from torch.testing._internal import common_utils
     from torch.utils._pytree import tree_flatten
@@ -159,9 +160,13 @@ def as_real(tensor: Any) -> Any:
     return tensor.cpu().double()
 
 
-def error(result: Any, reference: Any, others: list[Any], dtype: Any, roundoff: float) -> float:
-    """Return the largest error as a share of the reference's largest value, or of 1 if larger. The scale of an
-    element is larger where ``others``, the results for changed inputs, differ from the reference."""
+def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: Any, roundoff: float) -> float:
+    """Return the largest error as a share of the reference's largest value, or of 1 if larger.
+
+    The scale of an element grows by its largest change in ``others``, the results for changed inputs, in
+    roundoffs. Elements are left out that are not finite in ``witness``, the result in ``dtype`` on the CPU.
+    Return infinity if the shape, or an integer that does not change, is wrong.
+    """
     import torch
 
     if result.shape != reference.shape:
@@ -169,15 +174,17 @@ def error(result: Any, reference: Any, others: list[Any], dtype: Any, roundoff: 
     if reference.layout != torch.strided or any(each.shape != reference.shape for each in others):
         return 0.0
     whole = not (reference.is_floating_point() or reference.is_complex())
-    got, want, *near = map(as_real, (result, reference, *others))
+    if witness is None or witness.shape != reference.shape:
+        witness = reference
+    got, want, there, *near = map(as_real, (result, reference, witness, *others))
     change = torch.stack([(each - want).abs() for each in near]).amax(0)
     if whole:
         return float("inf") if bool(((got != want) & (change == 0)).any()) else 0.0
-    usable = change.isfinite() & (want.abs() < torch.finfo(dtype).max)
+    usable = change.isfinite() & (want.abs() < torch.finfo(dtype).max) & there.isfinite()
     if not bool(usable.any()):
         return 0.0
     got, want, change = got[usable], want[usable], change[usable]
-    wrong = torch.nan_to_num((got - want).abs(), nan=float("inf"))
+    wrong = torch.nan_to_num((got - want).abs(), nan=float("inf"), posinf=float("inf"))
     return float((wrong / (max(float(want.abs().max()), 1.0) + change / roundoff)).max())
 
 
@@ -188,11 +195,16 @@ def judge(
     expected = results(operator, widened(sample, 0, 0), dtype)
     changes = [(roundoff, 1), (-roundoff, 1), (roundoff, 2), (-roundoff, 2)]
     others = [results(operator, widened(sample, *change), dtype) for change in changes]
+    try:
+        witness = results(operator, moved(sample, "cpu"), dtype)
+    except RuntimeError:
+        # The CPU has no kernel for the dtype.
+        witness = expected
     found = call(lambda: results(operator, moved(sample, device), dtype))
     if found.keys() != expected.keys():
         return {"number of results": float("inf")}
     return {
-        name: error(result, expected[name], [other[name] for other in others], dtype, roundoff)
+        name: error(result, expected[name], [o[name] for o in others], witness.get(name), dtype, roundoff)
         for name, result in found.items()
     }
 
@@ -234,9 +246,11 @@ def operator(context: CheckContext) -> CheckResult:
 @one_thread()
 def _tested(context: CheckContext, tested: Any) -> CheckResult:
     limit, roundoff = LAYER_LIMITS[context.dtype_name], unit_roundoff(context.dtype_name)
-    samples, seconds = _samples(context, tested), []
+    samples = _samples(context, tested)
+    seconds: list[float] = []
 
     def call(function: Callable[[], Named]) -> Named:
+        found: Named
         found, took = context.first_call(function)
         seconds.append(took)
         return found
@@ -244,6 +258,7 @@ def _tested(context: CheckContext, tested: Any) -> CheckResult:
     worst, why = -1.0, "all samples are random"
     answer = CheckResult(numerics={"max_error_limit": limit})
     for number in range(0, len(samples), _step(len(samples))):
+        calls = len(seconds)
         try:
             if is_random(tested, samples[number]):
                 continue
@@ -251,6 +266,8 @@ def _tested(context: CheckContext, tested: Any) -> CheckResult:
         except (DeviceFailure, NotApplicable):
             raise
         except Exception as error:
+            if len(seconds) > calls:
+                raise
             # PyTorch has samples that it can compute in one dtype only.
             why = f"no reference in fp64 on the CPU: {type(error).__name__}: {error}"
             continue

@@ -24,8 +24,8 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 class Device:
     """A device to test: torch's name for it, its backend, the GPU if it is one, and the drivers.
 
-    ``place`` holds the libraries that ``capi`` calls. ``operators`` are the names in torch's OpInfo database to
-    test, by dtype. It is empty if the run does not test them, or if the database cannot be imported.
+    ``place`` holds the libraries that ``capi`` calls. ``operators`` are the names in torch's OpInfo database
+    to test, by dtype. It is empty if the run does not test them, or if the database cannot be imported.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""Operators of training at level quick: each check finds a fault that a kernel can have, and none in right ones.
+"""Operators of training at level quick: each check finds a planted fault, and none in correct kernels.
 
 A fault replaces the result of one of PyTorch's operators (aten), as a broken kernel of a build would.
 """
@@ -26,7 +26,10 @@ Fault = Callable[[Any, tuple[Any, ...]], Any]
 
 
 class Planted(TorchDispatchMode):
-    """Replaces the result of the operator called ``name`` (or ``name|name``) by ``fault``, a function of it and the arguments."""
+    """Replaces the result of an operator by ``fault``, a function of the result and the arguments.
+
+    ``name`` is the operator's name, or several with | between them.
+    """
 
     def __init__(self, name: str, fault: Fault) -> None:
         super().__init__()

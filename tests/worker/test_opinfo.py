@@ -47,7 +47,13 @@ def test_what_is_left_out(name: str, dtype: str, reason: str | None) -> None:
 
 @every_row(
     ("name", "expected"),
-    [("nn.functional.pad.reflect", "nn"), ("nonzero", "n"), ("T", "t"), ("torch.ops.aten.x", "t"), ("_x", "_")],
+    [
+        ("nn.functional.pad.reflect", "nn"),
+        ("nonzero", "n"),
+        ("T", "t"),
+        ("torch.ops.aten.x", "t"),
+        ("_x", "_"),
+    ],
 )
 def test_the_group_of_an_operator(name: str, expected: str) -> None:
     assert group(name) == expected
@@ -60,8 +66,8 @@ def test_without_expecttest_the_sweep_is_not_applicable(tmp_path: Path) -> None:
     (blocked / "expecttest").mkdir(parents=True)
     (blocked / "expecttest" / "__init__.py").write_text('raise ImportError("No module named expecttest")')
     made = run(
-        tmp_path / "out", "--device", "cpu", "--level", "standard", "--only", "operator", "--only", "elementwise",
-        env={"PYTHONPATH": str(blocked)},
+        tmp_path / "out", "--device", "cpu", "--level", "standard", "--only", "operator",
+        "--only", "elementwise", env={"PYTHONPATH": str(blocked)},
     )  # fmt: skip
     found = [each for each in made.outcomes.values() if each.check == "operator"]
     assert {each.state for each in found} == {"n/a"}
@@ -102,7 +108,9 @@ class TestFaulty:
         assert finding.severity == "warning"
         assert all(name in finding.title for name in ("erf", "erfc", "erfinv", "exp2"))
 
-    def test_the_page_lists_them_with_a_command_that_gives_a_script(self, faulty: Run, tmp_path: Path) -> None:
+    def test_the_page_lists_them_with_a_command_that_gives_a_script(
+        self, faulty: Run, tmp_path: Path
+    ) -> None:
         page = (faulty.folder / "report.html").read_text("utf-8")
         section = page.partition('<section aria-labelledby="h-operators">')[2].partition("</section>")[0]
         assert "Operators that compute wrong or fail on this card" in section
@@ -112,7 +120,11 @@ class TestFaulty:
         script = tmp_path / "script.py"
         script.write_text(ended.stdout, "utf-8")
         again = subprocess.run(
-            [sys.executable, str(script), "cpu"], capture_output=True, text=True, env=environment(), check=False
+            [sys.executable, str(script), "cpu"],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            check=False,
         )
         # The CPU has no such fault.
         assert (again.returncode, again.stderr) == (0, "")
@@ -127,7 +139,9 @@ class TestFaulty:
         ended = rocmprobe("run", "--resume", folder)
         assert ended.returncode in (0, 1), ended.stderr
         first, again = faulty.outcomes, Run(folder, ended).outcomes
-        assert {name: each.state for name, each in again.items()} == {name: each.state for name, each in first.items()}
+        assert {name: each.state for name, each in again.items()} == {
+            name: each.state for name, each in first.items()
+        }
 
 
 @pytest.mark.thorough

@@ -217,7 +217,8 @@ def test_every_limit_is_over_five_times_what_was_measured() -> None:
     measured = json.loads((CHECKOUT / "benchmarks/results/layer_limits.json").read_text())["checks"]
     for check, dtypes in measured.items():
         others = {
-            "autocast-step": AUTOCAST_LIMITS, "gradient-flow": GRADIENT_LIMITS, "batch-norm": BATCH_NORM_LIMITS,
+            "autocast-step": AUTOCAST_LIMITS, "gradient-flow": GRADIENT_LIMITS,
+            "batch-norm": BATCH_NORM_LIMITS,
         }  # fmt: skip
         limits = others.get(check, LAYER_LIMITS)
         for dtype, figures in dtypes.items():

@@ -52,8 +52,8 @@ class Case:
 
 def trial_key(case_id: str) -> str:
     """The same, from the id of a case."""
-    *under, check, subject = case_id.split("/")[:5]
+    *under, check, subject = (parts := case_id.split("/"))[:5]
     if check == NAME:
-        return "/".join((*under, check, group(case_id.split("/")[-1])))
+        return "/".join((*under, check, group(parts[-1])))
     own = (check, subject) if CHECKS[check].own_process else ("measure",)
     return "/".join((*under, *(own if CHECKS[check].exclusive else ())))

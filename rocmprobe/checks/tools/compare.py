@@ -86,7 +86,7 @@ def compare_exactly(
 
 
 def compare_each_exactly(context: CheckContext, computation: Computation) -> CheckResult:
-    """Compare each result of several operators with its exact reference. The message names all that differ."""
+    """Compare each named result with its exact reference. The message lists all results that differ."""
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     wrong = {}

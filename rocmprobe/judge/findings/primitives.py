@@ -128,7 +128,7 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 
 
 def controls(results: Results) -> Iterator[Finding]:
-    """Yield one finding about layers and operators that never enter the vendor library. The fault is below it.
+    """Yield one finding about layers and operators that never enter the vendor library.
 
     Operators that fail in the sweep alone are a warning: few programs call them.
     """

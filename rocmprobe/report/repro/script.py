@@ -73,7 +73,8 @@ def reproduction(results: Results, case: str) -> str:
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """A torch script of at most ``MAX_LINES`` lines (an operator: ``MAX_PROGRAM_LINES``) that repeats the case of ``outcome``.
+    """A torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``. One of a sweep's
+    operator has at most ``MAX_PROGRAM_LINES``.
 
     It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
     what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
@@ -101,9 +102,7 @@ def script(results: Results, outcome: Outcome) -> str:
     return "\n".join(code)
 
 
-def _computation(
-    results: Results, outcome: Outcome, setting: Setting
-) -> Union[Computation, Program]:
+def _computation(results: Results, outcome: Outcome, setting: Setting) -> Union[Computation, Program]:
     """Return what ``outcome`` computed. Raises BadInput where a script cannot repeat that."""
     name = one_line(outcome.id)
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
