@@ -70,6 +70,9 @@ def swept(task: tuple[int, str]) -> list[tuple[str, CheckResult]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first run, which decides its samples"
+    )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     started = time.perf_counter()
@@ -77,7 +80,7 @@ def main() -> None:
     shares: dict[str, float] = {}
     alarms: list[dict[str, Any]] = []
     reasons: dict[str, str] = {}
-    tasks = list(product(range(options.runs), DTYPES))
+    tasks = list(product(range(options.first, options.first + options.runs), DTYPES))
     with multiprocessing.get_context("spawn").Pool(len(DTYPES)) as pool:
         for (run, dtype), answers in zip(tasks, pool.imap(swept, tasks)):
             for name, answer in answers:
@@ -95,7 +98,7 @@ def main() -> None:
             )
     nearest = sorted(shares, key=shares.__getitem__, reverse=True)[:NEAREST]
     figures = {
-        "torch": torch.__version__, "machine": platform.machine(), "runs": options.runs,
+        "torch": torch.__version__, "machine": platform.machine(), "runs": options.runs, "first_run": options.first,
         "operators": {dtype: len(names) for dtype, names in judged("cpu").items()},
         "seconds": round(time.perf_counter() - started), "states": dict(sorted(states.items())),
         "largest_share_of_limit": {key: round(shares[key], 3) for key in nearest},

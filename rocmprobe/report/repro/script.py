@@ -30,7 +30,7 @@ from rocmprobe.text.redact import census
 
 MAX_LINES = 44
 #: The samples and the conditioning of an operator take more.
-MAX_PROGRAM_LINES = 120
+MAX_PROGRAM_LINES = 140
 #: Where MIOpen keeps what it has learned; a run gives every setting empty ones.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 _LISTED = 20
