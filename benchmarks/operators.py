@@ -98,7 +98,8 @@ def main() -> None:
             )
     nearest = sorted(shares, key=shares.__getitem__, reverse=True)[:NEAREST]
     figures = {
-        "torch": torch.__version__, "machine": platform.machine(), "runs": options.runs, "first_run": options.first,
+        "torch": torch.__version__, "machine": platform.machine(), "runs": options.runs,
+        "first_run": options.first,
         "operators": {dtype: len(names) for dtype, names in judged("cpu").items()},
         "seconds": round(time.perf_counter() - started), "states": dict(sorted(states.items())),
         "largest_share_of_limit": {key: round(shares[key], 3) for key in nearest},

@@ -124,7 +124,10 @@ class TestHealthy:
 
 
 class TestWrong:
-    @pytest.mark.parametrize("check", [each for each in CONTROLS if each != "instance-norm"])
+    # A single wrong element does not reach a mean or a share: tests/worker/test_operators.py plants other faults.
+    @pytest.mark.parametrize(
+        "check", [each for each in CONTROLS if each not in ("instance-norm", "losses", "dropout")]
+    )
     def test_a_control_notices_a_wrong_kernel(self, wrong: Run, check: str) -> None:
         found = states(wrong, check)
         assert found["float32"] == "wrong"
