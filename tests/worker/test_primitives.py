@@ -124,7 +124,7 @@ class TestHealthy:
 
 
 class TestWrong:
-    # A single wrong element does not reach a mean or a share: tests/worker/test_operators.py plants other faults.
+    # One wrong element does not reach a mean or a share; tests/worker/test_operators.py plants other faults.
     @pytest.mark.parametrize(
         "check", [each for each in CONTROLS if each not in ("instance-norm", "losses", "dropout")]
     )
