@@ -9,6 +9,7 @@ of its limit that this is::
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -26,13 +27,21 @@ from rocmprobe.checks.gradients import GRADIENT_LIMITS
 from rocmprobe.checks.tools.context import CheckContext
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.training import AUTOCAST_LIMITS
-from rocmprobe.model.numerics import LAYER_LIMITS
+from rocmprobe.model.numerics import BATCH_NORM_LIMITS, LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 
-LAYERS = tuple(name for name, check in CHECKS.items() if check.rung == "controls" or check.layer)
+#: Checks whose results are exact or random, and the sweep of operators, which has a benchmark of its own.
+OTHERS = (
+    "selection", "sorting", "scans", "scatter-and-gather", "reductions", "embedding", "padding", "dropout",
+    "operator",
+)  # fmt: skip
+LAYERS = tuple(
+    name for name, check in CHECKS.items() if (check.rung == "controls" or check.layer) and name not in OTHERS
+)
 #: Checks and the limits that they are held to, by dtype.
 LIMITS = {
     **dict.fromkeys(LAYERS, LAYER_LIMITS),
+    "batch-norm": BATCH_NORM_LIMITS,
     "training-step": {"float32": LAYER_LIMITS["float32"]},
     "autocast-step": AUTOCAST_LIMITS,
     "gradient-flow": {dtype: GRADIENT_LIMITS[dtype] for dtype in ("float32", "float16", "bfloat16")},
@@ -79,9 +88,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument(
+        "--check", action="append", choices=LIMITS, help="only this one; keep the others of -o"
+    )
     options = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
+    if options.check and options.output:
+        found = json.loads(options.output.read_text("utf-8"))["checks"]
     for check, limits in LIMITS.items():
+        if options.check and check not in options.check:
+            continue
         for dtype in limits:
             try:
                 found.setdefault(check, {})[dtype] = largest(check, dtype, options.seeds)

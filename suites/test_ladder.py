@@ -71,6 +71,76 @@ def test_local_response_norm(outcome):
     assert_outcome(outcome)
 
 
+@pytest.mark.check("selection", dtypes=("float32", "float16"))
+def test_selection(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("sorting", dtypes=("float32", "float16"))
+def test_sorting(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("scans", dtypes=("float32", "float16"))
+def test_scans(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("scatter-and-gather", dtypes=("float32", "float16"))
+def test_scatter_and_gather(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("reductions", dtypes=("float32", "float16"))
+def test_reductions(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("embedding", dtypes=("float32", "float16"))
+def test_embedding(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("padding", dtypes=("float32", "float16"))
+def test_padding(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("norms", dtypes=("float32", "float16"))
+def test_norms(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("resizing", dtypes=("float32", "float16"))
+def test_resizing(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("grid-sampling", dtypes=("float32", "float16"))
+def test_grid_sampling(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("prelu", dtypes=("float32", "float16"))
+def test_prelu(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("global-pooling", dtypes=("float32", "float16"))
+def test_global_pooling(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("losses", dtypes=("float32", "float16"))
+def test_losses(outcome):
+    assert_outcome(outcome)
+
+
+@pytest.mark.check("dropout", dtypes=("float32", "float16"))
+def test_dropout(outcome):
+    assert_outcome(outcome)
+
+
 @pytest.mark.check("batch-norm", settings=LAYERS, dtypes=DTYPES)
 def test_batch_norm(outcome):
     assert_outcome(outcome)

@@ -5,14 +5,15 @@ The suites say under which settings and in which dtypes it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from rocmprobe.checks.tools.compare import compare
-from rocmprobe.checks.tools.computation import UNIT, Computation, Named, layer
+from rocmprobe.checks.tools.computation import UNIT, Computation, Named, Program, layer
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
+from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.results import Outcome
 
 
@@ -95,7 +96,7 @@ class Check:
     capi_dtypes: Optional[tuple[str, ...]] = None
     verified: bool = True
     seconds: float = 0.1
-    script: Optional[Callable[[Outcome, str], Computation]] = None
+    script: Optional[Callable[[Outcome, str], Union[Computation, Program]]] = None
     layer: Optional[LibraryLayer] = None
     explanation: Optional[Explanation] = None
 
@@ -106,14 +107,19 @@ EVERY_DIRECTION = Requires(convolution="every")
 
 
 def layer_check(
-    name: str, draw: partial[Named], call: Callable[..., Named], least: float = UNIT, **declared: Any
+    name: str,
+    draw: partial[Named],
+    call: Callable[..., Named],
+    least: float = UNIT,
+    limits: Mapping[str, float] = LAYER_LIMITS,
+    **declared: Any,
 ) -> Check:
     """Declare a check that compares one layer or operator with itself in fp64 on the CPU."""
 
     def function(context: CheckContext) -> CheckResult:
-        return compare(context, layer(context.dtype_name, draw, call, least))
+        return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))
 
     def script(outcome: Outcome, library: str) -> Computation:
-        return layer(outcome.dtype, draw, call, least)
+        return layer(outcome.dtype, draw, call, least, limits=limits)
 
     return Check(name, function=function, script=script, **declared)

@@ -19,6 +19,7 @@ from rocmprobe.checks.tools.computation import (
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
+from rocmprobe.model.numerics import BATCH_NORM_LIMITS
 
 
 def wide(tensor: Any) -> Any:
@@ -192,7 +193,7 @@ CHECKS = (
             _positive,
             {"image": _NORMALIZED, "weight": _CHANNELS, "bias": _CHANNELS, "grad": _NORMALIZED},
         ),
-        call=batch_norm, requires=KERNELS, capi_dtypes=("float32",),
+        call=batch_norm, limits=BATCH_NORM_LIMITS, requires=KERNELS, capi_dtypes=("float32",),
         layer=LibraryLayer("batch norm", "batch_norm"),
     ),
     layer_check(

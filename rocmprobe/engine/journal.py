@@ -303,8 +303,9 @@ class BaseJournal(ABC):
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
         """Count the cases of the same device, driver and setting, or check, that ended in ``state``."""
 
-        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str]:
-            return each.device, each.driver, getattr(each, of)
+        def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
+            # The sweep of operators counts by itself.
+            return each.device, each.driver, getattr(each, of), each.operator is None
 
         wanted = kind(case)
         found = self.state.outcomes.values()

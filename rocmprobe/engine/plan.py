@@ -24,7 +24,8 @@ class Request:
 
     ``settings`` are names, "every", or "forced" for those that force one solver each. ``problems`` is a key
     of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. ``directions``: each direction is a
-    case. ``level`` is the first level that includes the check.
+    case. ``operators``: each operator of the installed torch is a case. ``level`` is the first level that
+    includes the check.
     """
 
     check: str
@@ -32,6 +33,7 @@ class Request:
     dtypes: tuple[str, ...] = ("float32",)
     problems: str = ""
     directions: bool = False
+    operators: bool = False
     level: str = "quick"
 
 
@@ -125,6 +127,9 @@ def _under(
             for direction in _request_directions(request, options):
                 text = problem.text if problem else None
                 case = replace(form, dtype=dtype, problem=text, direction=direction)
+                if request.operators and target.operators:
+                    yield from (replace(case, operator=name) for name in target.operators.get(dtype, ()))
+                    continue
                 if setting.by_name and not _wanted(setting, options):
                     case = replace(case, if_failed=(replace(case, setting="default").id,))
                 yield case
@@ -272,7 +277,8 @@ def _needs(
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
-        return replace(case, setting=of, check=check, dtype=its_dtype, problem=None, direction=None).id
+        gated = replace(case, setting=of, check=check, dtype=its_dtype, problem=None)
+        return replace(gated, direction=None, operator=None).id
 
     in_library = setting.vendor_library and not setting.bypass and setting.dtype is None
     other_layers = "default" if setting.vendor_library else "vendor-off"

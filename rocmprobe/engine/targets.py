@@ -6,7 +6,8 @@ For the driver ``torch``, the facts of the machine decide. For ``capi``, a child
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from rocmprobe.backends import backend_for
@@ -23,7 +24,8 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 class Device:
     """A device to test: torch's name for it, its backend, the GPU if it is one, and the drivers.
 
-    ``place`` holds the libraries that ``capi`` calls.
+    ``place`` holds the libraries that ``capi`` calls. ``operators`` are the names in torch's OpInfo database
+    to test, by dtype. It is empty if the run does not test them, or if the database cannot be imported.
     """
 
     device: str
@@ -31,6 +33,7 @@ class Device:
     gpu: Optional[Gpu] = None
     drivers: tuple[str, ...] = ("torch",)
     place: Optional[Place] = None
+    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def native_isa(self) -> Optional[str]:

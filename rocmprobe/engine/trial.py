@@ -541,7 +541,7 @@ class Trials:
             ),
             solver=solver, algorithm=algorithm, workspace_bytes=workspace, find_db=ran.find_db,
             timings=last["timings"], numerics=last["numerics"], memory=last["memory"],
-            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls,
+            ending=reply.ending, evidence=tuple(evidence), calls=reply.calls, operator=case.operator,
         )  # fmt: skip
 
 

@@ -264,7 +264,8 @@ class Outcome:
     libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
     ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
     ``detect.sensors``; empty where none could be read. ``expected`` says why it is ``xfail`` or ``xpass``,
-    and what it came to; findings and recommendation rest on that.
+    and what it came to; findings and recommendation rest on that. ``operator`` is PyTorch's name of the
+    operator of a sweep.
     """
 
     id: Name
@@ -296,6 +297,7 @@ class Outcome:
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
+    operator: Annotated[Optional[str], Rule("maxLength", 200)] = field(default=None, metadata=WHERE_SET)
 
     @property
     def meaning(self) -> State:

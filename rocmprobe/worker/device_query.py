@@ -1,5 +1,6 @@
 """Versions and devices as torch reports them, or HIP without torch:
-``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with the paths of files.
+``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with the paths of files,
+or ``operators TYPE`` with torch's type of a device.
 
 This is a separate process, because importing torch or loading a library may crash, and a call may hang. It
 prints a JSON line ``[question, answer, error]`` after each question, so that a crash does not lose the
@@ -23,6 +24,7 @@ from rocmprobe.backends.capi import (
     NotAvailable,
     Rocblas,
 )
+from rocmprobe.checks.opinfo import judged
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
@@ -92,6 +94,15 @@ def _properties(torch: Any, index: int) -> dict[str, Any]:
     return {name: getattr(found, name) for name in PROPERTIES if hasattr(found, name)}
 
 
+def query_operators(device_type: str) -> None:
+    """Print the names of the operators that a sweep tests on ``device_type``, by dtype."""
+    try:
+        import_torch()
+        _emit("operators", judged(device_type), None)
+    except Exception as error:
+        _emit("operators", None, f"{type(error).__name__}: {error}")
+
+
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
     """Print what HIP reports of its devices, and each library's version. An error is a text, or empty.
 
@@ -142,5 +153,7 @@ if __name__ == "__main__":
     die_with_parent()
     if sys.argv[1] == "torch":
         query_torch()
+    elif sys.argv[1] == "operators":
+        query_operators(sys.argv[2])
     else:
         query_hip(*sys.argv[2:])

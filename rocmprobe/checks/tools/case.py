@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.checks import CHECKS
+from rocmprobe.checks.opinfo import NAME, group
 
 
 @dataclass(frozen=True)
 class Case:
-    """One question to one device under one driver and setting."""
+    """One question to one device under one driver and setting. ``operator`` is that of a sweep."""
 
     device: str
     driver: str
@@ -26,10 +27,11 @@ class Case:
     direction: Optional[str] = None
     needs: tuple[str, ...] = ()
     if_failed: tuple[str, ...] = ()
+    operator: Optional[str] = None
 
     @property
     def id(self) -> str:
-        what = (self.check, self.problem or self.dtype, self.direction)
+        what = (self.check, self.problem or self.dtype, self.direction or self.operator)
         return "/".join(part for part in (self.device, self.driver, self.setting, *what) if part)
 
     @property
@@ -44,12 +46,14 @@ class Case:
     def trial_key(self) -> str:
         """What the cases of one child process share. Measurements have one of their own, in which the
         vendor library does not trace what it does: that takes time. A start-up has its own databases, too;
-        a memory sweep a process whose memory nothing else has filled."""
+        a memory sweep a process whose memory nothing else has filled. A group of operators has a process."""
         return trial_key(self.id)
 
 
 def trial_key(case_id: str) -> str:
     """The same, from the id of a case."""
-    *under, check, subject = case_id.split("/")[:5]
+    *under, check, subject = (parts := case_id.split("/"))[:5]
+    if check == NAME:
+        return "/".join((*under, check, group(parts[-1])))
     own = (check, subject) if CHECKS[check].own_process else ("measure",)
     return "/".join((*under, *(own if CHECKS[check].exclusive else ())))

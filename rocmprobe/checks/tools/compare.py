@@ -85,6 +85,21 @@ def compare_exactly(
     return CheckResult(state, message, timings={"first_call": seconds})
 
 
+def compare_each_exactly(context: CheckContext, computation: Computation) -> CheckResult:
+    """Compare each named result with its exact reference. The message lists all results that differ."""
+    compared, seconds = _computed(context, computation)
+    (count,) = computation.measures
+    wrong = {}
+    with one_thread():
+        for name, result, reference in compared:
+            if result.shape != reference.shape:
+                wrong[name] = f"shape {tuple(result.shape)} instead of {tuple(reference.shape)}"
+            elif differing := int(count(result, reference)):
+                wrong[name] = f"{differing} of {reference.numel()} elements differ"
+    message = "; ".join(f"{name}: {what}" for name, what in wrong.items())
+    return CheckResult("wrong" if wrong else "pass", message, timings={"first_call": seconds})
+
+
 def _computed(context: CheckContext, computation: Computation) -> tuple[Compared, float]:
     """Return each result on the device with its reference, and the seconds of the call."""
     operands = computation.operands(context.dtype, context.seed())

@@ -59,16 +59,26 @@ class Computation:
         return self.limits.get(result, self.limits.get("", {}))[measure]
 
 
+@dataclass(frozen=True)
+class Program:
+    """Functions, and the lines of a script that call them. The lines use ``torch``, ``sys``, ``device`` and
+    ``dtype``."""
+
+    functions: tuple[Callable[..., Any], ...]
+    lines: tuple[str, ...]
+
+
 def layer(
     dtype: str,
     draw: partial[Named],
     call: Callable[..., Named],
     least: float = UNIT,
     reference: Optional[Callable[..., Named]] = None,
+    limits: Mapping[str, float] = LAYER_LIMITS,
 ) -> Computation:
     """Return the computation of a layer or operator besides convolution, with the limit of its dtype."""
-    limits = {"": {"max_error": LAYER_LIMITS[dtype]}}
-    return Computation(draw, call, (partial(max_error, least=least),), limits, reference)
+    measures = (partial(max_error, least=least),)
+    return Computation(draw, call, measures, {"": {"max_error": limits[dtype]}}, reference)
 
 
 def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:

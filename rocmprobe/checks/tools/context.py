@@ -96,7 +96,8 @@ class CheckContext:
     if this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may
     take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
     integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside the request; ``batch``: the one that networks are to be timed with; ``compiler`` makes
+    timed beside the request; ``batch``: the one that networks are to be timed with; ``operator``: the name of
+    the operator of a sweep; ``compiler`` makes
     kernels at run time; ``clock`` gives the seconds of first and steady calls. Before and after what is
     ``measured`` the controller reads clocks and temperatures. ``soak`` is for the check of that name alone.
     """
@@ -114,6 +115,7 @@ class CheckContext:
     naive: bool = False
     sweep_bytes: int = 64 << 20
     batch: Optional[int] = None
+    operator: Optional[str] = None
     compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
     settle: Callable[[CheckResult], None] = lambda answer: None

@@ -14,6 +14,8 @@ from rocmprobe.model.results import Finding, Outcome, Results
 
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
+#: A title names at most this many operators.
+_NAMED = 6
 _CUDNN_SCOPE = "torch.backends.cudnn.flags(enabled=False)"
 
 
@@ -126,7 +128,10 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 
 
 def controls(results: Results) -> Iterator[Finding]:
-    """Layers that never enter the vendor library: what fails there is below it."""
+    """Yield one finding about layers and operators that never enter the vendor library.
+
+    Operators that fail in the sweep alone are a warning: few programs call them.
+    """
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
     )
@@ -134,11 +139,12 @@ def controls(results: Results) -> Iterator[Finding]:
         return
     single = tuple(outcome for outcome in broken if outcome.dtype == "float32")
     cause, layer = blamed(results, single or broken, rung_layer(results, "controls"))
-    words = joined(list(dict.fromkeys(outcome.check for outcome in broken)))
+    names = list(dict.fromkeys(outcome.operator or outcome.check for outcome in broken))
+    words = joined([*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names)
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in broken}))}"
     yield Finding(
         "controls",
-        "error" if single else "warning",
+        "error" if any(outcome.operator is None for outcome in single) else "warning",
         cause,
         layer,
         f"PyTorch's own kernels fail{dtypes} ({words}): that lies below {library(results)}",

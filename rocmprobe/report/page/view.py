@@ -36,6 +36,7 @@ from rocmprobe.report.page import (
     memory,  # fmt: skip
     networks,  # fmt: skip
     normal_speed,  # fmt: skip
+    operators,  # fmt: skip
     shapes_table,  # fmt: skip
     soak_section,  # fmt: skip
     telemetry_section,  # fmt: skip
@@ -152,6 +153,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 def _measured(results: Results) -> dict[str, Any]:
     """Return the sections of measurements. All are empty if there are no outcomes."""
     return {
+        "operators": operators.operators(results),
         "program": shapes_table.program(results),
         "throughput": throughput.throughput(results),
         "normal_speed": normal_speed.normal_speed(results),

@@ -9,18 +9,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Union
 
-from rocmprobe.checks.tools.computation import Computation, bound_ratio, rounding
+from rocmprobe.checks.tools.computation import Computation, Program, bound_ratio, rounding
 
 MAX_WIDTH = 110
 
 
-def lines(computation: Computation, seed: int) -> list[str]:
+def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
     """Return the lines that draw operands, compute on the device and on the CPU, and compare.
 
     They use ``torch``, ``sys``, ``device`` and ``dtype``.
     """
+    if isinstance(computation, Program):
+        functions = (line for function in _needed(computation.functions) for line in _source(function))
+        # Functions inside functions keep their annotations.
+        return ["from typing import Any", *functions, *computation.lines]
     used: list[Callable[..., Any]] = [computation.draw, computation.call, *computation.measures]
     used += [each for each in (computation.reference, computation.layout) if each]
     used += [rounding] if computation.bounds else []

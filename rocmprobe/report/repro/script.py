@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from keyword import iskeyword
-from typing import Any
+from typing import Any, Union
 
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.tools.computation import Computation, seed_of
+from rocmprobe.checks.tools.computation import Computation, Program, seed_of
 from rocmprobe.knowledge.layers import leaves
 from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
@@ -29,6 +29,8 @@ from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
 MAX_LINES = 44
+#: The samples and the conditioning of an operator take more.
+MAX_PROGRAM_LINES = 140
 #: Where MIOpen keeps what it has learned; a run gives every setting empty ones.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 _LISTED = 20
@@ -71,7 +73,8 @@ def reproduction(results: Results, case: str) -> str:
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """A torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
+    """A torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``. One of a sweep's
+    operator has at most ``MAX_PROGRAM_LINES``.
 
     It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
     what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
@@ -93,12 +96,13 @@ def script(results: Results, outcome: Outcome) -> str:
         f'device, dtype = sys.argv[1] if sys.argv[1:] else "{device}", torch.{outcome.dtype}',
         *lines(computation, seed),
     ]
-    if len(code) > MAX_LINES or max(map(len, code)) > MAX_WIDTH:
-        raise BadInput(f"{one_line(outcome.id)}: this does not fit into a script of {MAX_LINES} lines")
+    most = MAX_PROGRAM_LINES if isinstance(computation, Program) else MAX_LINES
+    if len(code) > most or max(map(len, code)) > MAX_WIDTH:
+        raise BadInput(f"{one_line(outcome.id)}: this does not fit into a script of {most} lines")
     return "\n".join(code)
 
 
-def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Computation:
+def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Union[Computation, Program]:
     """Return what ``outcome`` computed. Raises BadInput where a script cannot repeat that."""
     name = one_line(outcome.id)
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):

@@ -38,6 +38,8 @@ def short_script(results: Results, outcome: Outcome) -> str:
     if outcome.driver != "torch":
         raise _without_script(outcome, "ran without torch")
     computation = computation_of(results, outcome, setting)
+    if isinstance(computation, Program):
+        raise _without_script(outcome, "is an operator of the sweep")
     if CHECKS[outcome.check].function is convolution:
         problem = problem_of(outcome)
         shapes, call = _convolution(problem, outcome)

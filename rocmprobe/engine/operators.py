@@ -1,0 +1,39 @@
+"""The operators that a run sweeps: a child reads their names from the OpInfo database of the tested torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from rocmprobe.checks.opinfo import NAME
+from rocmprobe.engine.launch import Launch, kept
+from rocmprobe.engine.options import RunOptions
+from rocmprobe.process import children
+from rocmprobe.text.reading import json_line
+
+#: The import of torch and of its database takes a few seconds, on a cold disk up to a minute.
+_SECONDS = 120.0
+_MOST_BYTES = 1 << 20
+#: The names do not depend on a GPU, so none is started for them.
+_NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def sweeps(options: RunOptions) -> bool:
+    """Return True if the run can have cases of the sweep."""
+    named = any(NAME in pattern for pattern in options.only)
+    return named or (options.level != "quick" and not options.only)
+
+
+def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the operators to test on ``device_type``, by dtype.
+
+    They are empty if the database cannot be imported. The case of the check then says why.
+    """
+    command = launch.command("rocmprobe.worker.device_query", "operators", device_type)
+    environ = {**kept(os.environ), **launch.variables, **_NO_GPU}
+    ended = children.run(command, environ, _SECONDS, _MOST_BYTES)
+    for line in ended.out.splitlines():
+        answer = json_line(line)
+        if isinstance(answer, list) and answer[:1] == ["operators"] and isinstance(answer[1], dict):
+            return {dtype: tuple(names) for dtype, names in answer[1].items()}
+    return {}

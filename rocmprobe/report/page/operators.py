@@ -1,0 +1,59 @@
+"""Operators of PyTorch that failed, with the command that reproduces each."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Optional
+
+from rocmprobe.model.results import Outcome, Results
+from rocmprobe.model.states import State
+from rocmprobe.report.page.layout import with_device
+
+#: The page shows at most this many rows.
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A row of the table: one operator in one dtype. ``command`` reproduces it."""
+
+    name: str
+    dtype: str
+    look: State
+    message: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The table of failed operators. ``left_out`` is the number of rows that it does not show."""
+
+    title: str
+    caption: str
+    rows: tuple[Operator, ...]
+    left_out: int
+
+
+def operators(results: Results) -> Optional[Operators]:
+    """Return the table of operators that failed as PyTorch comes, or None if none did."""
+    tested = [each for each in results.outcomes if (each.rung, each.setting) == ("controls", "default")]
+    failed = [each for each in tested if each.fails]
+    if not failed:
+        return None
+    devices = {each.device for each in tested}
+    where = "this CPU" if devices == {"cpu"} else "this card"
+    caption = (
+        f"{len(failed)} of {len(tested)} tests of operators failed. Each test compares an operator, with its "
+        "gradient, with fp64 on the CPU."
+    )
+    rows = tuple(_row(results, each, devices) for each in failed[:_SHOWN])
+    title = f"Operators that compute wrong or fail on {where}"
+    return Operators(title, caption, rows, len(failed) - len(rows))
+
+
+def _row(results: Results, outcome: Outcome, devices: set[str]) -> Operator:
+    name = with_device(outcome.operator or outcome.check, outcome.device, devices)
+    message = outcome.evidence[0] if outcome.evidence else ""
+    command = f"rocmprobe repro {shlex.quote(results.named_file)} {shlex.quote(outcome.id)}"
+    return Operator(name, outcome.dtype, outcome.meaning, message, command)

@@ -1,0 +1,163 @@
+"""The sweep over PyTorch's operators: what it finds, what it leaves out, and how a run keeps going."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import every_row
+from runs import CHECKOUT, Run, environment, machine_file, rocmprobe, run
+
+from rocmprobe.checks.opinfo import DTYPES, group, unjudged
+from rocmprobe.text.tables import table
+
+SWEPT = ("--only", "elementwise", "--only", "*/operator/float32/e*", "--level", "standard")
+
+
+def operators(made: Run) -> dict[str, Any]:
+    return {each.operator: each for each in made.outcomes.values() if each.check == "operator"}
+
+
+def test_every_row_of_the_table_has_a_reason_and_a_source() -> None:
+    for row in table("operators")["unjudged"]:
+        assert row["names"]
+        assert row["reason"]
+        assert row["source"]
+        assert set(row.get("dtypes", DTYPES)) <= set(DTYPES)
+
+
+@every_row(
+    ("name", "dtype", "reason"),
+    [
+        ("rand_like", "float32", "random"),
+        ("empty_strided", "float32", "uninitialised"),
+        ("nn.functional.grid_sample", "float16", "border"),
+        ("nn.functional.grid_sample", "float32", None),
+        ("nonzero", "float16", None),
+    ],
+)
+def test_what_is_left_out(name: str, dtype: str, reason: str | None) -> None:
+    found = unjudged(name, dtype)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+@every_row(
+    ("name", "expected"),
+    [
+        ("nn.functional.pad.reflect", "nn"),
+        ("nonzero", "n"),
+        ("T", "t"),
+        ("torch.ops.aten.x", "t"),
+        ("_x", "_"),
+    ],
+)
+def test_the_group_of_an_operator(name: str, expected: str) -> None:
+    assert group(name) == expected
+
+
+@pytest.mark.thorough
+def test_without_expecttest_the_sweep_is_not_applicable(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    blocked = tmp_path / "blocked"
+    (blocked / "expecttest").mkdir(parents=True)
+    (blocked / "expecttest" / "__init__.py").write_text('raise ImportError("No module named expecttest")')
+    made = run(
+        tmp_path / "out", "--device", "cpu", "--level", "standard", "--only", "operator",
+        "--only", "elementwise", env={"PYTHONPATH": str(blocked)},
+    )  # fmt: skip
+    found = [each for each in made.outcomes.values() if each.check == "operator"]
+    assert {each.state for each in found} == {"n/a"}
+    assert "needs the packages expecttest and numpy" in found[0].evidence[0]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A machine on which one operator computes wrong numbers, one raises, one crashes and one hangs."""
+    pytest.importorskip("torch")
+    pytest.importorskip("expecttest")
+    folder = tmp_path_factory.mktemp("faulty")
+    machine = machine_file(
+        folder / "machine.toml",
+        {"library": "hip", "effect": "wrong", "operator": "^erf$"},
+        {"library": "hip", "effect": "raise", "operator": "^erfc$", "message": "no kernel image"},
+        {"library": "hip", "effect": "signal", "signal": "SIGSEGV", "operator": "^erfinv$"},
+        {"library": "hip", "effect": "hang", "operator": "^exp2$"},
+        first_call=5, steady=60,
+    )  # fmt: skip
+    return run(folder / "out", "--simulate", machine, *SWEPT)
+
+
+@pytest.mark.thorough
+class TestFaulty:
+    def test_each_failure_costs_one_operator(self, faulty: Run) -> None:
+        found = operators(faulty)
+        bad = {name: each.state for name, each in found.items() if each.state != "pass"}
+        assert bad == {"erf": "wrong", "erfc": "error", "erfinv": "crash", "exp2": "hang"}
+        assert {"eq", "expand", "eye"} <= found.keys() - bad.keys()
+
+    def test_a_group_shares_a_process_until_it_ends(self, faulty: Run) -> None:
+        passed = [each.trial for each in operators(faulty).values() if each.works]
+        assert len(set(passed)) < len(passed) / 2
+
+    def test_there_is_one_finding_that_is_a_warning(self, faulty: Run) -> None:
+        [finding] = [each for each in faulty.results.findings if each.id == "controls"]
+        assert finding.severity == "warning"
+        assert all(name in finding.title for name in ("erf", "erfc", "erfinv", "exp2"))
+
+    def test_the_page_lists_them_with_a_command_that_gives_a_script(
+        self, faulty: Run, tmp_path: Path
+    ) -> None:
+        page = (faulty.folder / "report.html").read_text("utf-8")
+        section = page.partition('<section aria-labelledby="h-operators">')[2].partition("</section>")[0]
+        assert "Operators that compute wrong or fail on this card" in section
+        assert len(re.findall("<code>rocmprobe repro ", section)) == 4
+        ended = rocmprobe("repro", faulty.folder / "results.json", operators(faulty)["erf"].id)
+        assert ended.returncode == 0, ended.stderr
+        script = tmp_path / "script.py"
+        script.write_text(ended.stdout, "utf-8")
+        again = subprocess.run(
+            [sys.executable, str(script), "cpu"],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            check=False,
+        )
+        # The CPU has no such fault.
+        assert (again.returncode, again.stderr) == (0, "")
+        assert again.stdout.startswith("pass output 0")
+
+    def test_a_run_goes_on_where_it_ended(self, faulty: Run, tmp_path: Path) -> None:
+        journal = (faulty.folder / "journal.jsonl").read_text("utf-8").splitlines(keepends=True)
+        ends = [at for at, line in enumerate(journal) if '"record": "outcome"' in line]
+        folder = tmp_path / "out"
+        folder.mkdir()
+        (folder / "journal.jsonl").write_text("".join(journal[: ends[-3] + 1]), "utf-8")
+        ended = rocmprobe("run", "--resume", folder)
+        assert ended.returncode in (0, 1), ended.stderr
+        first, again = faulty.outcomes, Run(folder, ended).outcomes
+        assert {name: each.state for name, each in again.items()} == {
+            name: each.state for name, each in first.items()
+        }
+
+
+@pytest.mark.thorough
+def test_a_healthy_cpu_passes(tmp_path: Path) -> None:
+    pytest.importorskip("expecttest")
+    made = run(tmp_path / "out", "--device", "cpu", *SWEPT)
+    assert {each.state for each in operators(made).values()} == {"pass"}
+    assert len(operators(made)) > 10
+    assert "h-operators" not in (made.folder / "report.html").read_text("utf-8")
+
+
+def test_the_benchmark_found_no_false_alarm() -> None:
+    import json
+
+    for name in ("operators", "operators_torch_1.13"):
+        figures = json.loads((CHECKOUT / f"benchmarks/results/{name}.json").read_text())
+        assert figures["runs"] >= 1
+        assert figures["false_alarms"] == []
+        assert max(figures["largest_share_of_limit"].values()) <= 1
