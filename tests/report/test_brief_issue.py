@@ -59,7 +59,7 @@ def test_the_fields_are_those_of_the_form() -> None:
     assert found["miopen"] == found["rocm"] == rocm
     assert found["pytorch"] == ["🐛 Describe the bug", "Versions"]
     assert found["ultralytics"] == ["Bug", "Minimal Reproducible Example", "Environment"]
-    assert "Output of `python -m torch.utils.collect_env`" in issue_block(sample.rdna1(), "pytorch")
+    assert "Paste the output of `python -m torch.utils.collect_env`" in issue_block(sample.rdna1(), "pytorch")
 
 
 @settings(max_examples=examples(100))
@@ -83,7 +83,13 @@ def test_every_failure_fits(
     block = issue_block(found, tracker)
     assert len(block.splitlines()) <= MAX_LINES
     assert block.startswith(("**Do not file", "Nothing failed in this run that is a matter"))
-    assert "line 0" in block or block.startswith("Nothing")
+    assert "\nline 0\n" in block or block.startswith("Nothing")
+
+
+def test_the_note_of_the_run_stands_before_the_failure() -> None:
+    results = sample.rdna1()
+    noted = dataclasses.replace(results, options={**results.options, "note": "An emulated card."})
+    assert "\nNote on this run: An emulated card. `conv2d` forward" in issue_block(noted, "miopen")
 
 
 def test_settings_that_fail_alike_share_a_line() -> None:

@@ -45,7 +45,7 @@ _ENDS = {
 }  # fmt: skip
 _LIBRARIES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
 _OPERATORS = {"gemm": "Matrix multiplication", "batch-norm": "Batch norm in training"}
-_MOST_EVIDENCE = 6
+_ENOUGH_EVIDENCE, _MOST_EVIDENCE = 3, 6
 _NAMES = 6
 #: Lines of a process that help nobody else: rocmprobe's own, Python's start, source lines of a traceback.
 _NOISE = re.compile(
@@ -60,17 +60,23 @@ def brief(results: Results, failure: Failure, tracker: str) -> str:
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
-    noted = [f"Note on this run: {words(note, 300)}"] if note else []
-    before = [*top(results, failure, prefix), *noted, problem, _sentence(failure)]
+    before = [*top(results, failure, prefix), problem, _sentence(failure)]
+    if note:
+        before[-1] = f"Note on this run: {words(note.rstrip('.'), 300)}. {before[-1]}"
     after = [*_others(results, failure), "", *([steps] if steps else []), *_steps(results, failure), ""]
-    after += [environment, *_environment(results, failure)]
-    if tracker in _DEMANDED:
-        after.append(f"- Output of `{_DEMANDED[tracker]}`: paste it here.")
-    after.append(f"- Report: {_report(results, failure)}")
-    # The fence around the error takes two lines.
-    taken = sum(part.count("\n") + 1 for part in [*before, *after]) + 2
-    room = min(max(MAX_LINES - taken, 1), _MOST_EVIDENCE)
+    after += [environment, *_environment(results, failure), f"- Report: {_report(results, failure, tracker)}"]
+    room = MAX_LINES - _height([*before, *after])
+    if room < _ENOUGH_EVIDENCE:
+        # Headings and fences need no blank line before them.
+        after = [part for part in after if part]
+        room = MAX_LINES - _height([*before, *after])
+    room = min(max(room, 1), _MOST_EVIDENCE)
     return "\n".join([*before, _evidence(failure, room), *after]) + "\n"
+
+
+def _height(parts: Sequence[str]) -> int:
+    """Return the number of lines, with those of the fence around the error."""
+    return sum(part.count("\n") + 1 for part in parts) + 2
 
 
 def top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
@@ -261,10 +267,11 @@ def _known(value: object) -> str:
     return words(text.show(value), 120)
 
 
-def _report(results: Results, failure: Failure) -> str:
+def _report(results: Results, failure: Failure, tracker: str) -> str:
     others = len(failure.others)
     failed = f", {others} other failures" if others > 1 else ", 1 other failure" if others else ""
+    demanded = f" Paste the output of `{_DEMANDED[tracker]}` here, too." if tracker in _DEMANDED else ""
     return (
         f"attach `report.html` here ({text.count(len(results.outcomes), 'case')}{failed}, the log). Made by "
-        f"rocmprobe {words(results.rocmprobe, 40)}, {words(text.date(results.started), 60)}."
+        f"rocmprobe {words(results.rocmprobe, 40)}, {words(text.date(results.started), 60)}.{demanded}"
     )
