@@ -43,10 +43,11 @@ def check_command(
     results: Optional[Path], budget: float, device: str, setting: str, as_json: bool, convention: str,
     metrics: Optional[Path], simulate: str,
 ) -> int:  # fmt: skip
-    """Say in one line whether the recommended configuration works now: ok, problem, unknown, busy or nothing.
+    """Check in one line and 50 seconds that the configuration works.
 
-    It asks few and small questions under one setting, ends within its budget whatever hangs, and leaves a
-    GPU alone that another process uses (docs/check.md).
+    The line begins with ok, problem, unknown, busy or nothing. Few and small cases run, with one setting. The
+    check ends within its budget, whatever hangs, and does not touch a GPU that another process uses
+    (docs/check.md).
 
     \b
     Examples:

@@ -39,11 +39,11 @@ def exec_command(
     explains: bool,
     command: tuple[str, ...],
 ) -> int:
-    """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md). Of results
-    of `run --python`, `python` is that of the recommended environment.
+    """Run your program, unchanged, with the recommended configuration.
 
-    The exit code is the program's own; 2 if nothing was run. With --explain, rocmprobe stays the parent:
-    stderr is then a pipe to the program, and 128 + N stands for the end by signal N.
+    The exit code is that of the program, or 2 if nothing was run (docs/bypass.md). After `run --python`,
+    `python` is that of the recommended environment. With --explain, rocmprobe stays the parent: the
+    program's stderr is then a pipe, and 128 + N stands for an end by signal N.
 
     \b
     Examples:

@@ -12,14 +12,14 @@ from rocmprobe.model.results import Finding
 from rocmprobe.report import text
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
-_SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
+SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:
     for number, finding in enumerate(findings):
         if number == 0:
             console.print(styled(("\nFindings", "bold")))
-        style = _SEVERITY_STYLES[finding.severity]
+        style = SEVERITY_STYLES[finding.severity]
         symbol = f"{SEVERITY_SYMBOLS[finding.severity]} "
         blame = f"  {finding.layer}, {finding.cause}"
         console.print(styled((symbol, style), (finding.title, "bold"), (blame, "dim")))

@@ -1,0 +1,70 @@
+"""Lines of a summary that has to fit on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+#: Columns that are indented where a line continues.
+_INDENT = 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a summary.
+
+    ``rank`` 0 is always shown. If the summary is too long, the lines of the highest rank are left out first.
+    On a terminal a line is wrapped, and cut after ``most`` rows, 0 for no limit. A line that users copy
+    (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is left out.
+    """
+
+    text: Text
+    rank: int = 0
+    most: int = 0
+    copied: bool = False
+    counted: str = ""
+
+
+def print_lines(lines: Sequence[Line], console: Console) -> None:
+    for line in lines:
+        for row in _rows(line, console):
+            console.print(row, soft_wrap=True)
+
+
+def fitted(lines: Sequence[Line], most: int, console: Console) -> tuple[list[Line], list[Line]]:
+    """Return the lines that fit into ``most`` rows, in their order, and those that are left out."""
+    kept = list(lines)
+    heights = {id(line): len(_rows(line, console)) for line in lines}
+    left_out = []
+    while sum(heights[id(line)] for line in kept) > most:
+        last = max(reversed(kept), key=lambda line: line.rank)
+        if last.rank == 0:
+            break
+        kept.remove(last)
+        left_out.append(last)
+    return _without_double_blanks(kept), left_out
+
+
+def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
+    found: list[Line] = []
+    for line in lines:
+        if line.text.plain or (found and found[-1].text.plain):
+            found.append(line)
+    return found
+
+
+def _rows(line: Line, console: Console) -> list[Text]:
+    # A program that reads the output gets whole lines.
+    if line.copied or not console.is_terminal:
+        return [line.text]
+    width = max(20, console.width - _INDENT)
+    rows = list(line.text.wrap(console, width)) or [Text()]
+    if line.most and len(rows) > line.most:
+        rows = rows[: line.most]
+        rows[-1].rstrip()
+        rows[-1].truncate(width - 1)
+        rows[-1].append("…")
+    return [rows[0], *(Text(" " * _INDENT).append_text(row) for row in rows[1:])]
