@@ -35,8 +35,8 @@ _WIDEST_CHECK = max(map(len, CHECKS))
 _DIGITS = re.compile(r"\d+")
 #: Characters of a failure's line if the output is not a terminal.
 _LONGEST = 200
-#: Seconds without an answer after which the status line counts down to the time limit.
-_PATIENCE = 3.0
+#: After so many seconds without an answer, or this share of the time limit, the status line counts down.
+_PATIENCE, _SHARE = 3.0, 0.25
 
 
 class Progress:
@@ -175,7 +175,7 @@ class Progress:
             return "", f"{left} left", False
         question = running.question
         now = f"{question['setting']} {question['check']}"
-        if running.seconds > _PATIENCE and running.seconds_left is not None:
+        if running.is_late:
             return now, f"no answer, stopped in {running.seconds_left:.0f} s", False
         return now, f"{left} left", False
 
@@ -291,6 +291,12 @@ class _Running:
         return time.monotonic() - self._since
 
     @property
-    def seconds_left(self) -> Optional[float]:
-        """Seconds until the child is stopped, or None if no time limit runs."""
-        return None if self._ends is None else max(0.0, self._ends - time.monotonic())
+    def seconds_left(self) -> float:
+        """Seconds until the child is stopped, 0 if no time limit runs."""
+        return max(0.0, (self._ends or 0.0) - time.monotonic())
+
+    @property
+    def is_late(self) -> bool:
+        """True if the child has not answered for so long that it may hang."""
+        limit = (self._ends or 0.0) - self._since
+        return self._ends is not None and self.seconds > min(_PATIENCE, _SHARE * limit)

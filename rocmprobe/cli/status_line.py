@@ -34,7 +34,7 @@ class Status:
 
     @property
     def failures(self) -> str:
-        known = f"{self.known} known" if self.known else ""
+        known = f"{self.known} known failure{'s' if self.known > 1 else ''}" if self.known else ""
         failed = f"{self.failed} failed" if self.failed else ""
         return ", ".join(filter(None, (failed, known)))
 

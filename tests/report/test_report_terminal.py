@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from rocmprobe.report.page import view
 from rocmprobe.report.terminal import ending as terminal
 from rocmprobe.report.terminal import machine_summary
 from rocmprobe.report.terminal.markdown import markdown
+from rocmprobe.text.console import Console as OwnConsole
 
 
 def run_text(results: Results, width: int = 200) -> str:
@@ -107,3 +109,11 @@ def test_failures_of_one_reason_are_one_line() -> None:
     text = run_text(sample.rdna1())
     reasons = [line for line in text.splitlines() if line.startswith("  ✕") and " x error in " in line]
     assert 1 <= len(reasons) < 5
+
+
+def test_in_an_ascii_locale_symbols_are_ascii(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w", encoding="ascii", errors="backslashreplace") as file:
+        terminal.render_run(sample.rdna1(), {}, OwnConsole(file=file, width=80))
+    text = (tmp_path / "out").read_text("ascii")
+    assert "  x MIOpen cannot run any convolution" in text
+    assert not re.search(r"\\u[0-9a-f]{4}", text)

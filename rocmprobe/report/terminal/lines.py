@@ -37,7 +37,7 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
 def fitted(lines: Sequence[Line], most: int, console: Console) -> tuple[list[Line], list[Line]]:
     """Return the lines that fit into ``most`` rows, in their order, and those that are left out."""
     kept = list(lines)
-    heights = {id(line): len(_rows(line, console)) for line in lines}
+    heights = {id(line): sum(_height(row, console) for row in _rows(line, console)) for line in lines}
     left_out = []
     while sum(heights[id(line)] for line in kept) > most:
         last = max(reversed(kept), key=lambda line: line.rank)
@@ -54,6 +54,11 @@ def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
         if line.text.plain or (found and found[-1].text.plain):
             found.append(line)
     return found
+
+
+def _height(row: Text, console: Console) -> int:
+    """Return how many rows of the screen a row takes, more than one if the terminal has to wrap it."""
+    return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
 
 
 def _rows(line: Line, console: Console) -> list[Text]:
