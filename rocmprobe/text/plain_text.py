@@ -15,7 +15,7 @@ _UNSAFE = re.compile(
 #: Our own symbols and punctuation in ASCII, for a terminal or a file that takes nothing else.
 _ASCII = str.maketrans({
     "✓": "+", "✕": "x", "▲": "!", "↯": "!", "∞": "8", "≠": "!", "†": "!", "⊗": "x", "◔": "~", "⊕": "+",
-    "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u", "→": ">", "×": "x",
+    "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u",
 })  # fmt: skip
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
 #: Only this many times the wanted length is cleaned: a line of a log may have megabytes.

@@ -135,8 +135,9 @@ def _configurations(results: Results) -> Iterator[Line]:
         yield Line(styled((f"{block.label}:", "bold")))
         yield from _copied(body)
     for layer in found.configuration.layers:
-        words = text.one_line(f"{layer[:1].upper()}{layer[1:]}", 300).rstrip(".")
-        yield Line(styled((f"{words}.", "dim")), _COST, most=2)
+        # It may hold code to copy, so it is not cut.
+        words = text.one_line(f"{layer[:1].upper()}{layer[1:]}", 500).rstrip(".")
+        yield Line(styled((f"{words}.", "dim")), _SURE)
     for words, other in found.others.items():
         yield Line(styled((f"For {words}:", "bold")), _SURE)
         setting = results.setting(other.setting)
@@ -231,5 +232,6 @@ def _verdict(results: Results) -> Iterator[Line]:
     if found and found.confidence:
         words = ": ".join(filter(None, (found.confidence_level, found.confidence)))
         yield from _labelled("Confidence", words, _SURE)
-    word, style = verdict_word(results), TONE_STYLES[verdict_tone(results)]
-    yield Line(styled((f"Verdict: {word}. ", f"bold {style}"), (view.sentence(results), "bold")))
+    word, style, sentence = verdict_word(results), TONE_STYLES[verdict_tone(results)], view.sentence(results)
+    word = "" if sentence.startswith(word) else f"{word}. "
+    yield Line(styled((f"Verdict: {word}", f"bold {style}"), (sentence, "bold")))
