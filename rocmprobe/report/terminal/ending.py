@@ -89,8 +89,8 @@ def _banners(results: Results) -> Iterator[Line]:
         else:
             rank = {"partial": _MUST, "note": _FIRST}.get(banner.kind, _NEXT)
             words = text.one_line(banner.body, 1000)
-            most = 0 if banner.kind == "partial" else 2
-            yield Line(styled((f"{banner.title}: ", "bold yellow"), (words, "")), rank, most)
+            line = styled((f"{banner.title}: ", "bold yellow"), (words, ""))
+            yield Line(line, rank, most=2, copied=_holds_code(words))
 
 
 def _counts(results: Results) -> Iterator[Line]:
@@ -135,9 +135,8 @@ def _configurations(results: Results) -> Iterator[Line]:
         yield Line(styled((f"{block.label}:", "bold")))
         yield from _copied(body)
     for layer in found.configuration.layers:
-        # It may hold code to copy, so it is not cut.
         words = text.one_line(f"{layer[:1].upper()}{layer[1:]}", 500).rstrip(".")
-        yield Line(styled((f"{words}.", "dim")), _SURE)
+        yield Line(styled((f"{words}.", "dim")), _SURE, copied=_holds_code(words))
     for words, other in found.others.items():
         yield Line(styled((f"For {words}:", "bold")), _SURE)
         setting = results.setting(other.setting)
@@ -146,6 +145,11 @@ def _configurations(results: Results) -> Iterator[Line]:
                 yield from _copied(block.body, _SURE)
         else:
             yield from _copied(exec_command(results, other), _SURE)
+
+
+def _holds_code(words: str) -> bool:
+    """Return True if a sentence quotes a command or code, which users copy."""
+    return "`" in words
 
 
 def _copied(body: str, rank: int = _MUST) -> Iterator[Line]:
