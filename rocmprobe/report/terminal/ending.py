@@ -235,7 +235,7 @@ def _verdict(results: Results) -> Iterator[Line]:
     found = results.recommendation
     if found and found.confidence:
         words = ": ".join(filter(None, (found.confidence_level, found.confidence)))
-        yield from _labelled("Confidence", words, _SURE)
+        yield from _labelled("Confidence", words, _FIRST)
     word, style, sentence = verdict_word(results), TONE_STYLES[verdict_tone(results)], view.sentence(results)
     word = "" if sentence.startswith(word) else f"{word}. "
     yield Line(styled((f"Verdict: {word}", f"bold {style}"), (sentence, "bold")))
