@@ -21,8 +21,8 @@ from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_j
     show_default=True,
 )  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
-              help="Another setting of the results than the recommended one.")  # fmt: skip
-@click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
+              help="Print this setting, not the recommended one.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Also accept results of a simulated machine.")
 @answering
 def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
     """Print the recommended configuration as shell variables.

@@ -12,6 +12,7 @@ import pytest
 import sample
 from rendering import Rendered
 from rich.console import Console
+from rich.text import Text
 
 from rocmprobe.judge.findings.machine import machine_findings
 from rocmprobe.model.results import Machine, Results
@@ -19,6 +20,7 @@ from rocmprobe.model.results_file import from_json, read_results
 from rocmprobe.report.page import view
 from rocmprobe.report.terminal import ending as terminal
 from rocmprobe.report.terminal import machine_summary
+from rocmprobe.report.terminal.lines import wrapped
 from rocmprobe.report.terminal.markdown import markdown
 from rocmprobe.text.console import Console as OwnConsole
 
@@ -117,3 +119,11 @@ def test_in_an_ascii_locale_symbols_are_ascii(tmp_path: Path) -> None:
     text = (tmp_path / "out").read_text("ascii")
     assert "  x MIOpen cannot run any convolution" in text
     assert not re.search(r"\\u[0-9a-f]{4}", text)
+
+
+def test_code_in_a_sentence_is_not_broken() -> None:
+    words = Text("Run it with `pip install --index-url https://a.example/ torch` or leave it as it is")
+    rows = [row.plain for row in wrapped(words, 30)]
+    assert rows == [
+        "Run it with", "`pip install --index-url https://a.example/ torch`", "or leave it as it is",
+    ]  # fmt: skip

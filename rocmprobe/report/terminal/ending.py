@@ -90,7 +90,7 @@ def _banners(results: Results) -> Iterator[Line]:
             rank = {"partial": _MUST, "note": _FIRST}.get(banner.kind, _NEXT)
             words = text.one_line(banner.body, 1000)
             line = styled((f"{banner.title}: ", "bold yellow"), (words, ""))
-            yield Line(line, rank, most=2, copied=_holds_code(words))
+            yield Line(line, rank, most=0 if _holds_code(words) else 2)
 
 
 def _counts(results: Results) -> Iterator[Line]:
@@ -136,7 +136,7 @@ def _configurations(results: Results) -> Iterator[Line]:
         yield from _copied(body)
     for layer in found.configuration.layers:
         words = text.one_line(f"{layer[:1].upper()}{layer[1:]}", 500).rstrip(".")
-        yield Line(styled((f"{words}.", "dim")), _SURE, copied=_holds_code(words))
+        yield Line(styled((f"{words}.", "dim")), _SURE)
     for words, other in found.others.items():
         yield Line(styled((f"For {words}:", "bold")), _SURE)
         setting = results.setting(other.setting)
@@ -148,7 +148,7 @@ def _configurations(results: Results) -> Iterator[Line]:
 
 
 def _holds_code(words: str) -> bool:
-    """Return True if a sentence quotes a command or code, which users copy."""
+    """Return True if a sentence quotes a command or code, which must not be cut."""
     return "`" in words
 
 

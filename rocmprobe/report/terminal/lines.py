@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 #: Columns that are indented where a line continues.
 _INDENT = 2
+#: A word, or code in backticks, which is not broken: users copy it.
+_WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,25 @@ class Line:
     most: int = 0
     copied: bool = False
     counted: str = ""
+
+
+def wrapped(words: Text, width: int) -> list[Text]:
+    """Return ``words`` in rows of at most ``width`` columns. Longer code in backticks stays in one row."""
+    starts: list[int] = []
+    for word in _WORD.finditer(words.plain):
+        begin = starts[-1] if starts else 0
+        if word.start() > begin and cell_len(words.plain[begin : word.end()]) > width:
+            starts.append(word.start())
+    rows = list(words.divide(starts))
+    for row in rows:
+        row.rstrip()
+    return rows
+
+
+def print_paragraph(words: Text, console: Console, indent: int) -> None:
+    """Print ``words``, wrapped below ``indent`` columns, with no break in code."""
+    for row in wrapped(words, max(20, console.width - indent)):
+        console.print(Text(" " * indent).append_text(row), soft_wrap=True)
 
 
 def print_lines(lines: Sequence[Line], console: Console) -> None:
@@ -66,7 +89,7 @@ def _rows(line: Line, console: Console) -> list[Text]:
     if line.copied or not console.is_terminal:
         return [line.text]
     width = max(20, console.width - _INDENT)
-    rows = list(line.text.wrap(console, width)) or [Text()]
+    rows = wrapped(line.text, width)
     if line.most and len(rows) > line.most:
         rows = rows[: line.most]
         rows[-1].rstrip()
