@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from rocmprobe.cli.base import COMMANDS, command
+from rocmprobe.cli.help import grouped_options
 from rocmprobe.engine.options import WrittenOptions
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
@@ -456,9 +457,14 @@ def _command(name: str, command: click.Command) -> Iterator[str]:
             yield "```"
         else:
             yield _text(_linked(" ".join(paragraph.split())))
-    options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
-    rows = [_option(each) for each in options if "--help" not in each.opts and not each.hidden]
-    if rows:
+    groups = {
+        title: [_option(each) for each in options if "--help" not in each.opts]
+        for title, options in grouped_options(command, context).items()
+    }
+    groups = {title: rows for title, rows in groups.items() if rows}
+    for title, rows in groups.items():
+        if len(groups) > 1:
+            yield from ("", f"**{title}**")
         yield ""
         yield from markdown_table(("option", "values", "meaning", "default"), rows)
 

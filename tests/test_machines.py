@@ -129,8 +129,9 @@ class TestBadFiles:
         assert "\n" not in message
         return message
 
-    def test_an_unknown_name_lists_those_that_exist(self):
-        assert "healthy-gfx1100" in self.refused("gfx-none")
+    def test_an_unknown_name_says_the_nearest_and_where_all_are(self):
+        assert "did you mean healthy-gfx1100?" in self.refused("healthy-gfx110")
+        assert "rocmprobe list machines" in self.refused("gfx-none")
 
     def test_missing(self, tmp_path):
         assert "No such file" in self.refused(tmp_path / "none.toml")

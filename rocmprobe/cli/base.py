@@ -15,6 +15,7 @@ from typing import Any, NoReturn, Optional
 import click
 
 from rocmprobe import __version__
+from rocmprobe.cli.help import CommandGroup
 from rocmprobe.model.exit_codes import INTERNAL, INTERRUPTED, NOTHING, UNREAD, USAGE
 from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.text import printing
@@ -94,7 +95,7 @@ def exhausted(error: Optional[BaseException]) -> str:
     return exhausted(error.__cause__ or error.__context__)
 
 
-#: Each is in the file of its name.
+#: Each command is in the file of its name. Its group in the help is in ``cli/help.py``.
 COMMANDS = (
     "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
     "run", "shapes", "soak", "submit", "table", "warm",
@@ -107,7 +108,7 @@ def command(name: str) -> click.Command:
     return found
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     """The group of all commands, which imports the one that runs, and prints one line if a resource of the
     system runs out."""
 

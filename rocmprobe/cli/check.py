@@ -30,10 +30,10 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
               help="Wall time from start to end, whatever hangs.")  # fmt: skip
 @click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: that of the results).")
 @click.option("--setting", default="", metavar="NAME",
-              help="Instead of the one that the results recommend.")  # fmt: skip
+              help="Check this setting, not the recommended one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/check.md).")
 @click.option("--exit-codes", "convention", type=click.Choice(CONVENTIONS), default="own",
-              show_default=True, help="Whose exit codes (docs/check.md).")  # fmt: skip
+              show_default=True, help="The program that reads the exit code (docs/check.md).")  # fmt: skip
 @click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Also write Prometheus text, for node exporter's textfile collector.")  # fmt: skip
 @click.option("--simulate", default="", metavar="MACHINE",
@@ -43,10 +43,11 @@ def check_command(
     results: Optional[Path], budget: float, device: str, setting: str, as_json: bool, convention: str,
     metrics: Optional[Path], simulate: str,
 ) -> int:  # fmt: skip
-    """Say in one line whether the recommended configuration works now: ok, problem, unknown, busy or nothing.
+    """Check in one line and 50 seconds that the configuration works.
 
-    It asks few and small questions under one setting, ends within its budget whatever hangs, and leaves a
-    GPU alone that another process uses (docs/check.md).
+    The line begins with ok, problem, unknown, busy or nothing. Few and small cases run, with one setting. The
+    check ends within its budget, whatever hangs, and does not touch a GPU that another process uses
+    (docs/check.md).
 
     \b
     Examples:

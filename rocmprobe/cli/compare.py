@@ -26,10 +26,10 @@ from rocmprobe.text.printing import say_json
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/ci.md).")
 @answering
 def compare_command(old: Path, new: Path, as_json: bool) -> int:
-    """Say what changed from one run to another: states, environment, time and memory beyond the noise.
+    """Print what changed between two runs: failures, speed, memory.
 
-    OLD and NEW are results.json files, or folders of runs. Exits 1 for a regression (what worked fails, or
-    takes clearly longer or more memory), and where nothing can be compared (docs/ci.md).
+    OLD and NEW are folders of runs, or their results.json. Exits 1 for a regression (what worked now fails,
+    or takes clearly longer or more memory), and if nothing can be compared (docs/ci.md).
 
     \b
     Example:

@@ -25,9 +25,9 @@ from rocmprobe.text.printing import say_json
 )
 @answering
 def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
-    """Show facts about this machine with their sources, and findings. Runs no kernel, needs no torch.
+    """Show the GPU, driver, ROCm and PyTorch of this machine.
 
-    Exits 3 where there is no AMD GPU.
+    Each fact has its source. Runs nothing on the GPU, and needs no torch. Exits 3 if there is no AMD GPU.
 
     \b
     Examples:

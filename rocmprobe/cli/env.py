@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     show_default=True,
 )  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
-              help="Another setting of the results than the recommended one.")  # fmt: skip
-@click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
+              help="Print this setting, not the recommended one.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Also accept results of a simulated machine.")
 @answering
 def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
-    """Print the recommended configuration as variables; Python lines that it also needs go to stderr.
+    """Print the recommended configuration as shell variables.
 
-    Without RESULTS it is that of reports/recommended, the last complete run on this machine. Exits 1 where
-    no configuration is recommended.
+    Python lines that it also needs go to stderr. RESULTS is the folder of a run, or its results.json. The
+    default is reports/recommended, the last complete run on this machine. Exits 1 if no configuration is
+    recommended.
 
     \b
     Examples:

@@ -21,10 +21,10 @@ _PROGRAM = {"allow_interspersed_args": False}
 
 @click.command("exec", context_settings=_PROGRAM)
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
-              help="Results that recommend it (default: reports/recommended/results.json).")  # fmt: skip
+              help="Folder or results.json of a run (default: reports/recommended).")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
-              help="Another setting of the results than the recommended one.")  # fmt: skip
-@click.option("--simulated", is_flag=True, help="Use results of a simulated machine, too.")
+              help="Use this setting, not the recommended one.")  # fmt: skip
+@click.option("--simulated", is_flag=True, help="Also accept results of a simulated machine.")
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
               help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip
 @click.option("--explain", "explains", is_flag=True,
@@ -39,11 +39,11 @@ def exec_command(
     explains: bool,
     command: tuple[str, ...],
 ) -> int:
-    """Run any Python program, unchanged, under the recommended configuration (docs/bypass.md). Of results
-    of `run --python`, `python` is that of the recommended environment.
+    """Run your program, unchanged, with the recommended configuration.
 
-    The exit code is the program's own; 2 if nothing was run. With --explain, rocmprobe stays the parent:
-    stderr is then a pipe to the program, and 128 + N stands for the end by signal N.
+    The exit code is that of the program, or 2 if nothing was run (docs/bypass.md). After `run --python`,
+    `python` is that of the recommended environment. With --explain, rocmprobe stays the parent: the
+    program's stderr is then a pipe, and 128 + N stands for an end by signal N.
 
     \b
     Examples:

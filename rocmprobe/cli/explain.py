@@ -28,7 +28,7 @@ from rocmprobe.explain.log_facts import (
 )
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, Machine
-from rocmprobe.model.results_file import from_json, read_results
+from rocmprobe.model.results_file import from_json, read_results, results_file
 from rocmprobe.report.text import count
 from rocmprobe.text import reading
 from rocmprobe.text.log import LONGEST, Log, read_log
@@ -64,7 +64,10 @@ def explain_command(
     verbose: bool,
     no_redact: bool,
 ) -> int:
-    """Say why a program failed, from the log that it printed, or from the results.json of a run.
+    """Say why a program failed, from its log or from a run.
+
+    FILE is a log, the folder of a run, or its results.json. Without FILE, or with -, the log is read from
+    standard input.
 
     \b
     Examples:
@@ -170,6 +173,7 @@ def read_facts(path: Path) -> Union[Machine, Facts]:
 
     Raises BadInput for any other file.
     """
+    path = results_file(path)
     data = reading.read_json(path, "name a JSON file with facts")
     if not isinstance(data, dict):
         raise BadInput(f'{path}: not a JSON object of facts, such as {{"gpu": "RX 5700 XT", "rocm": "5.2"}}')
@@ -195,6 +199,7 @@ def _of_standard_input(piped: bool) -> tuple[Log, Facts]:
 
 
 def _of_file(path: Path) -> tuple[Log, Facts]:
+    path = results_file(path)
     try:
         with path.open("rb") as stream:
             return _of_stream(stream, path)
@@ -208,7 +213,7 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
         return read_log(stream, start), Facts()
-    content = reading.rest_of(stream, start, str(path), "name a results.json of a run")
+    content = reading.rest_of(stream, start, str(path), "name the folder of a run, or its results.json")
     if _of_json_lines(content):
         return read_log(io.BytesIO(content)), Facts()
     results = read_results(path, content)

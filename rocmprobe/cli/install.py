@@ -48,10 +48,10 @@ def install_command(
     stack: Optional[str], constraints: Optional[Path], as_json: bool, facts: Optional[Path],
     given: tuple[str, ...], simulate: Optional[str],
 ) -> int:  # fmt: skip
-    """Print which torch there is for this GPU, and the commands that install it. Runs none of them.
+    """Print the commands that install a PyTorch for this GPU.
 
-    The stacks are ranked by what their owners report (docs/installing.md). Exits 1 where no published torch
-    is known to work, 3 where there is no AMD GPU.
+    Runs none of them. The stacks are ranked by what their owners report (docs/installing.md). Exits 1 if no
+    published torch is known to work, 3 if there is no AMD GPU.
 
     \b
     Examples:

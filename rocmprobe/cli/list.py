@@ -17,7 +17,7 @@ from rocmprobe.model.exit_codes import OK
 )
 @answering
 def list_command(what: str) -> int:
-    """Print one of the tables that rocmprobe works from.
+    """Print a table: settings, checks, GPUs, causes, machines, ...
 
     \b
     Example:

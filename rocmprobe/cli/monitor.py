@@ -41,9 +41,10 @@ _PATIENCE = 5.0
 @click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
 @answering
 def monitor_command(csv: Optional[Path], root: Path) -> int:
-    """Show temperatures, fan, power, clocks and memory of every AMD GPU, live, beside a long training.
+    """Show the sensors of every AMD GPU, live.
 
-    Ctrl-C ends it. Exits 3 where there is no AMD GPU.
+    Shows temperatures, fan, power, clocks and memory during a long training. Ctrl-C ends it. Exits 3 if there
+    is no AMD GPU.
 
     \b
     Example:

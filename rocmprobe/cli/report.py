@@ -34,10 +34,10 @@ from rocmprobe.text.printing import say
 def report_command(
     results: Path, form: str, tracker: Optional[str], full: bool, output: Optional[Path]
 ) -> int:
-    """Write the report of a run again, from its results.json or from the folder of a run that died.
+    """Write the report of a run again, or the text of an issue.
 
-    The issue describes the most severe failure in at most 30 lines, in the fields of a tracker's form
-    (docs/reporting-a-bug.md).
+    RESULTS is the folder of a run, also of one that was interrupted, or its results.json. The issue describes
+    the most severe failure in at most 30 lines, in the fields of a tracker's form (docs/reporting-a-bug.md).
 
     \b
     Examples:

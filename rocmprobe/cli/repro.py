@@ -17,14 +17,15 @@ from rocmprobe.text.printing import say
 @click.argument("case")
 @answering
 def repro_command(results: Path, case: str) -> int:
-    """Print a torch script that repeats one case without rocmprobe, to attach to a bug report.
+    """Print a torch script that repeats one case, for a bug report.
 
-    CASE is the id of an outcome, or a part of it that no other has. Comments at the end of the script give
-    the result of the run and the command line for MIOpenDriver.
+    The script needs no rocmprobe. RESULTS is the folder of a run, or its results.json. CASE is the id of an
+    outcome, or a part that no other id has. Comments at the end of the script give the result of the run and
+    the command line for MIOpenDriver.
 
     \b
     Example:
-      rocmprobe repro reports/latest/results.json default/gemm/float32 > repro.py
+      rocmprobe repro reports/latest default/gemm/float32 > repro.py
     """
     from rocmprobe.report.repro.script import reproduction
 

@@ -4,122 +4,139 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
 from rocmprobe.cli.base import answering, exhausted, needs_linux
+from rocmprobe.cli.help import GroupedCommand, option_group
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Results
 from rocmprobe.model.results_file import read_results
 from rocmprobe.process.signals import ending_in_order, held
 from rocmprobe.text.printing import print_stderr
+from rocmprobe.text.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from rocmprobe.engine.interpreters import Interpreter
     from rocmprobe.engine.options import RunOptions
+    from rocmprobe.text.console import Console
 
 
-@click.command("run")
-@click.option(
+@dataclass(frozen=True)
+class Display:
+    """How a run shows itself: where, how much, and whether its page is opened at the end."""
+
+    console: Console
+    verbose: bool = False
+    quiet: bool = False
+    opens: bool = False
+
+
+_tests = option_group("What to test")
+_results = option_group("Results")
+_ci = option_group("CI")
+_advanced = option_group("Advanced")
+
+
+@click.command("run", cls=GroupedCommand)
+@_tests("--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to test.")
+@_tests(
     "--device",
     default="auto",
-    help="auto, cpu, cuda:N or all (auto: AMD, then NVIDIA, then CPU; a card before a GPU in the processor).",
+    help="auto, cpu, cuda:N or all (auto: an AMD card, else NVIDIA, else the CPU).",
 )
-@click.option(
-    "--level", type=click.Choice(LEVELS), default="quick", show_default=True, help="How much to test."
+@_tests("--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True)
+@_tests("--settings", default="default", help="default, all, or names separated by commas.")
+@_tests("--only", multiple=True, metavar="ID", help="Only these checks, or case ids that match a pattern.")
+@_tests("--skip", multiple=True, metavar="ID", help="All but these.")
+@_tests("--problem", "problems", multiple=True, metavar="TEXT", help="This convolution instead.")
+@_tests(
+    "--shapes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The convolutions of your program, recorded by `rocmprobe shapes`.",
 )
-@click.option(
-    "--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True
+@_tests(
+    "--verify",
+    type=click.Path(path_type=Path),
+    metavar="RESULTS",
+    help="Only the configuration that RESULTS (a run's folder or file) recommends. Exit 0 if it passes.",
 )
-@click.option("--settings", default="default", help="default, all, or names separated by commas.")
-@click.option(
+@_tests(
+    "--simulate", metavar="MACHINE", help="A simulated machine (`rocmprobe list machines`), or its TOML file."
+)
+@_results("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
+@_results("--open", "opens", is_flag=True, help="Open the report in the browser at the end.")
+@_results("--note", default="", metavar="TEXT", help="A note that the report shows above its verdict.")
+@_results(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[DIR]",
+    help="Finish a run that was interrupted (default: the latest).",
+)
+@_results("-v", "--verbose", is_flag=True, help="Print a line for each case.")
+@_results("-q", "--quiet", is_flag=True, help="Print only the verdict.")
+@_ci(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="RESULTS",
+    help="An earlier run: its failures are expected, and what passed there must pass.",
+)
+@_ci(
+    "--fail-on",
+    type=click.Choice(("findings", "regressions", "never")),
+    default="findings",
+    show_default=True,
+    help="Exit 1 for findings to act on, only for unexpected failures, or never.",
+)
+@_advanced(
     "--driver",
     type=click.Choice(("auto", "torch", "capi")),
     default="auto",
     show_default=True,
-    help="Who calls the libraries: torch, rocmprobe itself, or both where both can (docs/how-it-decides.md).",
+    help="What calls the libraries: torch, rocmprobe itself, or both (docs/how-it-decides.md).",
 )
-@click.option(
+@_advanced(
     "--libraries",
     default="",
     metavar="PLACE",
     help="The libraries that the driver capi loads: environment, rocm, distribution, torch, or a folder.",
 )
-@click.option(
+@_advanced(
     "--python",
     multiple=True,
     metavar="[NAME=]PATH",
-    help="Test the torch of this interpreter or virtual environment; repeat it to compare several.",
+    help="Test the torch of this interpreter or virtual environment. Repeat it to compare several.",
 )
-@click.option("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
-@click.option(
-    "--shapes",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Test the convolutions of a program instead, as recorded by `rocmprobe shapes`.",
-)
-@click.option(
+@_advanced(
     "--estimate",
     default="",
     metavar="TEXT",
     help="Estimate the time of a training run: 'images=N epochs=N batch=N' (docs/what-is-measured.md).",
 )
-@click.option("--note", default="", metavar="TEXT", help="A note that the report shows above its verdict.")
-@click.option("--only", multiple=True, metavar="ID", help="Only these checks, or case ids by pattern.")
-@click.option("--skip", multiple=True, metavar="ID", help="Leave these out.")
-@click.option(
-    "--simulate", metavar="MACHINE", help="A simulated machine (rocmprobe list machines), or its TOML file."
-)
-@click.option(
+@_advanced(
     "-n",
     "workers",
     type=click.IntRange(0),
     metavar="WORKERS",
     help="Number of worker processes (default and at most: one per device).",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
-@click.option(
-    "--resume",
-    is_flag=False,
-    flag_value="",
-    metavar="[DIR]",
-    help="Finish a run that died (default: latest).",
-)
-@click.option("--retry-aborted", is_flag=True, help="With --resume: repeat the cases that were in flight.")
-@click.option(
-    "--baseline",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="results.json of an earlier run: its failures are expected, what passed there must pass.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(("findings", "regressions", "never")),
-    default="findings",
-    show_default=True,
-    help="Exit 1 for findings to act on, only for failures that were not expected, or never.",
-)
-@click.option(
-    "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
-)
-@click.option(
-    "--verify",
-    type=click.Path(path_type=Path),
-    metavar="RESULTS",
-    help="Run only the configuration that RESULTS recommends; exit 0 if and only if it passes.",
-)
+@_advanced("--retry-aborted", is_flag=True, help="With --resume: repeat the cases that were in flight.")
+@_advanced("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md).")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
 @answering
 @ending_in_order()
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
     baseline: Optional[Path], verify: Optional[Path], python: tuple[str, ...], pytest_args: tuple[str, ...],
-    **options: Any,
+    opens: bool, verbose: bool, quiet: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Run all checks, recommend a configuration, write a report.
+    """Test this GPU, recommend a configuration, write a report.
 
     Arguments after -- are passed to pytest.
 
@@ -136,7 +153,7 @@ def run_command(
     """
     if why := needs_linux("run"):
         raise NothingToTest(why)
-    from rocmprobe.cli.progress import RunConsole
+    from rocmprobe.cli.status_line import RunConsole
     from rocmprobe.cli.verify import derived, refuse, verifying
     from rocmprobe.engine import run
     from rocmprobe.process.leftovers import remove_leftovers
@@ -148,10 +165,12 @@ def run_command(
         refuse(_given())
     if baseline and resume is not None:
         raise BadInput("--baseline: a resumed run keeps its baseline; leave the option out")
-    console = Console()
+    if verbose and quiet:
+        raise BadInput("-v and -q contradict each other; leave one of them out")
+    display = Display(Console(), verbose, quiet, opens)
     found = remove_leftovers()
-    if found:
-        RunConsole().print(f"a run that was killed had left {found} temporary folder(s) behind; removed")
+    if found and not quiet:
+        RunConsole().print(f"Removed {found} temporary folder(s) of a run that was killed.")
     expected = read_results(verify) if verify else None
     if resume is not None:
         folder = Path(resume or "reports/latest").resolve()
@@ -167,8 +186,8 @@ def run_command(
             only = next(iter(others), None)
             folder = run.begin(requested, out, derived(expected), baseline, only).resolve()
     if run.members(folder):
-        return _run_joined(folder, workers, pytest_args, fail_on, console)
-    return _run_one(folder, workers, pytest_args, fail_on, expected, console)
+        return _run_joined(folder, workers, pytest_args, fail_on, display)
+    return _run_one(folder, workers, pytest_args, fail_on, expected, display)
 
 
 def _interpreters(
@@ -202,42 +221,59 @@ def _run_one(
     pytest_args: tuple[str, ...],
     fail_on: str,
     expected: Optional[Results],
-    console: Any,
+    display: Display,
 ) -> int:
     """Run the suites for the run begun in ``folder``, and show the results. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verified
     from rocmprobe.engine import run
-    from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.report.terminal.ending import render_run, render_verdict, render_verification
 
+    console = display.console
+    holds: Optional[bool] = None
     with no_commands(os.environ):
-        code, results = settled(folder, workers, pytest_args, console)
+        code, results = settled(folder, workers, pytest_args, display)
         if results is None:
             return code
         run.point_recommended_at(folder, results)
         files = {name: folder / name for name in ("report.html", "results.json", "junit.xml")}
-        render_run(results, files, console)
-        holds = expected is None or code == INTERRUPTED or verified(expected, results, console)
+        if expected and code != INTERRUPTED:
+            holds, sentence = verified(expected, results)
+            shown = {} if display.quiet else files
+            render_verification(results, holds, sentence, shown, console)
+        elif display.quiet:
+            render_verdict(results, console)
+        else:
+            render_run(results, files, console)
     annotate(results, os.environ)
     if code == INTERRUPTED:
         return code
-    return _exit_code(results, fail_on, holds if expected else None)
+    if display.opens:
+        _open(files["report.html"])
+    return _exit_code(results, fail_on, holds)
+
+
+def _open(page: Path) -> None:
+    """Open a page in the browser. If there is none, say so on stderr."""
+    if click.launch(str(page)):
+        print_stderr(f"--open: found no program that opens {page}; open it in a browser")
 
 
 def _run_joined(
-    folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, console: Any
+    folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
 ) -> int:
     """Run the suites for each run joined in ``folder``, and show the chosen one. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
-    from rocmprobe.report.terminal.ending import render_run
+    from rocmprobe.report.terminal.ending import ROWS, VERIFY_ROWS, render_run, render_verdict
 
-    code = OK
+    code, console = OK, display.console
     with no_commands(os.environ):
         for each in run.unfinished(folder):
-            console.print(f"\nenvironment {each.name}")
-            code, _ = settled(each, workers, pytest_args, console)
+            if not display.quiet:
+                console.print(f"\nenvironment {each.name}")
+            code, _ = settled(each, workers, pytest_args, display)
             if code != OK:
                 break
         if code == INTERNAL:
@@ -247,13 +283,21 @@ def _run_joined(
         chosen = runs.get(found.chosen)
         if chosen:
             run.point_recommended_at(folder, chosen)
-            render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console)
-        render_joined(found, folder, console)
+        if not display.quiet:
+            render_joined(found, folder, console)
+        if chosen and display.quiet:
+            render_verdict(chosen, console)
+        elif chosen:
+            # The table of the environments takes rows, too.
+            most = max(VERIFY_ROWS, ROWS - len(found.members) - 5)
+            render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console, most)
     summarise(markdown(found), os.environ)
     for results in runs.values():
         annotate(results, os.environ)
     if code == INTERRUPTED:
         return code
+    if display.opens:
+        _open(folder / "report.html")
     codes = [_exit_code(results, fail_on) for results in runs.values()]
     if len(found.runs) < len(found.members) and fail_on == "findings":
         codes.append(FINDINGS)
@@ -265,7 +309,7 @@ def settled(
     folder: Path,
     workers: Optional[int],
     pytest_args: tuple[str, ...],
-    console: Any,
+    display: Display,
     progress: Optional[Any] = None,
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written.
@@ -278,9 +322,9 @@ def settled(
     processes = run.workers(folder, workers)
     if processes == 1:
         start_server(folder)
-    if workers and workers > processes:
-        console.print(f"-n {workers} is more than the devices: one process tests each device")
-    code, results = _pytest(folder, processes, pytest_args, console, progress)
+    if workers and workers > processes and not display.quiet:
+        display.console.print(f"-n {workers} is more than the devices: one process tests each device")
+    code, results = _pytest(folder, processes, pytest_args, display, progress)
     if code == INTERNAL:
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
@@ -309,9 +353,8 @@ def run_options(given: dict[str, Any]) -> RunOptions:
     for option, words in (("--only", options.only), ("--skip", options.skip)):
         for word in words:
             if word not in CHECKS and not set(word) & set("/*?["):
-                raise BadInput(
-                    f"{option}: no check {word!r} and no pattern over case ids; there are {', '.join(CHECKS)}"
-                )
+                near = did_you_mean(word, CHECKS) or f"; there are {', '.join(CHECKS)}"
+                raise BadInput(f"{option}: no check {word!r}, and no pattern for case ids{near}")
     if options.estimate and options.driver == "capi":
         raise BadInput("--estimate: needs PyTorch to train networks; leave out --driver capi")
     return options
@@ -359,7 +402,7 @@ class _Written:
 
 
 def _pytest(
-    folder: Path, workers: int, extra: tuple[str, ...], console: Any, progress: Optional[Any]
+    folder: Path, workers: int, extra: tuple[str, ...], display: Display, progress: Optional[Any]
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run begun in ``folder``, without the user's pytest configuration.
 
@@ -367,7 +410,7 @@ def _pytest(
     """
     import pytest
 
-    from rocmprobe.cli.progress import Progress
+    from rocmprobe.cli.progress import NORMAL, QUIET, VERBOSE, Progress
     from rocmprobe.pytest_plugin import suites_folder
 
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
@@ -385,7 +428,9 @@ def _pytest(
     if workers > 1:
         arguments += ["-p", "xdist.plugin", "-n", str(workers)]
     written = _Written()
-    code = pytest.main([*arguments, *extra, suites], plugins=[progress or Progress(console, folder), written])
+    verbosity = QUIET if display.quiet else VERBOSE if display.verbose else NORMAL
+    progress = progress or Progress(display.console, folder, verbosity=verbosity)
+    code = pytest.main([*arguments, *extra, suites], plugins=[progress, written])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return OK, written.results
     if code == pytest.ExitCode.INTERRUPTED:

@@ -18,9 +18,10 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def shapes_command(output: Path, command: tuple[str, ...]) -> int:
-    """Record the distinct convolution problems that a program runs, in all its processes (docs/bypass.md).
+    """Record the convolutions that your program runs.
 
-    The exit code is the program's own; 2 where nothing was run.
+    Each distinct problem is recorded once, from all processes of the program (docs/bypass.md). The exit code
+    is that of the program, or 2 if nothing was run.
 
     \b
     Example:

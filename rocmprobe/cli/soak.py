@@ -60,7 +60,7 @@ def soak_command(
     """
     if why := needs_linux("soak"):
         raise NothingToTest(why)
-    from rocmprobe.cli.run import settled
+    from rocmprobe.cli.run import Display, settled
     from rocmprobe.cli.verify import same_override
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import journal_of
@@ -88,7 +88,7 @@ def soak_command(
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     console = Console()
     progress = SoakProgress(console, folder, 60 * minutes)
-    code, found = settled(folder, 1, (), console, progress)
+    code, found = settled(folder, 1, (), Display(console), progress)
     if found is None:
         return code
     outcome = next((each for each in found.outcomes if each.check == "soak"), None)
@@ -208,7 +208,7 @@ class SoakProgress:
     elsewhere a plain line every ten seconds."""
 
     def __init__(self, console: Any, folder: Path, seconds: float) -> None:
-        from rocmprobe.cli.progress import uncaptured
+        from rocmprobe.cli.status_line import uncaptured
         from rocmprobe.engine.journal import NAME, Appended
 
         self._console = uncaptured(console)

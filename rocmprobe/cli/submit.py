@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional
 import click
 
 from rocmprobe.cli.base import answering
+from rocmprobe.cli.help import GroupedCommand, option_group
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.results_file import write_whole
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
 REPOSITORY = "ROCMPROBE_REPOSITORY"
 
 
-@click.command("submit")
+_maintainers = option_group("For maintainers of a repository of results")
+
+
+@click.command("submit", cls=GroupedCommand)
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULTS...")
 @click.option("-o", "output", type=click.Path(path_type=Path), metavar="BUNDLE.zip",
               help="The file to write (default: rocmprobe-CHIP-HASH.zip in this folder).")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Write without asking.")
-@click.option("--partial", is_flag=True, help="Take a run that did not come to its end, too.")
+@click.option("--partial", is_flag=True, help="Also accept a run that was interrupted.")
 @click.option(
     "--label",
     default="",
     metavar="TEXT",
-    help="Your own name for this machine, public: bundles with one label count as one machine.",
+    help="A public name for this machine. Bundles with one label count as one machine.",
 )
 @click.option(
     "--repository",
@@ -42,37 +46,37 @@ REPOSITORY = "ROCMPROBE_REPOSITORY"
     show_envvar=True,
     default="",
     metavar="URL",
-    help="The repository of results that the bundle is for; its address is only printed.",
+    help="The repository of results for the bundle. Its address is only printed.",
 )
-@click.option(
+@_maintainers(
     "--check",
     "checking",
     is_flag=True,
-    help="Check bundles, or a repository's folder of them, instead of making one.",
+    help="Check bundles, or a folder of them, instead of making one.",
 )
-@click.option(
+@_maintainers(
     "--accepted",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="With --check: a folder of bundles taken before; these are not checked again, and none may be "
+    help="With --check: a folder of bundles accepted before. They are not checked again, and none may be "
     "missing.",
 )
-@click.option(
+@_maintainers(
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="With --check: copy what is taken to its place in this folder of bundles.",
+    help="With --check: copy each accepted bundle to its place in this folder.",
 )
 @answering
 def submit_command(
     sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
     checking: bool, accepted: Optional[Path], into: Optional[Path],
 ) -> int:  # fmt: skip
-    """Pack a run into one file for a repository of results, and show what is in it first.
+    """Pack a run into one file for a repository of results.
 
-    RESULTS is the folder of a run, or the results.json in it. Names and addresses are replaced once more.
-    Nothing is sent and nothing is opened (docs/sharing-results.md). With --check, exits 1 where one is
-    refused.
+    The command first shows what the file will contain. RESULTS is the folder of a run, or its results.json.
+    Names and addresses are redacted again. Nothing is sent (docs/sharing-results.md). With --check, exits 1
+    if a bundle is refused.
 
     \b
     Examples:

@@ -12,6 +12,7 @@ import click
 
 from rocmprobe.cli.base import answering
 from rocmprobe.cli.github_job import summarise
+from rocmprobe.cli.help import GroupedCommand, option_group
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput
 from rocmprobe.model.results_file import replacing, write_whole
@@ -22,7 +23,10 @@ _FORMATS = ("html", "json", "csv", "parquet")
 _ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FORMATS}}
 
 
-@click.command("table")
+_maintainers = option_group("For maintainers of a repository of results")
+
+
+@click.command("table", cls=GroupedCommand)
 @click.argument("results", nargs=-1, required=True, metavar="RESULTS...")
 @click.option("--format", "form", type=click.Choice(_FORMATS),
               help="What to write (default: by the name of FILE, else html).")  # fmt: skip
@@ -30,11 +34,11 @@ _ENDS = {".htm": "html", ".ndjson": "json", **{f".{name}": name for name in _FOR
               help="Output file (default: table.html, table.parquet; json, csv: the terminal).")  # fmt: skip
 @click.option("--by-folder", is_flag=True,
               help="The first folder below each given folder or archive names a machine.")  # fmt: skip
-@click.option("--simulated", is_flag=True, help="Take runs of simulated machines, too.")
-@click.option("--site", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+@click.option("--simulated", is_flag=True, help="Also read runs of simulated machines.")
+@_maintainers("--site", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Write static pages and JSON of bundles instead (docs/sharing-results.md).")  # fmt: skip
-@click.option("--repository", default="", metavar="URL", help="With --site: where the bundles come from.")
-@click.option(
+@_maintainers("--repository", default="", metavar="URL", help="With --site: where the bundles come from.")
+@_maintainers(
     "--raw",
     default="",
     metavar="URL",
@@ -45,11 +49,11 @@ def table_command(
     results: tuple[str, ...], form: Optional[str], output: Optional[Path], by_folder: bool, simulated: bool,
     site: Optional[Path], repository: str, raw: str,
 ) -> int:  # fmt: skip
-    """Gather results of many machines into one table: what works where, and who differs.
+    """Show the results of many machines in one table.
 
     RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of submitted results,
-    or - for a list of names on standard input. What cannot be read is one line on stderr, and the rest goes
-    on (docs/many-machines.md).
+    or - for a list of names on standard input. A file that cannot be read is one line on stderr, and does
+    not stop the command (docs/many-machines.md).
 
     \b
     Examples:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.engine.options import RunOptions
@@ -91,8 +91,8 @@ def derived(expected: Optional[Results]) -> Optional[Setting]:
     return found
 
 
-def verified(expected: Results, results: Results, console: Any) -> bool:
-    """Return True if the recommended setting passes all checks that it was recommended for."""
+def verified(expected: Results, results: Results) -> tuple[bool, str]:
+    """Return True if the recommended setting passes all its checks again, and a sentence that says so."""
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
@@ -102,7 +102,5 @@ def verified(expected: Results, results: Results, console: Any) -> bool:
     found = assess(asked, setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in (*found.against, *found.unproven)[:5])
-        console.print(f"{name} does not hold: {failed or 'no check could run'}")
-        return False
-    console.print(f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are right")
-    return True
+        return False, f"{name} does not hold: {failed or 'no check could run'}"
+    return True, f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are correct"

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from rocmprobe.knowledge import variables
 from rocmprobe.model.results import BadInput, Setting
+from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
 
 #: Where in ``torch.backends`` the flags of a setting are: module and attribute.
@@ -123,7 +124,8 @@ def settings_for(
     for name in names:
         if name not in known:
             by = f" by the driver {drivers[0]}" if len(drivers) == 1 and drivers[0] != "torch" else ""
-            raise BadInput(f"--settings: {backend}{by} has no setting {name!r}; it has {', '.join(known)}")
+            near = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+            raise BadInput(f"--settings: {backend}{by} has no setting {name!r}{near}")
     return tuple(_setting(row, torch) for row in rows if row["name"] in {"default", *names})
 
 

@@ -134,17 +134,19 @@ def _made(kind: Any, data: Any) -> Any:
 #: The results of the last complete run on this machine that recommends a configuration.
 RECOMMENDED = Path("reports/recommended/results.json")
 
-_NO_RESULTS = "name a results.json of a run"
+_NO_RESULTS = "name the folder of a run, or its results.json"
 _DAMAGED = "the file is damaged, run again"
 
 
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
-    """Read a ``results.json``, or its ``content``, which was read from ``path`` already.
+    """Read a ``results.json``, that of a run's folder, or ``content``, which was read from ``path`` already.
 
     Of a joined run, read those of ``member``, or of the one that is chosen.
     Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
     version, or that breaks the schema (naming the place), and for a joined run without such a member.
     """
+    if content is None:
+        path = results_file(path)
     data = _read(path, content)
     if "members" in data:
         path = _member(_joined(data, path), path, member)

@@ -26,6 +26,7 @@ from rocmprobe.simulate.generated import ALL_FAULTS, BUGS, DEFAULT_BUG, PHASES, 
 from rocmprobe.simulate.speeds import Speeds, speeds_of
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line
+from rocmprobe.text.suggestions import did_you_mean
 
 LIBRARIES = ("miopen", "rocblas", "hip", "triton")
 #: The operators of a fault of triton: a kernel that a program launches, or those that Inductor makes.
@@ -179,9 +180,9 @@ def load_machine(name: str) -> SimulatedMachine:
         title = Path(name).stem
     else:
         if name not in machine_names():
+            near = did_you_mean(name, (*machine_names(), *map(planted_machine, BUGS)))
             raise BadInput(
-                f"--simulate: no machine {name!r}; there are {', '.join(machine_names())}, and "
-                f"{planted_machine('NAME')}, NAME one of {', '.join(BUGS)}"
+                f"--simulate: no machine {name!r}{near or ';'} `rocmprobe list machines` prints their names"
             )
         content = resources.files("rocmprobe").joinpath(f"data/machines/{name}.toml").read_bytes()
         title = name

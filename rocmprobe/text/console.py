@@ -9,7 +9,7 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from rocmprobe.text.plain_text import is_plain, plain
+from rocmprobe.text.plain_text import encodable, is_plain, plain
 
 
 class Console(rich.console.Console):
@@ -26,7 +26,8 @@ class Console(rich.console.Console):
         self, renderable: RenderableType, options: Optional[ConsoleOptions] = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control or is_plain(segment.text):
+            if segment.control:
                 yield segment
-            else:
-                yield Segment(plain(segment.text), segment.style)
+                continue
+            text = segment.text if is_plain(segment.text) else plain(segment.text)
+            yield Segment(encodable(text, self.encoding), segment.style)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Optional
 
 #: Colour codes, cursor moves and terminal titles (CSI, OSC, and two-character sequences).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -11,6 +12,11 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+#: Our own symbols and punctuation in ASCII, for a terminal or a file that takes nothing else.
+_ASCII = str.maketrans({
+    "✓": "+", "✕": "x", "▲": "!", "↯": "!", "∞": "8", "≠": "!", "†": "!", "⊗": "x", "◔": "~", "⊕": "+",
+    "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u",
+})  # fmt: skip
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
 #: Only this many times the wanted length is cleaned: a line of a log may have megabytes.
 _CLEANED = 8
@@ -32,6 +38,14 @@ def plain(text: str) -> str:
 def is_plain(text: str) -> bool:
     """Whether ``plain`` would leave ``text`` as it is."""
     return not _UNSAFE.search(text)
+
+
+def encodable(text: str, encoding: Optional[str]) -> str:
+    """Return ``text`` with our own symbols in ASCII if ``encoding`` is not one of Unicode.
+
+    Each symbol is one character also in ASCII, so that columns stay aligned.
+    """
+    return text if (encoding or "").lower().startswith("utf") else text.translate(_ASCII)
 
 
 def _visible(match: re.Match[str]) -> str:

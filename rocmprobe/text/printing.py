@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from rocmprobe.text.plain_text import message, plain
+from rocmprobe.text.plain_text import encodable, message, plain
 
 #: GitHub runs this from anywhere in a line of output, and ``::`` from its beginning.
 _COMMAND = re.compile(r"##(?=\[)")
@@ -31,7 +31,7 @@ def ready() -> None:
 
 def say(text: object, end: str = "\n") -> None:
     """Print one or several lines to stdout."""
-    click.echo(plain(f"{text}{end}"), nl=False)
+    click.echo(encodable(plain(f"{text}{end}"), sys.stdout.encoding), nl=False)
 
 
 def say_json(data: Any) -> None:
@@ -45,7 +45,7 @@ def print_stderr(text: object) -> None:
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)
-    click.echo(line, err=True)
+    click.echo(encodable(line, sys.stderr.encoding), err=True)
 
 
 def print_stderr_lines(text: str) -> None:

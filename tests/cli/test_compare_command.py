@@ -47,7 +47,7 @@ def test_a_run_is_no_change_to_itself_also_where_it_died_before_its_results(
     ended = cli("compare", made.folder, died)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("No change.\n")
-    assert "Compared: 2 questions" in ended.stdout
+    assert "Compared: 2 cases" in ended.stdout
 
 
 def test_a_regression_is_told_in_every_form(made: Run, tmp_path: Path) -> None:

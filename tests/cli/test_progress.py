@@ -1,24 +1,29 @@
-"""What a run prints while it goes on, as a program that is not a terminal reads it."""
+"""What a run prints while it goes on, for a program and on a terminal."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
-from functools import partial
+import termios
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from runs import PROBLEM, SMALL, environment, machine_file, run, wait_until
+from runs import PROBLEM, SMALL, environment, machine_file, rocmprobe, wait_until
 
 from rocmprobe.checks.tools.case import Case
-from rocmprobe.cli.progress import Progress, TimeLeft
+from rocmprobe.cli.progress import Progress
+from rocmprobe.cli.time_left import TimeLeft
 from rocmprobe.engine.journal import NAME, Journal, records
 from rocmprobe.engine.lease import DeviceLease
 
@@ -27,7 +32,7 @@ _IMPATIENT = """\
 import functools
 from rocmprobe import cli
 from rocmprobe.cli import progress
-progress.Progress = functools.partial(progress.Progress, silence=0.5)
+progress.Progress = functools.partial(progress.Progress, every=0.5)
 cli.main()
 """
 GOOD = "conv2d-fp32-n1-c2-i8x8-k4-f3x3"
@@ -42,7 +47,7 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_pat
     with tempfile.TemporaryDirectory() as temporary:
         done = subprocess.run(
             [
-                sys.executable, "-c", _IMPATIENT, "run", "--simulate", str(machine), *arguments,
+                sys.executable, "-c", _IMPATIENT, "run", "-v", "--simulate", str(machine), *arguments,
                 "--problem", GOOD, "--problem", PROBLEM, "--out", str(tmp_path / "out"),
             ],
             env=environment({"TMPDIR": temporary}), capture_output=True, text=True, timeout=120, check=False,
@@ -50,15 +55,15 @@ def test_a_run_says_what_it_will_take_what_it_waits_for_and_what_it_took(tmp_pat
     assert done.returncode == 1, done.stderr
     lines = done.stdout.partition("SIMULATED")[0].splitlines()
     assert "\x1b" not in done.stdout
-    assert re.fullmatch(r"2 questions to this machine; about \d+ s if nothing hangs", lines[0])
+    assert re.fullmatch(r"2 cases; about \d+ s if nothing hangs", lines[0])
     right = [line for line in lines if line.startswith("[pass]")]
     assert [line.split() for line in right] == [["[pass]", "default", "convolution", GOOD, "fwd"]]
-    stuck = [line for line in lines if line.startswith("[running]") and PROBLEM in line]
     assert any(
-        re.search(r"fwd +for \d+ s, silent in phase first-call, given up in [0-4] s$", s) for s in stuck
+        re.fullmatch(r"1 of 2, (1 failed, )?no answer, stopped in [0-4] s: default convolution", line)
+        for line in lines
     )
     assert any(line.startswith("[hang]") and PROBLEM in line for line in lines)
-    assert re.fullmatch(r"1 (pass, 1 hang|hang, 1 pass); \d+ s", lines[-2] if not lines[-1] else lines[-1])
+    assert re.search(r"^2 cases in \S+ s: 1 passed, 1 failed$", done.stdout, re.MULTILINE)
 
     waits = [record for record in records(tmp_path / "out") if record["record"] == "waiting"]
     assert {(wait["phase"], wait["left"]) for wait in waits if PROBLEM in wait["case"]} >= {
@@ -81,7 +86,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
         simulation=None, interpreter=None,
     )  # fmt: skip
     printed = io.StringIO()
-    shown = Progress(Console(file=printed, width=200), tmp_path, silence=0.2)
+    shown = Progress(Console(file=printed, width=200), tmp_path, every=0.2)
     shown.pytest_sessionstart(SimpleNamespace(config=SimpleNamespace(option=SimpleNamespace())))  # type: ignore[arg-type]
     lease = DeviceLease(["cpu"], Path("/runs/another"))
     lease.take()
@@ -93,7 +98,7 @@ def test_who_waits_for_a_device_says_so_again_and_again_and_then_no_more(
     lease.release()
     assert wait_until(lambda: "waiting for another run on cpu\n" in printed.getvalue(), 30)
     journal.append("waiting", case=question.id, phase="device", left=0)
-    assert wait_until(lambda: "[running]   default  copy" in printed.getvalue(), 30)
+    assert wait_until(lambda: "left: default copy\n" in printed.getvalue(), 30)
     shown.pytest_sessionfinish()
 
 
@@ -128,32 +133,6 @@ def test_what_was_answered_tells_of_the_rest() -> None:
     assert time_left.of([]) == 0.0
 
 
-@pytest.mark.parametrize("each", [30.0, 3.0], ids=["slow", "a slow start"])
-def test_a_run_that_takes_much_longer_says_so_once(tmp_path: Path, each: float) -> None:
-    folder = tmp_path / "out"
-    run(folder, "--device", "cpu", *SMALL)
-    (folder / NAME).write_text((folder / NAME).read_text("utf-8").splitlines()[0] + "\n", "utf-8")
-    printed = io.StringIO()
-    progress = Progress(Console(file=printed, width=200), folder)
-    cases = [f"cpu/torch/default/convolution/{GOOD}-{n}/fwd" for n in range(40)]
-    with (folder / NAME).open("a", encoding="utf-8") as journal:
-        write = partial(print, file=journal, flush=True)
-        write(json.dumps({"record": "plan", "at": 0.0, "cases": cases}))
-        for number, case in enumerate(cases[:5]):
-            question = {"setting": "default", "check": "convolution"}
-            at = each * number
-            write(json.dumps({"record": "intent", "at": at, "case": case, "question": question}))
-            write(json.dumps({"record": "outcome", "at": at + each, "outcome": {"id": case}}))
-            progress.pytest_collection_finish()
-    lines = printed.getvalue().splitlines()
-    if each < 4:
-        assert len(lines) == 1
-        return
-    assert re.fullmatch(r"40 questions to this machine; about \d+ s if nothing hangs", lines[0])
-    assert re.fullmatch(r"1 of 40 answered in \d+ s; about 20 min more", lines[1])
-    assert len(lines) == 2
-
-
 def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     header = {
         "record": "run", "rocmprobe": "", "started": "", "folder": "", "machine": {}, "simulation": None,
@@ -170,4 +149,50 @@ def test_on_a_gpu_the_estimate_is_a_lower_bound(tmp_path: Path) -> None:
     with (tmp_path / NAME).open("a", encoding="utf-8") as journal:
         journal.write(f"{json.dumps(plan)}\n")
     progress.pytest_collection_finish()
-    assert re.match(r"1 questions to this machine; at least \d+ s, more while", printed.getvalue())
+    assert re.match(r"1 case; at least \d+ s, more while", printed.getvalue())
+
+
+def test_a_terminal_shows_one_live_line_and_each_failure_once(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "effect": "raise", "message": "it failed [red]"}
+    machine = machine_file(tmp_path / "machine.toml", fault)
+    shown = on_terminal(60, "run", "--simulate", machine, *SMALL[:-2], "--out", tmp_path / "out")
+    # A carriage return begins the line again.
+    live = [line for line in re.split(r"[\r\n]", shown) if re.search(r"\d/6 ", line)]
+    assert live, shown
+    assert max(map(len, live)) <= 60
+    failures = [line for line in re.split(r"[\r\n]", shown) if line.startswith("✕ default convolution")]
+    assert len(failures) == 1
+    assert "it failed…" in failures[0]
+    assert "[red]" in shown  # no markup of rich
+    lines = shown.splitlines()
+    begins = next(place for place, line in enumerate(lines) if "SIMULATED" in line)
+    assert len(lines) - begins <= 25
+
+
+def on_terminal(width: int, *arguments: object) -> str:
+    """Run the command line on a terminal of ``width`` columns. Return its output without colour codes."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    command = [sys.executable, "-m", "rocmprobe", *map(str, arguments)]
+    process = subprocess.Popen(
+        command, env=environment({"TERM": "xterm"}), stdin=follower, stdout=follower, stderr=follower
+    )
+    os.close(follower)
+    written = b""
+    # Reading fails when the last process closes the terminal.
+    with contextlib.suppress(OSError):
+        while part := os.read(leader, 65536):
+            written += part
+    process.wait(60)
+    os.close(leader)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
+
+
+def test_quiet_is_the_verdict_alone_and_contradicts_verbose(tmp_path: Path) -> None:
+    machine = machine_file(tmp_path / "machine.toml")
+    arguments = ("run", "--simulate", machine, *SMALL, "--out", tmp_path / "out")
+    ended = rocmprobe(*arguments, "-q")
+    assert ended.returncode == 0, ended.stderr
+    assert re.fullmatch(r"Verdict: .*\n", ended.stdout)
+    refused = rocmprobe(*arguments, "-q", "-v")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)

@@ -256,7 +256,7 @@ def test_a_kernel_that_does_not_compile(tmp_path: Path) -> None:
 class TestHealthy:
     def test_nothing_is_asked_where_default_is_right(self, tmp_path: Path) -> None:
         machine = machine_file(tmp_path / "machine.toml", **PATIENT)
-        arguments = ("--only", "solver", *asking())
+        arguments = ("-v", "--only", "solver", *asking())
         made = run(tmp_path / "out", "--simulate", machine, *arguments)
         assert made.ended.returncode == 0, made.ended.stdout + made.ended.stderr
         swept = of_sweep(made.results)
@@ -266,7 +266,7 @@ class TestHealthy:
             "default is right here: nothing needs to be found out"
         }
         told = [line for line in made.ended.stdout.splitlines() if line.startswith("[skipped]")]
-        assert any(f"{len(swept)} questions of solver  default is right here" in line for line in told)
+        assert any(f"{len(swept)} cases of solver  default is right here" in line for line in told)
         assert len(told) <= 2
         cured = made.of("no-faulty-solvers")
         assert (cured.state, cured.evidence[0]) == (

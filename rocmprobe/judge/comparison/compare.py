@@ -83,8 +83,11 @@ def worse(comparison: Comparison) -> bool:
 
 
 def verdict(comparison: Comparison) -> str:
-    """The answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change"."""
-    parts = [_count(comparison, kind) for kind in KINDS if comparison.of(kind)]
+    """Return the answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change".
+
+    Cases that only one run tested are no part of the answer.
+    """
+    parts = [_count(comparison, kind) for kind in KINDS if kind not in (NEW, MISSING) and comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
         found = _changed_as(comparison, word)
         parts += _measured_in([each for each in found if each.kind == "time"], time)
@@ -121,7 +124,7 @@ def _count(comparison: Comparison, kind: str) -> str:
     amount = len(comparison.of(kind))
     words = {
         REGRESSION: "regression" if amount == 1 else "regressions", LOST: "no longer answered",
-        MENDED: "mended", NEW: "new", MISSING: "missing",
+        MENDED: "mended",
     }  # fmt: skip
     return f"{amount} {words.get(kind, 'came out otherwise')}"
 

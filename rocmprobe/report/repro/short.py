@@ -11,7 +11,7 @@ from typing import Callable
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.convolution import convolution
-from rocmprobe.checks.tools.computation import Computation, bound_ratio, integers, uniform
+from rocmprobe.checks.tools.computation import Computation, Program, bound_ratio, integers, uniform
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import BadInput, Outcome, Results
 from rocmprobe.report.repro.script import (

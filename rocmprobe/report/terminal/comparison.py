@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 from rocmprobe.judge.comparison.compare import Comparison, Side, verdict, worse
-from rocmprobe.judge.comparison.environment_changes import ABSENT
+from rocmprobe.judge.comparison.environment_changes import ABSENT, Difference
 from rocmprobe.judge.comparison.measurement_changes import LESS, MORE, OPEN, Measured, quiet
+from rocmprobe.model.changes import MISSING, NEW, Change
+from rocmprobe.model.states import STATES
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, table
 from rocmprobe.report.identity import CHANGE_WORDS
 from rocmprobe.report.states import VERDICT_WORDS
 
-#: Rows of each table; the JSON has all of them.
-_SHOWN = 40
+#: Rows of each table. The JSON has all of them.
+_SHOWN = 20
+#: Values of settings that are shown one by one. More of them are counted.
+_SETTING_VALUES = 4
+#: Settings that a line names.
+_NAMED = 6
 #: Characters of a value of the environment.
 _LONGEST = 120
 _CHANGES = {
@@ -80,13 +87,20 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if before != now:
         yield "Recommended", f"{before}, now {now}"
     found = comparison.measurements
-    asked = text.count(comparison.compared, "question")
     yield (
         "Compared",
-        f"{asked}, {text.count(found.times, 'time')}, "
-        f"{text.count(found.amounts, 'amount')} of memory; "
-        f"{text.count(len(comparison.environment), 'difference')} of the environment",
+        f"{text.count(comparison.compared, 'case')}, {text.count(found.times, 'time')}, "
+        f"{text.count(found.amounts, 'amount')} of memory",
     )
+    for label, kind in (("Only in the old run", MISSING), ("Only in the new run", NEW)):
+        if alone := comparison.of(kind):
+            yield label, f"{text.count(len(alone), 'case')} ({_by_setting(alone)})"
+    unlearned = [change for change in comparison.changed if change.kind not in (MISSING, NEW)]
+    unlearned = [change for change in unlearned if not _matters(change)]
+    if unlearned:
+        yield "Not learned in either run", f"{text.count(len(unlearned), 'case')}, for another reason now"
+    if options := [each for each in comparison.environment if _is_option(each)]:
+        yield "Options that differ", ", ".join(each.name.partition(".")[2] for each in options)
     for device, factor in found.drift.items():
         if not quiet(factor):
             yield (
@@ -129,16 +143,53 @@ def _sections(comparison: Comparison) -> Iterator[_Section]:
     states = [
         (CHANGE_WORDS[change.kind], change.id, change.before or "", change.after or "")
         for change in comparison.changed
+        if _matters(change)
     ]
     if states:
-        yield _Section("States", ("change", "question", "before", "now"), states)
-    environment = [(each.name, _value(each.before), _value(each.after)) for each in comparison.environment]
+        yield _Section("States", ("change", "case", "before", "now"), states)
+    environment = list(_environment(comparison.environment))
     if environment:
         yield _Section("Environment", ("what", "before", "now"), environment)
     found = [each for each in comparison.measurements.changed if each.told != OPEN]
     if found:
         header = ("change", "setting", "what", "new / old", "range", "of")
         yield _Section("Time and memory", header, [_row(each) for each in found])
+
+
+def _matters(change: Change) -> bool:
+    """Return True if both runs tested the case, and at least one of them learned something."""
+    states = [STATES[state] for state in (change.before, change.after) if state in STATES]
+    return change.kind not in (MISSING, NEW) and any(state.learned for state in states)
+
+
+def _by_setting(changed: Iterable[Change]) -> str:
+    """Return how many cases each setting has, such as "3 of default, 3 of bypass"."""
+    # An id is DEVICE/DRIVER/SETTING/CHECK/...
+    amounts = Counter(([*change.id.split("/"), "", "", ""])[2] for change in changed).most_common()
+    named = ", ".join(f"{amount} of {setting}" for setting, amount in amounts[:_NAMED])
+    more = f" and {text.count(len(amounts) - _NAMED, 'setting')} more" if len(amounts) > _NAMED else ""
+    return named + more
+
+
+def _is_option(each: Difference) -> bool:
+    return each.name.startswith("options.")
+
+
+def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for each difference. Many values of settings are one row. Options have their own line."""
+    shown = [each for each in found if not _is_option(each)]
+    of_settings = [each for each in shown if each.name.startswith("settings.")]
+    if len(of_settings) > _SETTING_VALUES:
+        shown = [each for each in shown if each not in of_settings]
+    for each in shown:
+        yield each.name, _value(each.before), _value(each.after)
+    if len(of_settings) > _SETTING_VALUES:
+        settings = {each.name.split(".")[1] for each in of_settings}
+        yield (
+            "settings",
+            f"{len(of_settings)} values of {text.count(len(settings), 'setting')} differ",
+            "--json",
+        )
 
 
 def _row(each: Measured) -> tuple[str, ...]:
@@ -154,11 +205,11 @@ def _row(each: Measured) -> tuple[str, ...]:
 
 def _value(value: Any) -> str:
     if value == ABSENT:
-        return ABSENT
+        return "(not set)"
     if isinstance(value, (str, list)) and not value:
         return "(empty)"
     return text.one_line(text.show(value), _LONGEST)
 
 
 def _left_out(section: _Section) -> str:
-    return f"{text.count(len(section.rows) - _SHOWN, 'row')} more: rocmprobe compare --json has all of them."
+    return f"{text.count(len(section.rows) - _SHOWN, 'row')} more; `rocmprobe compare --json` prints all."

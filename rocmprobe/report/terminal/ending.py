@@ -1,103 +1,241 @@
-"""A run's end on a terminal: verdict, findings, counts, files."""
+"""The end of a run on a terminal: failures, findings, configuration, and the verdict as the last line."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from rich.console import Console
 from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
-from rocmprobe.model.results import Outcome, Results
-from rocmprobe.model.states import STATES
+from rocmprobe.model.results import Configuration, Recommendation, Results
 from rocmprobe.report import text
-from rocmprobe.report.identity import changes_sentence, tried_on
+from rocmprobe.report.identity import changes_sentence, run_seconds, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
-from rocmprobe.report.states import verdict_tone, verdict_word
-from rocmprobe.report.terminal.findings import print_findings, styled
+from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_tone, verdict_word
+from rocmprobe.report.terminal.failures import by_reason, counts
+from rocmprobe.report.terminal.findings import SEVERITY_STYLES, styled
+from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 
-_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
+TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
+#: Rows of a terminal that the end of a run takes, and that of a run with ``--verify``.
+ROWS, VERIFY_ROWS = 25, 10
+#: Ranks of lines, by which the least important ones are left out first.
+_MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
+_SHOWN_REASONS = 4
+#: Shell lines of a configuration that are shown. More are one line with `rocmprobe env`.
+_SHOWN_ROWS = 5
+_FINDING, _REASON = "finding", "reason for failures"
 
 
-def render_run(results: Results, paths: Mapping[str, Path], console: Console) -> None:
-    """Verdict, configuration to copy, findings, counts by state, and where the files are."""
+def render_run(results: Results, paths: Mapping[str, Path], console: Console, most: int = ROWS) -> None:
+    """Print what failed and why, the configuration, the paths and the verdict, in at most ``most`` rows."""
+    lines = [
+        *_banners(results), *_blank(), *_counts(results), *_failures(results), *_findings(results),
+        *_blank(), *_configurations(results), *_blank(), *_further(results), *_paths(paths),
+        *_verdict(results),
+    ]  # fmt: skip
+    _print_fitted(lines, most, console)
+
+
+def render_verdict(results: Results, console: Console) -> None:
+    """Print only the verdict."""
+    print_lines([line for line in _verdict(results) if line.rank == _MUST], console)
+
+
+def render_verification(
+    results: Results, holds: bool, sentence: str, paths: Mapping[str, Path], console: Console
+) -> None:
+    """Print the end of a run with ``--verify``. ``sentence`` says if the configuration ``holds``.
+
+    Without ``paths`` the sentence is all.
+    """
+    verdict = Line(styled((sentence, f"bold {TONE_STYLES['good' if holds else 'bad']}")), most=3)
+    lines = [*_banners(results), *_counts(results), *_failures(results), *_paths(paths)] if paths else []
+    lines.append(verdict)
+    _print_fitted(lines, VERIFY_ROWS, console)
+
+
+def _print_fitted(lines: list[Line], most: int, console: Console) -> None:
+    kept, left_out = fitted(lines, most, console)
+    if any(line.counted for line in left_out):
+        # One row less, for the line that says what is left out.
+        kept, left_out = fitted(lines, most - 1, console)
+        number = Counter(line.counted for line in left_out if line.counted)
+        nouns = [text.count(amount, noun, _plural(noun)) for noun, amount in number.items()]
+        places = [place for place, line in enumerate(kept) if line.counted] or [len(kept) - 2]
+        more = styled((f"  In the report only: {' and '.join(nouns)}", "dim"))
+        kept.insert(places[-1] + 1, Line(more, most=1))
+    print_lines(kept, console)
+
+
+def _plural(noun: str) -> str:
+    return "reasons for failures" if noun == _REASON else f"{noun}s"
+
+
+def _blank() -> Iterator[Line]:
+    yield Line(Text(), _BLANK)
+
+
+def _banners(results: Results) -> Iterator[Line]:
     for banner in banners(results):
-        banner_line = styled(
-            (f"{banner.title}: ", "bold magenta" if banner.kind == "simulated" else "bold yellow")
+        if banner.kind == "simulated":
+            body = f"machine {results.simulated}. Nothing ran on a real GPU; speeds are a CPU's."
+            yield Line(styled((f"{banner.title}: ", "bold magenta"), (body, "")))
+        else:
+            rank = {"partial": _MUST, "note": _FIRST}.get(banner.kind, _NEXT)
+            words = text.one_line(banner.body, 1000)
+            line = styled((f"{banner.title}: ", "bold yellow"), (words, ""))
+            yield Line(line, rank, most=0 if _holds_code(words) else 2)
+
+
+def _counts(results: Results) -> Iterator[Line]:
+    cases, took = text.count(len(results.outcomes), "case"), text.seconds(run_seconds(results))
+    yield Line(styled((f"{cases} in {took}: ", "dim"), (counts(results.outcomes), "bold")), most=2)
+
+
+def _failures(results: Results) -> Iterator[Line]:
+    for number, group in enumerate(by_reason(results.outcomes)):
+        rank = _FIRST if number == 0 else _NEXT if number < _SHOWN_REASONS else _REST
+        style = TONE_STYLES[group.state.tone]
+        line = styled((f"  {group.state.symbol} ", style), (group.sentence, ""))
+        yield Line(line, rank, most=1 if number else 2, counted=_REASON)
+
+
+def _findings(results: Results) -> Iterator[Line]:
+    """Yield one line for each finding. The report has their advice and evidence."""
+    for number, finding in enumerate(results.findings):
+        if number == 0:
+            yield Line(styled(("Findings", "bold")))
+        style = SEVERITY_STYLES[finding.severity]
+        line = styled(
+            (f"  {SEVERITY_SYMBOLS[finding.severity]} ", style), (text.one_line(finding.title, 300), "")
         )
-        console.print(banner_line.append(text.plain(banner.body)))
-    recommendation = results.recommendation
-    word, tone = verdict_word(results), verdict_tone(results)
-    console.print()
-    console.print(styled((f"Verdict: {word}. ", f"bold {_STYLES[tone]}"), (view.sentence(results), "bold")))
-    if recommendation:
-        _print_blocks(view.blocks(recommendation.configuration), console)
-        for layer in recommendation.configuration.layers:
-            console.print(styled((f"  {layer}", "")))
-        _print_blocks(view.other_blocks(results), console)
-        console.print()
-        if recommendation.cost:
-            console.print(styled(("Cost: ", "dim"), (recommendation.cost, "")))
-        program = shapes_table.sentence(results)
-        if program:
-            console.print(styled(("Your model: ", "dim"), (f"{program}.", "")))
-        if recommendation.confidence:
-            line = ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))
-            console.print(styled(("Confidence: ", "dim"), (line, "")))
-        if tried_on(results):
-            console.print(styled(("Tried on: ", "dim"), (tried_on(results), "")))
-        if recommendation.not_covered:
-            console.print(styled(("Not covered: ", "dim"), ("; ".join(recommendation.not_covered), "")))
-        if recommendation.verify:
-            console.print(styled(("Check it again: ", "dim"), (recommendation.verify, "")), soft_wrap=True)
-        for name, answer in recommendation.devices.items():
-            gpu = (
-                f" ({answer.gpu}{', in the processor' if answer.in_processor else ''})" if answer.gpu else ""
-            )
-            alone = f" Alone: {answer.mask}" if answer.mask else ""
-            console.print(styled((f"{name}{gpu}: ", "dim"), (answer.sentence + alone, "")))
-        for row in recommendation.advice:
-            console.print(styled(("Besides: ", "dim"), (f"{row['title']}. {row['text']}", "")))
-    if results.estimate:
-        console.print(styled(("Estimate: ", "dim"), (networks.line(results), "")))
-    print_findings(results.findings, console)
-    sweep = summary(results)
-    if sweep and not any(found.id == FAULTY_SOLVERS for found in results.findings):
-        console.print(styled(("\nSolvers alone: ", "dim"), (f"{sweep}.", "")))
-    if results.changes:
-        console.print(styled(("\nBaseline: ", "dim"), (f"{changes_sentence(results.changes)}.", "")))
-    _print_counts(results, console)
-    for name, path in paths.items():
-        console.print(styled((f"{name:>12}  ", "dim"), (str(path), "")), soft_wrap=True)
+        rank = _FIRST if number == 0 else _REST if finding.severity == "info" else _NEXT
+        yield Line(line, rank, most=1 if finding.severity == "info" else 2, counted=_FINDING)
 
 
-def _print_blocks(blocks: Iterable[view.Block], console: Console) -> None:
+def _configurations(results: Results) -> Iterator[Line]:
+    """Yield the recommended configuration, then that of each other case that the sentence names."""
+    found = results.recommendation
+    if found is None:
+        return
+    blocks = view.blocks(found.configuration)
+    if blocks and not results.partial and found.configuration.setting:
+        yield Line(styled(("Run your program with the recommended configuration:", "bold")))
+        yield from _copied(exec_command(results, found.configuration))
     for block in blocks:
-        console.print(styled((f"\n{block.label}:", "dim")))
-        # Soft wrap: a wrapped line would not survive being copied.
-        console.print(Text(_indented(block.body)), soft_wrap=True)
+        body = block.body
+        if block.language == "sh" and body.count("\n") >= _SHOWN_ROWS and not results.partial:
+            body = f'eval "$(rocmprobe env {_simulated(results)}{_folder(results)})"'
+        yield Line(styled((f"{block.label}:", "bold")))
+        yield from _copied(body)
+    for layer in found.configuration.layers:
+        words = text.one_line(f"{layer[:1].upper()}{layer[1:]}", 500).rstrip(".")
+        yield Line(styled((f"{words}.", "dim")), _SURE)
+    for words, other in found.others.items():
+        yield Line(styled((f"For {words}:", "bold")), _SURE)
+        setting = results.setting(other.setting)
+        if results.partial or (setting and setting.changes_problems):
+            for block in view.blocks(other):
+                yield from _copied(block.body, _SURE)
+        else:
+            yield from _copied(exec_command(results, other), _SURE)
 
 
-def _print_counts(results: Results, console: Console) -> None:
-    drivers = sorted({outcome.driver for outcome in results.outcomes}, reverse=True)
-    console.print()
-    for driver in drivers:
-        mine = [outcome for outcome in results.outcomes if outcome.driver == driver]
-        named = f" by {driver}" if len(drivers) > 1 or driver != "torch" else ""
-        _print_line(f"{text.count(len(mine), 'outcome')}{named}: ", mine, console)
+def _holds_code(words: str) -> bool:
+    """Return True if a sentence quotes a command or code, which must not be cut."""
+    return "`" in words
 
 
-def _print_line(label: str, outcomes: Sequence[Outcome], console: Console) -> None:
-    counts = Counter(outcome.state for outcome in outcomes)
-    counted = styled((label, ""))
-    for position, look in enumerate(look for look in STATES.values() if counts[look.name]):
-        counted.append(", " if position else "")
-        counted.append(f"{look.symbol} {counts[look.name]} {look.name}", _STYLES[look.tone])
-    console.print(counted)
+def _copied(body: str, rank: int = _MUST) -> Iterator[Line]:
+    for row in text.plain(body).splitlines():
+        if row.strip():
+            yield Line(Text(f"  {row}"), rank, copied=True)
 
 
-def _indented(body: str) -> str:
-    return "\n".join(f"  {line}" for line in text.plain(body).splitlines())
+def exec_command(results: Results, configuration: Configuration) -> str:
+    """Return the command that runs a program with a configuration of these results."""
+    recommended = results.recommended == configuration.setting
+    setting = "" if recommended else f"--setting {shlex.quote(configuration.setting or '')} "
+    profile = f"{_simulated(results)}--profile {_folder(results)}"
+    return f"rocmprobe exec {profile} {setting}-- python train.py"
+
+
+def _simulated(results: Results) -> str:
+    return "--simulated " if results.simulated else ""
+
+
+def _folder(results: Results) -> str:
+    return shlex.quote(str(PurePosixPath(results.named_file).parent))
+
+
+def _further(results: Results) -> Iterator[Line]:
+    """Yield one line for everything else that a user can need now."""
+    found = results.recommendation
+    yield from _labelled("Baseline", results.changes and f"{changes_sentence(results.changes)}.", _SURE)
+    yield from _labelled("Estimate", results.estimate and networks.line(results), _SURE)
+    program = shapes_table.sentence(results)
+    yield from _labelled("Your program", program and f"{program}.", _SURE)
+    if found:
+        yield from _devices(found)
+        yield from _labelled("Cost", found.cost, _COST)
+        yield from _advice(results, found)
+    sweep = summary(results)
+    if sweep and not any(finding.id == FAULTY_SOLVERS for finding in results.findings):
+        yield from _labelled("Solvers alone", f"{sweep}.", _COST)
+    yield from _labelled("Tried on", tried_on(results), _SURE)
+    if found:
+        yield from _labelled("Not tested", "; ".join(found.not_covered), _COST)
+        if found.verify:
+            label = styled(("Test it again: ", "dim"), (found.verify, ""))
+            yield Line(label, _COST, copied=True)
+
+
+def _labelled(label: str, words: object, rank: int) -> Iterator[Line]:
+    if words:
+        yield Line(styled((f"{label}: ", "dim"), (text.one_line(str(words), 1000), "")), rank, most=2)
+
+
+def _devices(found: Recommendation) -> Iterator[Line]:
+    for name, answer in found.devices.items():
+        gpu = f" ({answer.gpu}{', in the processor' if answer.in_processor else ''})" if answer.gpu else ""
+        alone = f" Alone: {answer.mask}" if answer.mask else ""
+        yield from _labelled(f"{name}{gpu}", f"{answer.sentence}{alone}", _SURE)
+
+
+def _advice(results: Results, found: Recommendation) -> Iterator[Line]:
+    """Yield a line for each thing that no setting gives, and one for all other builds of PyTorch."""
+    known = {finding.title for finding in results.findings}
+    rows = [row for row in found.advice if row["title"] not in known]
+    builds = [row for row in rows if "rocmprobe install" in row["text"]]
+    for row in rows:
+        if row not in builds:
+            yield Line(styled((f"{text.one_line(row['title']).rstrip('.')}.", "")), _COST, most=1)
+    if builds:
+        words = text.count(len(builds), "other PyTorch build")
+        yield Line(styled((f"{words} for this card: ", "dim"), ("rocmprobe install", "")), _SURE, copied=True)
+
+
+def _paths(paths: Mapping[str, Path]) -> Iterator[Line]:
+    for number, (name, path) in enumerate(paths.items()):
+        label = styled((f"{'Report' if number == 0 else name}: ", "dim"), (str(path), ""))
+        if number == 0:
+            yield Line(label, copied=True)
+    others = list(paths)[1:]
+    if others:
+        yield Line(styled((f"  {' and '.join(others)} are in the same folder", "dim")), _REST)
+
+
+def _verdict(results: Results) -> Iterator[Line]:
+    found = results.recommendation
+    if found and found.confidence:
+        words = ": ".join(filter(None, (found.confidence_level, found.confidence)))
+        yield from _labelled("Confidence", words, _FIRST)
+    word, style, sentence = verdict_word(results), TONE_STYLES[verdict_tone(results)], view.sentence(results)
+    word = "" if sentence.startswith(word) else f"{word}. "
+    yield Line(styled((f"Verdict: {word}", f"bold {style}"), (sentence, "bold")))

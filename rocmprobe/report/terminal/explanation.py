@@ -14,6 +14,7 @@ from rocmprobe.explain.known_reports import SimilarReport
 from rocmprobe.explain.log_facts import known
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.report import text
+from rocmprobe.report.terminal.lines import print_paragraph
 
 #: From which score on a cause is called so.
 _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a guess"))
@@ -63,7 +64,7 @@ def _print_answer(explanation: Explanation, console: Console) -> None:
         ("To decide", explanation.decide),
     ):
         if sentence:
-            console.print(_inset(_labelled(word, sentence)))
+            print_paragraph(_labelled(word, sentence), console, 3)
     console.print()
 
 
@@ -99,7 +100,7 @@ def _print_cause(number: int, cause: RankedCause, title: str, console: Console) 
     _print_list("Speaks against it", cause.against, console)
     for word, sentence in (("What to do", cause.advice), ("To verify", cause.verify)):
         if sentence:
-            console.print(Padding(_labelled(word, sentence), (0, 0, 0, 3), expand=False))
+            print_paragraph(_labelled(word, sentence), console, 3)
     console.print()
 
 

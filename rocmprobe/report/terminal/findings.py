@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from rocmprobe.model.results import Finding
 from rocmprobe.report import text
 from rocmprobe.report.states import SEVERITY_SYMBOLS
+from rocmprobe.report.terminal.lines import print_paragraph
 
-_SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
+SEVERITY_STYLES = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def print_findings(findings: Iterable[Finding], console: Console) -> None:
     for number, finding in enumerate(findings):
         if number == 0:
             console.print(styled(("\nFindings", "bold")))
-        style = _SEVERITY_STYLES[finding.severity]
+        style = SEVERITY_STYLES[finding.severity]
         symbol = f"{SEVERITY_SYMBOLS[finding.severity]} "
         blame = f"  {finding.layer}, {finding.cause}"
         console.print(styled((symbol, style), (finding.title, "bold"), (blame, "dim")))
         if finding.advice:
-            console.print(Padding(Text(text.plain(finding.advice)), (0, 0, 0, 2), expand=False))
+            print_paragraph(Text(text.plain(finding.advice)), console, 2)
 
 
 def styled(*parts: tuple[str, str]) -> Text:

@@ -1,0 +1,75 @@
+"""Help of the command line: commands and options in groups."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import click
+
+#: The commands in groups, in the order in which a user needs them.
+GROUPS = {
+    "Start": ("install", "detect", "run"),
+    "Use": ("exec", "env", "check"),
+    "Understand": ("explain", "compare", "report"),
+    "Share": ("table", "submit", "repro"),
+    "Advanced": ("shapes", "soak", "warm", "monitor", "list"),
+}
+#: One width for the names in all groups.
+_WIDEST = max(len(name) for names in GROUPS.values() for name in names)
+#: Title of the options that have no other group. Click adds ``--help`` to these.
+_OPTIONS = "Options"
+
+
+def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the commands ``names`` by group. Commands without a group come last, under "Other"."""
+    groups = {title: [name for name in members if name in names] for title, members in GROUPS.items()}
+    known = {name for members in GROUPS.values() for name in members}
+    groups["Other"] = [name for name in names if name not in known]
+    return {title: members for title, members in groups.items() if members}
+
+
+class CommandGroup(click.Group):
+    """A group that lists its commands by ``GROUPS`` in its help."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in grouped_names(tuple(self.list_commands(ctx))).items():
+            with formatter.section(title):
+                rows = []
+                for name in names:
+                    command = self.get_command(ctx, name)
+                    if command is not None and not command.hidden:
+                        rows.append((name.ljust(_WIDEST), command.get_short_help_str(formatter.width)))
+                formatter.write_dl(rows)
+
+
+class GroupedOption(click.Option):
+    """An option that the help lists below the title ``group``."""
+
+    def __init__(self, *names: Any, group: str, **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options in groups, in the order of their first option."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, options in grouped_options(self, ctx).items():
+            records = [record for option in options if (record := option.get_help_record(ctx))]
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def grouped_options(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
+    """Return the visible options of ``command`` by the title of their group."""
+    groups: dict[str, list[click.Option]] = {}
+    for option in command.get_params(ctx):
+        if isinstance(option, click.Option) and not option.hidden:
+            groups.setdefault(getattr(option, "group", _OPTIONS), []).append(option)
+    return groups
+
+
+def option_group(title: str) -> Any:
+    """Return a replacement for ``click.option`` whose options belong to the group ``title``."""
+    return functools.partial(click.option, cls=GroupedOption, group=title)

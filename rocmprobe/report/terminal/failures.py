@@ -1,0 +1,86 @@
+"""Failed outcomes by reason, and outcomes counted in words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rocmprobe.model.results import Outcome
+from rocmprobe.model.states import STATES, State, rank
+from rocmprobe.report import states, text
+
+_DIGITS = re.compile(r"\d+")
+#: Settings that a line names.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failed outcomes that share a state, a check and a reason."""
+
+    state: State
+    check: str
+    reason: str
+    count: int
+    settings: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The group in one line: how often, what, why, and under which settings."""
+        names = ", ".join(self.settings[:_NAMED])
+        if len(self.settings) > _NAMED:
+            names = f"{len(self.settings)} settings: {names}, …"
+        word = "known failure" if self.state.name == "xfail" else self.state.name
+        times = f"{self.count} x {word}" if self.count > 1 else word
+        return f"{times} in {self.check}: {text.one_line(self.reason or 'no reason given', 160)} ({names})"
+
+
+def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
+    """Return the failures in groups, the gravest state and the largest group first.
+
+    Reasons that differ only in numbers, such as an error's size, are the same reason.
+    """
+    groups: dict[tuple[str, str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.fails or outcome.state == "probe-error":
+            reason = _DIGITS.sub("#", states.reason(outcome))
+            groups.setdefault((outcome.state, outcome.check, reason), []).append(outcome)
+    found = [
+        Failures(
+            STATES[state], check, states.reason(same[0]), len(same),
+            tuple(dict.fromkeys(outcome.setting for outcome in same)),
+        )
+        for (state, check, _), same in groups.items()
+    ]  # fmt: skip
+    return sorted(found, key=lambda each: (rank(each.state.name), -each.count))
+
+
+#: Words of the counts, and the states that each counts.
+_COUNTED = {
+    "passed": ("pass", "slow", "xpass"),
+    "failed": ("wrong", "error", "crash", "hang", "flaky", "aborted"),
+    "failed as known": ("xfail",),
+    "not run": ("blocked", "skipped", "n/a"),
+    "errors of rocmprobe": ("probe-error",),
+}
+#: States that a count names separately, as a part of it.
+_APART = {"slow": "slow", "xpass": "expected to fail", "flaky": "flaky"}
+
+
+def counts(outcomes: Iterable[Outcome]) -> str:
+    """Return how many outcomes passed, failed or did not run, such as "82 passed (8 slow), 3 not run"."""
+    found = Counter("skipped" if _not_learned(outcome) else outcome.state for outcome in outcomes)
+    parts = []
+    for words, names in _COUNTED.items():
+        amount = sum(found[name] for name in names)
+        some = ", ".join(f"{found[name]} {_APART[name]}" for name in names if name in _APART and found[name])
+        if amount:
+            parts.append(f"{amount} {words}" + (f" ({some})" if some else ""))
+    return ", ".join(parts) or "nothing was tested"
+
+
+def _not_learned(outcome: Outcome) -> bool:
+    """Return True for a case that was in flight when the user ended the run."""
+    return outcome.state == "aborted" and not outcome.fails

@@ -1,0 +1,98 @@
+"""Lines of a summary that has to fit on a screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+#: Columns that are indented where a line continues.
+_INDENT = 2
+#: A word, or code in backticks, which is not broken: users copy it.
+_WORD = re.compile(r"(?:`[^`]*`|\S)+")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a summary.
+
+    ``rank`` 0 is always shown. If the summary is too long, the lines of the highest rank are left out first.
+    On a terminal a line is wrapped, and cut after ``most`` rows, 0 for no limit. A line that users copy
+    (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is left out.
+    """
+
+    text: Text
+    rank: int = 0
+    most: int = 0
+    copied: bool = False
+    counted: str = ""
+
+
+def wrapped(words: Text, width: int) -> list[Text]:
+    """Return ``words`` in rows of at most ``width`` columns. Longer code in backticks stays in one row."""
+    starts: list[int] = []
+    for word in _WORD.finditer(words.plain):
+        begin = starts[-1] if starts else 0
+        if word.start() > begin and cell_len(words.plain[begin : word.end()]) > width:
+            starts.append(word.start())
+    rows = list(words.divide(starts))
+    for row in rows:
+        row.rstrip()
+    return rows
+
+
+def print_paragraph(words: Text, console: Console, indent: int) -> None:
+    """Print ``words``, wrapped below ``indent`` columns, with no break in code."""
+    for row in wrapped(words, max(20, console.width - indent)):
+        console.print(Text(" " * indent).append_text(row), soft_wrap=True)
+
+
+def print_lines(lines: Sequence[Line], console: Console) -> None:
+    for line in lines:
+        for row in _rows(line, console):
+            console.print(row, soft_wrap=True)
+
+
+def fitted(lines: Sequence[Line], most: int, console: Console) -> tuple[list[Line], list[Line]]:
+    """Return the lines that fit into ``most`` rows, in their order, and those that are left out."""
+    kept = list(lines)
+    heights = {id(line): sum(_height(row, console) for row in _rows(line, console)) for line in lines}
+    left_out = []
+    while sum(heights[id(line)] for line in kept) > most:
+        last = max(reversed(kept), key=lambda line: line.rank)
+        if last.rank == 0:
+            break
+        kept.remove(last)
+        left_out.append(last)
+    return _without_double_blanks(kept), left_out
+
+
+def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
+    found: list[Line] = []
+    for line in lines:
+        if line.text.plain or (found and found[-1].text.plain):
+            found.append(line)
+    return found
+
+
+def _height(row: Text, console: Console) -> int:
+    """Return how many rows of the screen a row takes, more than one if the terminal has to wrap it."""
+    return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
+
+
+def _rows(line: Line, console: Console) -> list[Text]:
+    # A program that reads the output gets whole lines.
+    if line.copied or not console.is_terminal:
+        return [line.text]
+    width = max(20, console.width - _INDENT)
+    rows = wrapped(line.text, width)
+    if line.most and len(rows) > line.most:
+        rows = rows[: line.most]
+        rows[-1].rstrip()
+        rows[-1].truncate(width - 1)
+        rows[-1].append("…")
+    return [rows[0], *(Text(" " * _INDENT).append_text(row) for row in rows[1:])]
