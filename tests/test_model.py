@@ -195,8 +195,9 @@ class TestFilesThatAreNoResults:
     def test_missing(self, tmp_path):
         assert "No such file" in refused(tmp_path / "nothing.json")
 
-    def test_a_folder(self, tmp_path):
-        assert "directory" in refused(tmp_path)
+    def test_a_folder_that_is_no_run(self, tmp_path):
+        with pytest.raises(BadInput, match=r"results\.json: cannot be read .*; name the folder of a run"):
+            read_results(tmp_path)
 
     @every_row(
         "content",
@@ -222,7 +223,10 @@ class TestFilesThatAreNoResults:
     def test_a_foreign_file(self, tmp_path, content):
         path = tmp_path / "results.json"
         path.write_text(content)
-        assert refused(path) == f"{path}: not a results file of rocmprobe; name a results.json of a run"
+        assert (
+            refused(path)
+            == f"{path}: not a results file of rocmprobe; name the folder of a run, or its results.json"
+        )
 
     @every_row("version", [99, "1", [1], "x\n" * 999])
     def test_another_version(self, tmp_path, version):

@@ -46,11 +46,11 @@ def soak_command(
     results: Optional[Path], minutes: float, setting: str, device: str, stop_at: Optional[float],
     out: Optional[Path], simulate: str, no_redact: bool,
 ) -> int:  # fmt: skip
-    """Repeat one training step for minutes under the recommended configuration, and compare every result.
+    """Repeat one training step for minutes, and compare the results.
 
-    For an undervolted, overclocked or used card. It watches temperature, power and the kernel's log, and
-    stops at the temperature limit of the card. Exits 1 unless the device is stable
-    (docs/what-is-measured.md).
+    Tests the recommended configuration, for an undervolted, overclocked or used card. It watches
+    temperature, power and the kernel's log, and stops at the temperature limit of the card. Exits 1 unless
+    the device is stable (docs/what-is-measured.md).
 
     \b
     Examples:

@@ -47,9 +47,9 @@ def warm_command(
     shapes: Optional[Path], profile: Optional[Path], setting: str, limit: Optional[float], retry: bool,
     again: bool, pack: Optional[Path], unpack: Optional[Path], yes: bool, simulate: str,
 ) -> int:  # fmt: skip
-    """Fill the databases and caches that `rocmprobe exec` uses with a program's convolutions, or share them
-    (docs/bypass.md).
+    """Fill the databases and caches of `rocmprobe exec` ahead of time.
 
+    It runs the convolutions of a program, and can share what they left (docs/bypass.md).
     Each direction of each problem runs twice, in two processes: their first calls are the times before and
     after. A call that fails or takes too long is skipped. After Ctrl-C the same command goes on.
 

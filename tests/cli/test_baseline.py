@@ -67,7 +67,7 @@ def test_what_changed_is_told_everywhere(made: Run) -> None:
     assert "of the run of 2026-01-02 03:04 UTC asked again: 1 regressed, 1 mended, 1 missing" in printed
     assert "1 passed (1 expected to fail), 1 failed" in printed
     page = (made.folder / "report.html").read_text("utf-8")
-    assert "Against the baseline" in page
+    assert "Changes since the baseline" in page
     assert "Works, and was expected to fail" in page
     assert 'name="expected" value="it came to error in the baseline' in (made.folder / "junit.xml").read_text(
         "utf-8"

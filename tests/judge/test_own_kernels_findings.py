@@ -47,8 +47,8 @@ def test_the_report_shows_what_the_device_reached() -> None:
         ("copy, GB/s", "360", ""),
         ("torch.mm 512 x 512 x 512, TFLOPS", "4", "6"),
     )
-    assert "The kernels of rocmprobe" in html.page(results)
-    assert "The kernels of rocmprobe" not in html.page(run())
+    assert "rocmprobe's own kernels" in html.page(results)
+    assert "rocmprobe's own kernels" not in html.page(run())
 
 
 def test_two_devices_have_a_column_each() -> None:

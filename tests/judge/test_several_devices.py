@@ -109,4 +109,4 @@ def test_it_is_written_read_and_shown(two, tmp_path):
     assert "Alone: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
     text = markdown(again)
     assert "## For each device" in text
-    assert "For each device</h2>" in page(again)
+    assert "Recommendation by device</h2>" in page(again)

@@ -9,7 +9,6 @@ Triton: a folder for each kernel, with its metadata in JSON and its intermediate
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
 from collections import Counter
@@ -20,6 +19,7 @@ from typing import Any, Optional
 from rocmprobe.detect.tree import NOT_LOOKED_UP, ReadError, Tree
 from rocmprobe.knowledge.miopen_files import user_file
 from rocmprobe.model.results import Fact
+from rocmprobe.text.reading import json_line
 
 #: Kernels, and files of generated code, that are read at most. A cache may have ten thousands.
 _MOST = 300
@@ -156,10 +156,7 @@ def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
 
 
 def _json(text: str) -> Mapping[str, Any]:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+    data = json_line(text)
     return data if isinstance(data, dict) else {}
 
 
