@@ -38,7 +38,7 @@ def test_the_next_run_removes_what_a_dead_one_left_and_says_so(folders: Path) ->
     done = rocmprobe(*arguments)
     assert done.returncode == 0, done.stderr
     # Another test may have left some in /tmp.
-    assert re.search(r"a run that was killed had left \d+ temporary folder\(s\) behind; removed", done.stdout)
+    assert re.search(r"Removed \d+ temporary folder\(s\) of a run that was killed", done.stdout)
     assert not left.exists()
 
 

@@ -199,7 +199,9 @@ class TestRight:
         told = rerun(tmp_path, [script(healthy.results, each) for each in outcomes])
         for outcome, (printed, end) in zip(outcomes, told):
             assert (end, printed[:5]) == (0, "pass "), (outcome.id, printed, end)
-            for name in ("max_ratio", "rms_range", "max_error"):
+            # The masks of dropout are random.
+            names = () if outcome.check == "dropout" else ("max_ratio", "rms_range", "max_error")
+            for name in names:
                 expected = outcome.numerics.get(name)
                 if expected is not None:
                     found = measured(printed, name)
