@@ -38,7 +38,11 @@ def test_variables_go_to_stdout_and_all_else_to_stderr(tmp_path: Path, shell: st
     assert "rocmprobe" not in done.stdout
 
 
-def test_a_variable_that_no_cache_stores_comes_with_new_caches(tmp_path: Path) -> None:
+def test_a_variable_that_no_cache_stores_comes_with_new_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch._inductor sets it when another test imports it, and a folder of the user's is kept.
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     without = Setting("no-buffers", "", "native-with-settings", env={"AMDGCN_USE_BUFFER_OPS": "0"})
     results = written(tmp_path, settings=(without,))
     arguments = ("env", results, "--simulated", "--setting", "no-buffers")

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from runs import SMALL, machine_file, rocmprobe, run
 
 from rocmprobe.cli.run import _exit_code
@@ -49,6 +50,7 @@ def test_a_layer_that_fails_beside_convolution_is_no_part_of_it(tmp_path: Path) 
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+@pytest.mark.thorough
 def test_a_batch_norm_that_begins_to_fail_is_a_part_of_it(tmp_path: Path) -> None:
     """Batch norm was tested and the training step was not: the recommendation for training rests on it."""
     machine = machine_file(tmp_path / "machine.toml", first_call=60, steady=60)

@@ -53,9 +53,8 @@ def of(found, check, setting="default", direction=None):
     return found.outcomes["/".join(part for part in parts if part)]
 
 
-@pytest.mark.parametrize(
-    "settings", ["as-found,find-2.0,immediate,gemm-only", pytest.param("all", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("settings", ["as-found,find-2.0,immediate,gemm-only", "all"])
 def test_the_whole_ladder_without_torch(asked, libraries, settings):
     done = asked("--device", "cuda:0", "--settings", settings)
     assert done.ended.returncode == 0, done.ended.stderr

@@ -44,6 +44,7 @@ def none() -> Results:
     return dataclasses.replace(results, recommendation=nothing)
 
 
+@pytest.mark.thorough
 def test_a_setting_holds_in_a_program(tmp_path: Path) -> None:
     text = f"""
 import os, sys

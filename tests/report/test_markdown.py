@@ -100,6 +100,7 @@ def test_any_text_in_every_place_of_the_results(text: str) -> None:
         assert faults(form(results)) == []
 
 
+@pytest.mark.thorough
 def test_lines_of_ten_megabytes_are_cut_and_the_cut_is_marked() -> None:
     line = "x`|<@a " * (10 * 2**20 // 7)
     results = sample.rdna1()
