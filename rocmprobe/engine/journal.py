@@ -91,7 +91,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Progressed:
-    """What a soak has learned so far: its ``progress`` as numerics of its outcome, and its ``conditions``."""
+    """State of a soak so far: its ``progress`` as numerics of its outcome, and its ``conditions``."""
 
     at: float
     case: str

@@ -89,7 +89,7 @@ def kernel_log(tree: Tree) -> KernelLog:
 
 
 class SoakWatch:
-    """What a soak has learned so far, in the form of its outcome: ``numerics`` and ``conditions``.
+    """State of a soak so far, in the form of its outcome: ``numerics`` and ``conditions``.
 
     ``stop_at`` is a temperature that ends the soak in place of the device's own limits.
     """

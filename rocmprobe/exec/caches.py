@@ -96,7 +96,7 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
 
 @dataclass(frozen=True)
 class Content:
-    """What MIOpen has stored: compiled kernels and records of searches."""
+    """Files that MIOpen has stored: compiled kernels and records of searches."""
 
     kernels: int
     records: int

@@ -55,7 +55,7 @@ _REMEDY = "make it with `rocmprobe warm --pack`"
 
 @dataclass(frozen=True)
 class Origin:
-    """What the compiled kernels and records are bound to."""
+    """The software and GPU that the compiled kernels and records are for."""
 
     miopen: str
     native_isa: str
@@ -87,7 +87,7 @@ class PackedShape:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a pack says of itself. ``variables`` are those of the setting under which it was made."""
+    """A pack's own description. ``variables`` are those of the setting under which it was made."""
 
     pack: int
     rocmprobe: str

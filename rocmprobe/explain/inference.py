@@ -1,4 +1,4 @@
-"""What a rule reads of a log, and what it concludes."""
+"""Input and conclusion of a rule that reads a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Inference:
-    """What a rule concludes: a clause for people, points by cause, and the layer that failed, where known.
+    """Conclusion of a rule: a clause for people, points by cause, and the layer that failed, where known.
 
     ``elsewhere`` is True if AMD's stack has no part in the failure. ``remedy`` is what to do about just this,
     in place of the general advice for the causes in ``points``.

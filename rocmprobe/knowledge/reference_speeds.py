@@ -1,4 +1,4 @@
-"""What a card can do, what owners measured, and what usually explains a slow one:
+"""Peaks of a card, figures that owners measured, and usual reasons for a slow one:
 ``data/reference_speeds.toml``."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What usually explains a slow card. ``name`` is what has to be seen in the run."""
+    """A usual reason for a slow card. ``name`` is what has to be seen in the run."""
 
     name: str
     of: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a run prints while it goes on, for a program and on a terminal."""
+"""Output of a run while it goes on, to a program and on a terminal."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Soak:
-    """What a soak needs: how many ``seconds`` it lasts by ``clock``, and where its progress goes.
+    """The needs of a soak: its length in ``seconds`` by ``clock``, and the receiver of its progress.
 
     ``report`` sends progress to the controller. It returns False if the controller wants the soak to end.
     """

@@ -35,7 +35,7 @@ _BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|at
 
 @dataclass
 class _Found:
-    """What is in a cache: kernels by ISA and by version of Triton, and those with buffer instructions."""
+    """Content of a cache: kernels by ISA and by version of Triton, and those with buffer instructions."""
 
     kernels: int = 0
     isas: Counter[str] = field(default_factory=Counter)

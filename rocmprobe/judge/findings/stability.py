@@ -1,4 +1,4 @@
-"""What a soak came to: one sentence, and a finding for it."""
+"""The result of a soak: one sentence, and a finding for it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class DtypeScores:
 
 @dataclass(frozen=True)
 class SettingCost:
-    """What a correct setting costs. ``time`` and ``memory`` are relative to the reference of ``Costs``, None
+    """Cost of a correct setting. ``time`` and ``memory`` are relative to the reference of ``Costs``, None
     if not measured. ``low`` and ``high`` are the time within the measured noise."""
 
     setting: str

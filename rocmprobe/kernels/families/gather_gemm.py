@@ -331,7 +331,7 @@ def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) 
 
 @dataclass(frozen=True)
 class Target:
-    """What the products are written to: the result, or ``splits`` parts of it in the workspace."""
+    """Target of the products: the result, or ``splits`` parts of it in the workspace."""
 
     strides: Strides
     item: int
