@@ -62,7 +62,7 @@ def _what_took(memory: Memory) -> str:
 
 
 def _gib(size: float) -> str:
-    return f"{size / _GIB:.1f} GiB"
+    return f"{size / _GIB:.1f} GiB" if size >= 0.1 * _GIB else f"{size / 2**20:.0f} MiB"
 
 
 def shared_memory(context: LogContext) -> Iterator[Inference]:

@@ -40,7 +40,8 @@ _ERROR = re.compile(
     rf"(?P<refused>{_REFUSED})"
     r"|(?:^|[\s/])(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|nvcc|glslc|ld|ld\.lld|lld|collect2)(?:-\d+|\.exe)?: "
     r"(?:fatal )?error\b|undefined reference to|\bcannot find -l\w"
-    r"|^error: (?:use of undeclared|no (?:matching|member)|unknown type|static assertion|Illegal instruction)"
+    r"|^error: (?:unrecognized command|use of undeclared|no (?:matching|member)|unknown type|static assertion"
+    r"|Illegal instruction)"
     r"|^\s*CMake Error|package configuration file provided by"
     r"|make(?:\[\d+\])?: \*\*\* No rule|internal compiler error|PrintStackTraceSignalHandler"
 )
@@ -57,6 +58,83 @@ _OF_AMD = re.compile(
 #: What to do about an error of a build, by its message. ``{name}`` is what the message names.
 #: Source of each: who prints it.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (  # CPython's and Clang's headers
+        re.compile(r"Python\.h['\"]? ?(?:file not found|: No such)"),
+        "The headers of Python are missing: install python3-dev (python3-devel) of the Python that builds.",
+    ),
+    (  # Clang, which takes the newest GCC that it finds
+        re.compile(
+            r"'?(?:cmath|cstdlib|cstddef|limits|string|vector|iostream|algorithm|memory|type_traits)'? "
+            r"file not found"
+        ),
+        "Clang takes the newest GCC's folder, and the C++ headers are not in it: install libstdc++-N-dev (or "
+        "g++) of that number. `clang++ -v` names it as \"Selected GCC installation\".",
+    ),
+    (  # CMake
+        re.compile(r"CMake \S+ or higher is required|Compatibility with CMake < \S+ has been removed"),
+        "This CMake is too old, or too new, for the source: `pip install 'cmake<4'` in a virtual environment "
+        "has both ways open.",
+    ),
+    (  # CMake, CMakeDetermineCompiler.cmake and CMakeTestCXXCompiler.cmake
+        re.compile(r"No CMAKE_\w+_COMPILER could be found|is not able to compile a simple test program"),
+        "The compiler is missing or does not work: install g++ and its libstdc++ headers, and for HIP ROCm's "
+        "clang (CXX=/opt/rocm/llvm/bin/clang++). Delete the build folder before you try again.",
+    ),
+    (  # CMake, FindCUDA
+        re.compile(r"Could NOT find CUDA|CUDA_TOOLKIT_ROOT_DIR|CMAKE_CUDA_COMPILER|CUDAToolkit"),
+        "The build asks for CUDA. For an AMD GPU switch its HIP option on (llama.cpp: -DGGML_HIP=ON; others: "
+        "-DUSE_ROCM=ON, -DUSE_HIP=ON) in an empty build folder. If it has none, it does not run on AMD GPUs.",
+    ),
+    (  # HIP, hip-config.cmake; CMake, CMakeDetermineHIPCompiler.cmake
+        re.compile(
+            r"hip-(?:config|targets|lang-config)\.cmake|HIP runtime CMake package|find CUDA or HIP"
+            r"|Could NOT find HIP\b|provided by \"hip\"|cannot find HIP runtime"
+        ),
+        "CMake does not find a whole HIP. Install HIP's development packages (hip-dev and rocm-cmake; of "
+        "AMD's wheels `rocm[devel]`). `hipconfig --full` must answer in the same shell. Then build in an "
+        "empty folder with -DCMAKE_PREFIX_PATH set to the folder that `hipconfig --rocmpath` prints.",
+    ),
+    (  # Clang and HIP's headers, for targets whose wavefronts have another width
+        re.compile(r"wave(?:front)?[ _-]?size|static assertion failed"),
+        "The source assumes a size of blocks or wavefronts (64 lanes on GCN and CDNA, 32 on RDNA) that this "
+        "target does not have. Leave the target out (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH), or take a release "
+        "of the source that supports it. ROCm and the card are in order.",
+    ),
+    (  # Clang, the AMDGPU target
+        re.compile(
+            r"needs target feature|instruction not supported on this GPU|requires.{0,30}target feature"
+        ),
+        "The kernel uses instructions of another family of chips: leave this target out (AMDGPU_TARGETS, "
+        "PYTORCH_ROCM_ARCH), or switch off the option that brings the kernel (rocWMMA, flash attention).",
+    ),
+    (  # Clang, the AMDGPU target
+        re.compile(r"invalid target ID|unknown target CPU|unsupported (?:HIP )?gpu architecture"),
+        "The compiler does not know a target: it is older than the chip, or the name is misspelt. Take a "
+        "newer ROCm, or name only your chip (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH).",
+    ),
+    (  # ROCm's headers, by their folders
+        re.compile(
+            r"^\S*(?:/rocm[\w.-]*/|rocwmma|rocprim|hipcub|rocthrust|composable_kernel|/hip/include/)\S*: "
+            r"(?:fatal )?error"
+        ),
+        "The error is in a header of ROCm, not in the source that is built. Compile with the compiler of the "
+        "same release (/opt/rocm/llvm/bin/clang++), and switch off the option that uses this header; if it "
+        "stays, it is a defect of this release of ROCm: take another one.",
+    ),
+    (  # GCC, the kernel's OOM killer
+        re.compile(r"Killed signal|virtual memory exhausted|Cannot allocate memory|\bcc1plus\b.*Killed"),
+        "Main memory ran out: build with fewer jobs (MAX_JOBS=2, `make -j2`), or add swap.",
+    ),
+    (  # CUDA crt/host_config.h
+        re.compile(r"unsupported GNU version"),
+        "The system's GCC is newer than nvcc allows: build with an older one (`CC=gcc-12 CXX=g++-12 "
+        "CUDAHOSTCXX=g++-12`), or with a newer CUDA toolkit.",
+    ),
+    (  # the source itself
+        re.compile(r"#error|error: #error"),
+        "The source itself refuses this compiler, release or target: the words after #error say which. "
+        "Change just that.",
+    ),
     (  # GCC, Clang: #include; Visual C++ C1083
         re.compile(r"(?:fatal error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
         "The header {name} is missing: install the package that brings it, or name its folder in CPATH. "
@@ -73,7 +151,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "ROCm's libraries are in /opt/rocm/lib.",
     ),
     (  # GNU ld, LLD, Visual C++
-        re.compile(r"undefined reference to|undefined symbol: |LNK2(?:001|019)"),
+        re.compile(r"undefined (?:hidden )?(?:reference to|symbol: )|LNK2(?:001|019)"),
         "The linker does not find a function: a library is missing from the command, or it is of another "
         "release or compiler than its headers. Build in an empty folder, with libraries of one release.",
     ),

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.explain.extraction import PYTHON, USER, LogStructure, answers, extract
+from rocmprobe.explain.errors import FoundError, find_error
+from rocmprobe.explain.extraction import PYTHON, USER, LogStructure, answers, extract, is_warning
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.owners import quoted_status
+from rocmprobe.explain.scope import own_error
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.situations import WORDS
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
@@ -102,12 +103,19 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     layer, group = _best_layer(shares, weighed), _best_group(shares)
     if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
         layer = Level(ranked[0].layer, ranked[0].score)
-    summary, action = _answer(ranked, layer, group, weighed, structure, facts.true_gfx)
+    meaning = find_error((line for line in log.lines if not is_warning(line.text)), "amd") or own_error(
+        structure, (line for line in log.lines if line.number not in structure.excused)
+    )
+    if meaning and (layer is None or layer.score < _ANSWER):
+        layer = Level(meaning.layer, _ANSWER)
+    summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     decide = None if weighed.elsewhere else _decide(ranked, layer)
     if decide and answers(structure, decide):
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
+    if weighed.words & _OTHER_PROGRAMS and "torch" not in weighed.words:
+        action = without_torch(action)
     return Explanation(
         summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
         decide, note, weighed.elsewhere if ranked else "",
@@ -132,6 +140,18 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
         return advice
     already = f"{' and '.join(dict.fromkeys(dropped))} is set already and does not help here."
     return " ".join((already, *(kept or ["Run `rocmprobe run`: it tries each layer and each setting."])))
+
+
+#: Words for programs that do not run on PyTorch.
+_OTHER_PROGRAMS = frozenset(("llama", "tensorflow", "other-program"))
+_FULL_STOPS = re.compile(r"(?<=\.) +(?=[A-Z`])")
+_ABOUT_TORCH = re.compile(r"torch|rocmprobe\.bypass", re.IGNORECASE)
+
+
+def without_torch(advice: str) -> str:
+    """Return advice without the sentences about PyTorch, if others are left."""
+    kept = [sentence for sentence in _FULL_STOPS.split(advice) if not _ABOUT_TORCH.search(sentence)]
+    return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
 
 
 def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Optional[Level]:
@@ -178,12 +198,13 @@ def _answer(
     group: Optional[Level],
     weighed: Weighed,
     structure: LogStructure,
+    meaning: Optional[FoundError],
     silicon: Optional[str],
 ) -> tuple[str, str]:
     """(summary, action) at the lowest level that is sure enough."""
     named = [each for each in ranked if each.cause != "unknown"]
     if not named:
-        return _without_cause(weighed, structure)
+        return _without_cause(weighed, structure, meaning)
     first = named[0]
     if first.cause == "wrong-torch-build" and first.score >= _GUESS and "amd" not in weighed.words:
         return (
@@ -191,6 +212,8 @@ def _answer(
             "With an NVIDIA GPU: `nvidia-smi` must work; install or update its driver. With an AMD GPU: "
             f"{first.advice}",
         )
+    if weighed.elsewhere and weighed.speaking == "user-env" and "amd" in weighed.words:
+        return _sentence(weighed.elsewhere), first.advice
     if weighed.elsewhere:
         return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
     if first.cause == "benign-warning" and first == ranked[0]:
@@ -204,46 +227,33 @@ def _answer(
         row = causes.group(group.name)
         among = [each for each in left if causes.cause(each.cause).group == group.name]
         return f"{row.title}{_which(len(among))}", causes.chosen(row.advice, weighed.words, silicon)
-    if (found := quoted_status(structure.error)) and layer and layer.name == found[1]:
-        return _by_status(*found)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
-    if place and place.fails:
-        inside = (
-            f" inside {WORDS[weighed.primitive]}" if weighed.primitive and "MIOpen" in place.fails else ""
+    of_miopen = place is not None and "MIOpen" in (place.fails or "")
+    if meaning and not of_miopen:
+        return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
+    if first.score >= _GUESS and not of_miopen and ranked[0].cause != "unknown":
+        check = causes.question(first.cause, "unknown")
+        return (
+            f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.",
+            f"First check: {check} If it is so: {first.advice}" if check else first.advice,
         )
+    if place and place.fails:
+        inside = f" inside {WORDS[weighed.primitive]}" if weighed.primitive and of_miopen else ""
         advice = causes.chosen(place.advice, weighed.words, silicon) if place.advice else first.advice
         return f"{place.fails}{inside}{_which(len(left))}", advice
-    if ranked[0].cause == "unknown" or first.score < _GUESS:
-        return _without_cause(weighed, structure)
-    return f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.", first.advice
+    return _without_cause(weighed, structure, meaning)
 
 
 _LINE = re.compile(r"line (?P<line>\d+): (?P<says>.*)", re.DOTALL)
-_ARTICLE = re.compile(r"(?:the|a|an|it|what|something|two) ")
+_WORD = re.compile(r"(?:the|a|an|it|what|something|two|this|these|another|programs?|no|such) ")
 
 
 def _sentence(says: str) -> str:
     """Return a clause of a rule as a sentence, with its line at the end."""
     match = _LINE.fullmatch(says)
     clause, line = (match["says"], f" (line {match['line']})") if match else (says, "")
-    return f"{clause[0].upper() if _ARTICLE.match(clause) else clause[0]}{clause[1:]}{line}."
-
-
-#: Layers whose libraries compute, so that the size of a problem and its dtype may matter.
-_COMPUTES = ("rocblas", "miopen-exec", "hip")
-
-
-def _by_status(library: str, layer: str, status: str) -> tuple[str, str]:
-    """(summary, action) where all that is known is the status that a library returned."""
-    advice = causes.layer(layer).advice
-    tests = causes.chosen(advice, frozenset(), None) if advice else ""
-    if layer not in _COMPUTES:
-        return f"{library} fails with {status}; why, the log does not tell.", tests
-    return (
-        f"{library} fails with {status}; why, the log does not tell.",
-        "Try a smaller problem, another dtype and the CPU for this one call: what changes it narrows "
-        f"the reason. {tests}",
-    )
+    # A name that begins with a small letter keeps it.
+    return f"{clause[0].upper() if _WORD.match(clause) else clause[0]}{clause[1:]}{line}."
 
 
 def _which(reasons: int) -> str:
@@ -254,12 +264,14 @@ def _which(reasons: int) -> str:
     )
 
 
-def _without_cause(weighed: Weighed, structure: LogStructure) -> tuple[str, str]:
+def _without_cause(
+    weighed: Weighed, structure: LogStructure, meaning: Optional[FoundError]
+) -> tuple[str, str]:
     """(summary, action) where no cause, group or layer is sure: what chip and stack cannot do together, or
     what the log lacks."""
     unknown = causes.advice_for("unknown", weighed.words)
-    if (found := quoted_status(structure.error)) and not weighed.refused:
-        return _by_status(*found)
+    if meaning and not weighed.refused:
+        return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
     if weighed.refused:
         return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
     error = structure.error

@@ -119,7 +119,7 @@ _THROWN = re.compile(r"terminate called after throwing an instance of \W([\w:]+)
 _WHAT = re.compile(r"^ *what\(\): +(.*)")
 _PLAIN_ERROR = re.compile(
     r"(?:^|[\s:\]|)])(?:fatal |FATAL |internal compiler |linker )?(?:ERROR|[Ee]rror|FAILED"
-    r"|Failed)\b(?![ -]?(?:handling|code 0\b|= ?0\b))"
+    r"|Failed)\b(?![ -]?(?:handling|code 0\b|= ?0\b|\S{0,9}Traceback))"
     r"|^\S*python[\w.]*: can't open file|\"level\": ?\"(?:error|fatal)\""
 )
 _ABNORMAL = re.compile(
@@ -278,13 +278,25 @@ def extract(log: Log) -> LogStructure:
     )
 
 
-#: What a program says of its own message.
+#: What a program says of its own message, and messages of programs and drivers that work.
+#: Source: Linux drivers/gpu/drm/amd (secure display is not needed to compute), drivers/acpi; TensorFlow's
+#: start; PyTorch c10/cuda (expandable segments), torch/utils; Stable Diffusion web UI; xformers; pip.
 _HARMLESS = re.compile(
     r"(?i)nothing to (?:be concerned|worry) about|\bharmless\b|safe to ignore|(?:safely|can be) ignored?"
     r"|ignore this (?:warning|message)"
+    r"|secure ?display|psp gfx command (?:LOAD_TA|INVOKE_CMD)|ACPI (?:BIOS )?(?:Error|Warning)|WC memtype"
+    r"|REG_WAIT timeout|Cannot find any crtc|amdgpu\.ids: No such"
+    r"|Unable to register cu\w+ factory|computation placer already registered|Could not find TensorRT"
+    r"|NUMA node|Ignoring invalid distribution|expandable_segments not supported"
+    r"|A matching Triton is not available|No module '?xformers'?\. Proceeding without"
+    r"|redirects are currently not supported"
 )
 #: One of them is in each such message: a large log is not searched line by line without need.
-_HARMLESS_WORDS = ("nothing to", "harmless", "ignore")
+_HARMLESS_WORDS = (
+    "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
+    "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
+    "matching triton", "proceeding without", "redirects are",
+)  # fmt: skip
 
 
 def is_warning(text: str) -> bool:

@@ -23,7 +23,10 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
     # A warning that is known to be harmless has its points already.
     points = {"benign-warning": 0.6 if "remark" in context.words else 3.4}
     if context.structure.harmless:
-        yield Inference("the program calls its message harmless, and no other line reports an error", points)
+        yield Inference(
+            "the log has only messages that working programs also print, and no line reports another error",
+            points,
+        )
     elif context.structure.warned:
         yield Inference("the log ends in a warning, and no line reports an error", points)
 
@@ -70,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     scope.other_vendor,
     scope.other_interface,
     scope.network,
+    scope.known_elsewhere,
     scope.missing_module,
     scope.plain_error,
     only_warnings,

@@ -4,10 +4,13 @@ network or the program's own code has."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Optional
 
-from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure
+from rocmprobe.explain.errors import FoundError, find_error
+from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure, reports_failure
 from rocmprobe.explain.inference import ENDED, Inference, LogContext, raised, short
+from rocmprobe.text.log import Line
 
 #: Exceptions that Python code raises about itself, its files and its network.
 #: Source: Python, Built-in Exceptions; requests and urllib3, exceptions; pydantic, ValidationError.
@@ -82,22 +85,20 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
             return
         whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
         points = {"outside": 6.0} if context.structure.failed else {}
-        remedy = _remedy(context.structure) or (
-            "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
-            if named
-            else f"rocmprobe knows AMD's GPUs only.{_own_tool(context, name)} Search for the message in the "
-            f"tracker of {_raiser(context.structure) or USER}."
+        meaning = find_error(context.lines, "nvidia") if name == "NVIDIA" and not named else None
+        if meaning:
+            error = f"; {meaning.says} (line {meaning.line})"
+        remedy = (
+            _remedy(context.structure)
+            or (meaning.step if meaning else "")
+            or (
+                "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
+                if named
+                else "rocmprobe knows AMD's GPUs only. Search for the message in the tracker of "
+                f"{_raiser(context.structure) or USER}."
+            )
         )
         yield Inference(f"{whose}{error}", points, "user-code", elsewhere=True, remedy=remedy)
-
-
-_OF_NVIDIA_DRIVER = re.compile(r"NVIDIA-SMI|nvidia-smi|[Nn]o CUDA GPUs|CUDA driver|CUDA_ERROR_|NVML")
-
-
-def _own_tool(context: LogContext, vendor: str) -> str:
-    if vendor != "NVIDIA" or not any(_OF_NVIDIA_DRIVER.search(line.text) for line in context.lines):
-        return ""
-    return " First see that `nvidia-smi` works; if not, install or update NVIDIA's driver."
 
 
 #: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
@@ -223,6 +224,24 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
 
 
+def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundError]:
+    """Return the last error as the program's own, None if a failing line names a GPU or its software."""
+    error = structure.error
+    if error is None or any(_OF_A_STACK.search(line.text) for line in lines if reports_failure(line.text)):
+        return None
+    whose = _raiser(structure) or error.package or USER
+    what = short(f"{error.kind}: {error.message}".strip(": "))
+    return FoundError(
+        error.line,
+        f"{whose} stops with an error of its own ({what}); no line names a failure of the GPU or its "
+        "software",
+        _remedy(structure)
+        or f"Search for this message in the tracker of {whose}. Check the input and the options of the "
+        "program, and update it with its packages in a virtual environment of its own.",
+        "user-code",
+    )
+
+
 #: Programs that install software, how each says that it refuses, and what to do.
 #: Source: pacman and makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions;
 #: apt-pkg;
@@ -261,7 +280,10 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "pip",
-        re.compile(r"Could not find a version that|No matching distribution found|ResolutionImpossible"),
+        re.compile(
+            r"Could not find a version that|No matching distribution found|ResolutionImpossible"
+            r"|not a supported wheel on this platform"
+        ),
         "The index has no package of this name and version for this Python and system: check the address "
         "of the index, the version, and the Python (`python --version`). AMD's and PyTorch's indexes have "
         "few Pythons each.",
@@ -309,7 +331,9 @@ def installer(context: LogContext) -> Iterator[Inference]:
 
     Source: the words of each program (``_INSTALLERS``).
     """
-    if context.fatal_besides("rocm-package-wrong-os"):
+    if context.fatal_besides(
+        "rocm-package-wrong-os", "python-package-conflict", "unsupported-platform", "wrong-torch-build"
+    ):
         return
     for line in context.lines:
         for who, pattern, remedy in _INSTALLERS:
@@ -317,6 +341,20 @@ def installer(context: LogContext) -> Iterator[Inference]:
                 says = f"{who} stops (line {line.number}), before anything runs on the GPU"
                 yield Inference(says, {"outside": 5.0}, "user-env", elsewhere=True, remedy=remedy)
                 return
+
+
+def known_elsewhere(context: LogContext) -> Iterator[Inference]:
+    """Infer from its message that an error is of a file, a package, the system or the program.
+
+    Source: data/errors.toml.
+    """
+    grave = (hit.signature.points for hit in context.hits if hit.signature.kind == "fatal")
+    if any(weight > 0 and name != "outside" for points in grave for name, weight in points.items()):
+        return
+    failing = [line for line in context.lines if reports_failure(line.text)]
+    if found := find_error(failing, "elsewhere"):
+        says = f"{found.says} (line {found.line})"
+        yield Inference(says, {"outside": 5.0}, found.layer, elsewhere=True, remedy=found.step)
 
 
 _DISK_FULL = re.compile(r"No space left on device|\bENOSPC\b|[Dd]isk quota exceeded")

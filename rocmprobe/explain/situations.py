@@ -42,6 +42,8 @@ _BY_ANSWER = {
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
     "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
+    "other-program": r"\bjulia\b|AMDGPU\.jl|OpenCL|\bcl[A-Z]\w+\(|darktable|hashcat|[Bb]lender|Cycles"
+    r"|onnxruntime|[Mm]igraphx|jaxlib|[Cc][Tt]ranslate2|faster[-_]whisper|LAMMPS|GROMACS|\bclinfo\b",
     "windows": r"\b[Ww]indows (1[01]|[Ss]erver)|\b[A-Z]:[\\/]|0xc000[0-9a-f]{4}|\.dll\b",
     "wsl": r"\bWSL|microsoft-standard|/dev/dxg",
     "container": r"docker|Docker|podman|singularity|apptainer|kubernetes|\bLXC\b|rocm/(py)?t",

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import every_row
 
-from rocmprobe.explain.explain import Explanation, explain, without_what_is_set
+from rocmprobe.explain.errors import meanings
+from rocmprobe.explain.explain import Explanation, explain, without_torch, without_what_is_set
 from rocmprobe.explain.extraction import PYTHON, USER, answers, extract, owner_of
 from rocmprobe.explain.known_reports import fingerprint, known_reports, similar
 from rocmprobe.explain.log_facts import Facts, facts_in, together
-from rocmprobe.knowledge.causes import causes
+from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.text.log import of_text
 
 NOTHING = Facts()
@@ -26,6 +27,61 @@ SITE = "/home/x/venv/lib/python3.10/site-packages"
 def answer(text: str, facts: Facts = NOTHING) -> Explanation:
     log = of_text(text)
     return explain(log, together(facts, facts_in(log)))
+
+
+class TestMeaningsOfErrors:
+    """What is answered where no cause is sure: rows of data/errors.toml."""
+
+    def test_each_row_is_whole(self):
+        known = {layer.name for layer in layers()}
+        for row in meanings():
+            assert row.of in ("amd", "nvidia", "elsewhere")
+            assert row.regex.pattern
+            assert row.layer in known, row
+            assert all((row.says, row.step, row.source))
+            assert row.step.endswith((".", ")")), row
+
+    @every_row(
+        ("text", "layer", "says", "do"),
+        [
+            ("RuntimeError: HIP error: shared object initialization failed", "torch-build",
+             "another chip or another release", "build it for your chip"),
+            ("[FATAL ERROR]: HIP failure: 'invalid device pointer'", "hip", "does not know a pointer",
+             "NCCL_P2P_DISABLE"),
+            (":1:rocdevice.cpp :1824: 38 us: HSA_AMD_AGENT_INFO_MEMORY_AVAIL query failed.", "driver",
+             "older than this ROCm", "host"),
+            ("RuntimeError: No HIP GPUs are available", "hip", "HIP finds no GPU", "rocminfo"),
+            ("ROCR: unsupported GPU\nCall returned HSA_STATUS_ERROR_OUT_OF_RESOURCES", "hsa",
+             "does not know the GPU", "newer ROCm"),
+            ("[1.0] amdgpu 0000:03:00.0: amdgpu: oops, a failure that nobody knows", "driver",
+             "(amdgpu) reports an error", "dmesg"),
+            ("ERROR: hipconfig not found at /opt/rocm/bin/hipconfig", "user-env", "not where", "ROCM_PATH"),
+        ],
+    )  # fmt: skip
+    def test_an_error_of_amd_s_stack(self, text, layer, says, do):
+        found = answer(text)
+        assert found.layer.name == layer
+        assert says in found.summary
+        assert do in found.action
+        assert not found.elsewhere
+
+    def test_the_nearest_to_the_hardware_is_the_answer(self):
+        found = answer(
+            "[1.0] PCIe Bus Error: severity=Fatal\nHSA_STATUS_ERROR: A generic error\nHIP error: x"
+        )
+        assert found.layer.name == "hardware"
+
+    def test_an_error_of_the_program_s_own(self):
+        found = answer(f'{RUN}  File "{SITE}/demucs/x.py", line 3\nRuntimeError: no such stem')
+        assert "demucs stops with an error of its own" in found.summary
+        assert found.layer.name == "user-code"
+
+    def test_an_error_that_names_a_gpu_is_not_called_the_program_s_own(self):
+        assert "own" not in answer("RuntimeError: the GPU went away").summary
+
+    def test_advice_about_pytorch_is_not_given_to_other_programs(self):
+        assert without_torch("Do this. Set torch.x = 1. Then that.") == "Do this. Then that."
+        assert "rocmprobe run" in without_torch("Set torch.x = 1.")
 
 
 class TestExtraction:
@@ -142,7 +198,7 @@ class TestScope:
     )  # fmt: skip
     def test_what_is_not_amd_s(self, text, facts, says):
         found = answer(text, facts)
-        assert found.summary.startswith("Not a failure of the AMD stack: ")
+        assert found.elsewhere
         assert says in found.summary
         assert found.decide is None
         assert not found.similar
@@ -162,7 +218,8 @@ class TestScope:
             ("FileNotFoundError: [Errno 2] No such file or directory: 'a/b.yaml'", "a/b.yaml is not there"),
             ("json.decoder.JSONDecodeError: Expecting value: line 1", "not valid JSON"),
             ("requests.exceptions.ConnectionError: Max retries exceeded", "check the proxy"),
-            ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: misaligned address", "AMD's GPUs only"),
+            ("NVIDIA GeForce RTX 3090\nRuntimeError: CUDA error: misaligned address", "CUDA_LAUNCH_BLOCKING"),
+            ("NVIDIA GeForce RTX 3090\nRuntimeError: it is broken", "AMD's GPUs only"),
             ("RuntimeError: load: [Errno 2] No such file or directory: 'ffmpeg'", "program ffmpeg is not"),
         ],
     )  # fmt: skip
@@ -352,7 +409,7 @@ class TestWhoseCode:
              "'_b' from 'ompl' (/x.py)", "built for NumPy 1", "numpy<2"),
             ("AMD arch: gfx1201\n!!! Exception during processing !!! No operator found for "
              "`memory_efficient_attention_forward`", "xformers was not built", "switch it off"),
-            ("RuntimeError: cuFFT error: HIPFFT_EXEC_FAILED", "hipFFT fails with HIPFFT_EXEC_FAILED",
+            ("RuntimeError: cuFFT error: HIPFFT_EXEC_FAILED", "rocFFT fails (HIPFFT_EXEC_FAILED)",
              "the CPU"),
             ("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
              "This build cannot use the GPU", "With an AMD GPU: "),

@@ -1,0 +1,61 @@
+"""Meanings of errors where no cause is known for sure: the rows of ``data/errors.toml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Optional
+
+from rocmprobe.text.log import Line
+from rocmprobe.text.tables import table
+
+#: Longer texts of a log are cut where they are quoted.
+_LONGEST = 80
+
+
+@dataclass(frozen=True)
+class ErrorMeaning:
+    """One row: whose error the ``pattern`` finds, what it ``says``, and the next ``step``."""
+
+    of: str
+    pattern: str
+    says: str
+    step: str
+    layer: str
+    source: str
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+
+@dataclass(frozen=True)
+class FoundError:
+    """A line of a log, and what its error means."""
+
+    line: int
+    says: str
+    step: str
+    layer: str
+
+
+@lru_cache(maxsize=1)
+def meanings() -> tuple[ErrorMeaning, ...]:
+    """Return every row, in the order of the table."""
+    return tuple(ErrorMeaning(**row) for row in table("errors")["error"])
+
+
+def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
+    """Return the first row of this kind that matches a line, with the last such line. None if no row does."""
+    searched = list(lines)
+    for row in meanings():
+        if row.of != of:
+            continue
+        for line in reversed(searched):
+            if match := row.regex.search(line.text):
+                quoted = match[0].strip()
+                quoted = quoted if len(quoted) <= _LONGEST else f"{quoted[: _LONGEST - 3]}..."
+                return FoundError(line.number, row.says.replace("{0}", quoted), row.step, row.layer)
+    return None
