@@ -546,7 +546,7 @@ class TestArithmetic:
             "torch.OutOfMemoryError: HIP out of memory. \nTried to allocate 26.00 MiB. GPU 0 has a total "
             "capacity of 15.92 GiB of which 13.60 GiB is free."
         )
-        assert "13.6 GiB are free, and 0.0 GiB were refused" in " ".join(answer(text).causes[0].evidence)
+        assert "13.6 GiB are free, and 26 MiB were refused" in " ".join(answer(text).causes[0].evidence)
 
     def test_a_large_number_that_no_error_names_is_no_overflow(self):
         text = "Applied providers with options: {'gpu_mem_limit': '18446744073709551615', 'device_id': '0'}"
