@@ -121,6 +121,16 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "same release (/opt/rocm/llvm/bin/clang++), and switch off the option that uses this header; if it "
         "stays, it is a defect of this release of ROCm: take another one.",
     ),
+    (  # Clang, which takes a .cu file for CUDA
+        re.compile(r"unsupported CUDA gpu architecture: gfx"),
+        "The build hands the file to Clang as CUDA, not as HIP: take a newer release of the source, and "
+        "switch its HIP option on. The target itself is in order.",
+    ),
+    (  # LLD, GNU ld
+        re.compile(r"recompile with -fPIC|relocation R_\w+ .*-fPIC"),
+        "A part was compiled for a program, not for a library: build with "
+        "-DCMAKE_POSITION_INDEPENDENT_CODE=ON (CFLAGS and CXXFLAGS: -fPIC), or take a newer release.",
+    ),
     (  # GCC, the kernel's OOM killer
         re.compile(r"Killed signal|virtual memory exhausted|Cannot allocate memory|\bcc1plus\b.*Killed"),
         "Main memory ran out: build with fewer jobs (MAX_JOBS=2, `make -j2`), or add swap.",
@@ -151,7 +161,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "ROCm's libraries are in /opt/rocm/lib.",
     ),
     (  # GNU ld, LLD, Visual C++
-        re.compile(r"undefined (?:hidden )?(?:reference to|symbol: )|LNK2(?:001|019)"),
+        re.compile(r"undefined (?:hidden )?(?:reference|symbol: )|LNK2(?:001|019)"),
         "The linker does not find a function: a library is missing from the command, or it is of another "
         "release or compiler than its headers. Build in an empty folder, with libraries of one release.",
     ),

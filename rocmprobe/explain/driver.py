@@ -24,6 +24,30 @@ def kernel_assertion(context: LogContext) -> Iterator[Inference]:
             return
 
 
+_UNFIT_MODULE = re.compile(
+    r"(?:amdgpu|amdkfd|amdkcl|amdttm)\w*: (?:Unknown symbol|disagrees about version of symbol)"
+    r"|could not insert '?amdgpu"
+)
+
+
+def unfit_module(context: LogContext) -> Iterator[Inference]:
+    """Infer that the kernel driver's module was built for another kernel, or lacks a module that it needs.
+
+    Source: Linux kernel/module/main.c.
+    """
+    for line in context.lines:
+        if _UNFIT_MODULE.search(line.text):
+            says = f"line {line.number}: the running kernel cannot load its amdgpu module"
+            remedy = (
+                "The module wants functions that this kernel does not have. Restart after updates; install "
+                "linux-modules-extra for `uname -r` (kernels of clouds leave it out); with amdgpu-dkms run "
+                "`sudo dkms autoinstall`, or remove it and use the kernel's own driver."
+            )
+            points = {"kernel-driver-mismatch": 4.6}
+            yield Inference(says, points, "driver", remedy=remedy)
+            return
+
+
 _OOPS = re.compile(
     r"BUG: (?:kernel NULL pointer|unable to handle)|Oops: \d|general protection fault.*PREEMPT"
 )

@@ -102,7 +102,8 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
     if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
-        layer = Level(ranked[0].layer, ranked[0].score)
+        where = (weighed.elsewhere and weighed.speaking) or ranked[0].layer
+        layer = Level(where, ranked[0].score)
     meaning = find_error((line for line in log.lines if not is_warning(line.text)), "amd") or own_error(
         structure, (line for line in log.lines if line.number not in structure.excused)
     )

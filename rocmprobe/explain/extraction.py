@@ -299,9 +299,17 @@ _HARMLESS_WORDS = (
 )  # fmt: skip
 
 
+#: A line that reports an error may name a warning later: "error: unknown warning option".
+_ERROR_BEFORE = re.compile(r"\berror: ")
+_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+
+
 def is_warning(text: str) -> bool:
     """Return True if its program calls this line a warning. The kernel's WARNING is a failed assertion."""
-    return _WARNS.search(text) is not None and "WARNING: CPU:" not in text
+    match = _WARNS.search(text)
+    if match is None or "WARNING: CPU:" in text or "NCCL WARN" in text:  # the kernel's and RCCL's errors
+        return False
+    return not (_ERROR_BEFORE.search(text, 0, match.start()) or _RAISED.match(text))
 
 
 def _excused(lines: Iterable[Line]) -> frozenset[int]:

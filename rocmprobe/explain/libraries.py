@@ -273,13 +273,16 @@ def triton_of_nvidia(context: LogContext) -> Iterator[Inference]:
             return
 
 
+_SYMBOL_OF_CUDA = re.compile(r"undefined symbol: cu(?:da|blas|dnn|sparse|fft)\w*")
+
+
 def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
     """Infer from a file that only torch for CUDA has that a package was built for that torch.
 
     Source: PyTorch, the names of its libraries by build.
     """
     for line in context.lines:
-        if match := NO_CUDA_IN_TORCH.search(line.text):
+        if match := NO_CUDA_IN_TORCH.search(line.text) or _SYMBOL_OF_CUDA.search(line.text):
             says = f"line {line.number}: a package was built for a torch with CUDA ({match[0].split(':')[0]})"
             remedy = (
                 "The installed torch is not a build for CUDA. With an AMD GPU, keep torch and install the "
@@ -322,8 +325,12 @@ def extension_without_kernels(context: LogContext) -> Iterator[Inference]:
 _COMMAND_ABSENT = re.compile(
     r"'(?P<quoted>[^']+)' is not recognized as an internal or external command"
     r"|(?:^|: )(?P<plain>[\w./+-]+): (?:command )?not found$"
+    r"|an't exec \"(?P<exec>[^\"]+)\": No such file"
 )
 _COMPILER = re.compile(r"(?i)(?:clang|hipcc|cmake|ninja|g\+\+|gcc|nvcc|cl\.exe|make)[\w+.-]*$")
+
+
+_COMPILER_OF_ROCM = re.compile(r"/rocm[^/]*/.*(?:clang|hipcc|lld)[\w+.-]*$")
 
 
 def absent_command(context: LogContext) -> Iterator[Inference]:
@@ -335,7 +342,15 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
         return
     for line in context.lines:
         if match := _COMMAND_ABSENT.search(line.text):
-            name = match["quoted"] or match["plain"]
+            name = match["quoted"] or match["plain"] or match["exec"]
+            if _COMPILER_OF_ROCM.search(name):
+                yield Inference(
+                    f"line {line.number}: ROCm's compiler {short(name)} is not installed",
+                    {"jit-compiler-missing": 5.0}, "user-env",
+                    remedy="Install the package with ROCm's LLVM, of the same release as the rest "
+                    "(rocm-llvm or llvm-amdgpu). Messages about unset values only follow from this.",
+                )  # fmt: skip
+                return
             builds = bool(_COMPILER.search(name))
             remedy = f"The command {name} is not there: install it, or name its folder in PATH" + (
                 " (ROCm's compilers are in its lib/llvm/bin; HIP_CLANG_PATH names the folder)."
@@ -345,6 +360,29 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
             points = {"source-build-failure": 4.0} if builds else {"outside": 3.4}
             says = f"line {line.number}: the command {short(name)} is not found"
             yield Inference(says, points, "user-env", remedy=remedy)
+            return
+
+
+_NO_RELEASE = re.compile(
+    r"repo\.radeon\.com.{0,200}(?:\b404\b|Not Found|does not have a Release file)"
+    r"|\b404\b.{0,200}repo\.radeon\.com"
+)
+
+
+def absent_release(context: LogContext) -> Iterator[Inference]:
+    """Infer that AMD's server has no packages at the address that is configured.
+
+    Source: apt and dnf, HTTP status 404.
+    """
+    for line in context.lines:
+        if _NO_RELEASE.search(line.text):
+            says = f"line {line.number}: AMD's server has no packages at this address"
+            remedy = (
+                "The address names a release of ROCm, of the driver or of the system that is not there: look "
+                "with a browser which folders https://repo.radeon.com has, and correct the file in "
+                "/etc/apt/sources.list.d or /etc/yum.repos.d."
+            )
+            yield Inference(says, {"rocm-package-wrong-os": 5.0}, "user-env", remedy=remedy)
             return
 
 

@@ -140,7 +140,9 @@ def assertion(context: LogContext) -> Iterator[Inference]:
             return
 
 
-_JIT = re.compile(r"HIPRTC_ERROR|hiprtcCompileProgram|NVRTC_ERROR|nvrtc\.compile")
+_JIT = re.compile(
+    r"HIPRTC_ERROR|hiprtcCompileProgram|NVRTC_ERROR|nvrtc\.compile|CL_BUILD_PROGRAM_FAILURE|clBuildProgram"
+)
 
 
 def compiled_by_another(context: LogContext) -> Iterator[Inference]:
@@ -160,7 +162,7 @@ def compiled_by_another(context: LogContext) -> Iterator[Inference]:
     who = raiser if raiser not in ("", USER, PYTHON) else "the program"
     line = next(line for line in context.lines if _JIT.search(line.text))
     yield Inference(
-        f"line {line.number}: HIP's run-time compiler refuses a kernel of {who}, not of MIOpen",
+        f"line {line.number}: ROCm's run-time compiler refuses a kernel of {who}, not of MIOpen",
         {"miopen-kernel-compile-failure": -6.0, "outside": 4.4}, "hip",
         remedy="The compiler's first error names what it does not accept. An option or a function means that "
         f"{who} and this ROCm are of different years: take a newer {who}, or its OpenCL or Vulkan version. A "
@@ -173,6 +175,9 @@ _KERNEL_MODULE = re.compile(r"/kcl/|\bkcl_\w+\.[ch]|/dkms/amdgpu|amdkcl|\bamd/(?
 _CUDA_BUILD = re.compile(
     r"\bnvcc\b|CUDA_HOME|cuda_runtime\.h|cuda\.h\b|-gencode|CUDAExtension|CUDA_TOOLKIT_ROOT_DIR"
 )
+
+
+_OF_A_BUILD = ("source-build-failure", "cuda-only-extension", "miopen-kernel-compile-failure")
 
 
 def failed_build(context: LogContext) -> Iterator[Inference]:
@@ -204,11 +209,12 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
     if cuda is not None and package:
         asks = f"line {cuda.number}: the build of {package} asks for NVIDIA's compiler"
         yield Inference(asks, {"cuda-only-extension": 4.0}, "user-env")
-    elif context.fatal_besides(
-        "source-build-failure", "cuda-only-extension", "miopen-kernel-compile-failure"
-    ):
+    elif context.fatal_besides(*_OF_A_BUILD, "jit-missing-host-headers", "jit-header-conflict"):
         return
-    elif error and error.of_amd is False and not (context.is_amd or context.facts.rocm):
+    elif (
+        error and error.of_amd is False
+        and not (context.is_amd or context.facts.rocm or context.fatal_besides(*_OF_A_BUILD))
+    ):  # fmt: skip
         says += ", and no line names AMD's GPUs or software"
         remedy = remedy or (
             f"Search for line {error.line} in the tracker of what is built: what follows comes from it."

@@ -68,6 +68,7 @@ Rule = Callable[[LogContext], Iterable[Inference]]
 
 #: In the order in which they run: scope, failure, owner, arithmetic, chip and stack.
 RULES: tuple[Rule, ...] = (
+    libraries.absent_release,
     scope.disk_full,
     scope.installer,
     scope.other_vendor,
@@ -78,6 +79,7 @@ RULES: tuple[Rule, ...] = (
     scope.plain_error,
     only_warnings,
     driver.kernel_assertion,
+    driver.unfit_module,
     driver.kernel_crash,
     driver.gpu_start,
     driver.kfd_error,

@@ -336,7 +336,7 @@ def installer(context: LogContext) -> Iterator[Inference]:
     ):
         return
     for line in context.lines:
-        for who, pattern, remedy in _INSTALLERS:
+        for who, pattern, remedy in _INSTALLERS if "repo.radeon.com" not in line.text else ():
             if pattern.search(line.text):
                 says = f"{who} stops (line {line.number}), before anything runs on the GPU"
                 yield Inference(says, {"outside": 5.0}, "user-env", elsewhere=True, remedy=remedy)
@@ -380,7 +380,7 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
 #: Source: ggml-vulkan, the Vulkan specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
 _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
-        "Vulkan", re.compile(r"ggml_vulkan|\bvk::|VK_ERROR_|\bvk[A-Z]\w+\(|libvulkan"),
+        "Vulkan", re.compile(r"ggml[-_]vulkan|\bvk::|VK_ERROR_|\bvk[A-Z]\w+\(|libvulkan"),
         "Update the graphics driver (Mesa on Linux), and try the release of the program before this one. "
         "`vulkaninfo --summary` shows what Vulkan sees.",
     ),
