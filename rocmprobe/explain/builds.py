@@ -1,4 +1,4 @@
-"""A failed build: the first error of a compiler, a linker or CMake in a log, and what to do about just that.
+"""First error of a failed build (compiler, linker, CMake) in a log, and its remedy.
 
 A build tells its reason first, and ends in messages that only follow from it.
 """
@@ -18,7 +18,7 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class BuildError:
-    """The first error of a build. ``text`` is its message, ``remedy`` what to do about it ("" if the message
+    """First error of a build. ``text`` is its message, ``remedy`` what to do about it ("" if the message
     does not tell). ``of_amd`` is True if a line names AMD's GPUs or their software, False if none does and a
     compiler refused a source file, None if that cannot be told."""
 

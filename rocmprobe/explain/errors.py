@@ -17,7 +17,7 @@ _LONGEST = 80
 
 @dataclass(frozen=True)
 class ErrorMeaning:
-    """One row: whose error the ``pattern`` finds, what it ``says``, and the next ``step``."""
+    """Row of the table: whose error ``pattern`` finds, its meaning (``says``), and the next ``step``."""
 
     of: str
     pattern: str
@@ -33,7 +33,7 @@ class ErrorMeaning:
 
 @dataclass(frozen=True)
 class FoundError:
-    """A line of a log, and what its error means."""
+    """Line of a log with the meaning of its error."""
 
     line: int
     says: str

@@ -64,7 +64,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The causes of a failure, best first. Empty, or ``unknown`` alone, if nothing speaks.
+    """Causes of a failure, best first. Empty, or ``unknown`` alone, if there is no evidence.
 
     ``summary`` is the answer in a sentence, at the level that the evidence supports, and ``action`` what
     serves all the causes that are left at that level. ``layer`` and ``group`` are the best of each.
@@ -129,7 +129,7 @@ _ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([^\s`,;'\"]+)")
 
 
 def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
-    """Return advice without the sentences that only ask for variables that are set already."""
+    """Return advice without the sentences that only set variables which are set already."""
     kept, dropped = [], []
     for sentence in _SENTENCES.split(advice):
         asked = _ASSIGNMENT.findall(sentence)
@@ -156,8 +156,11 @@ def without_torch(advice: str) -> str:
 
 
 def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Optional[Level]:
-    """The layer that has most of the shares: each cause's where its evidence stands, that of ``unknown``
-    where the failure is reported. A layer that has parts counts theirs where no part is certain."""
+    """Return the layer with the largest share, or None if no cause has one.
+
+    The share of a cause counts for the layers in which its evidence stands, the share of ``unknown`` for the
+    layer that reports the failure. If no part of a layer is certain, the layer counts all its parts.
+    """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:
         evidence = weighed.places.get(cause) or {weighed.speaking: 1.0}

@@ -1,4 +1,4 @@
-"""The structure of a log: the error that ended it, the frames and who owns them, memory, vendors, limits.
+"""Structure of a log: the error that ended it, the frames and who owns them, memory, vendors, limits.
 
 Nothing here knows a cause. The rules in ``explain/reasoning.py`` read this structure.
 """
@@ -21,7 +21,7 @@ _FRAMES = 40
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame of a stack. ``kind`` is "python", "native" or "kernel". ``owner`` is the package of a Python
+    """Frame of a stack. ``kind`` is "python", "native" or "kernel". ``owner`` is the package of a Python
     file, PYTHON or USER, or the library or kernel module of native code ("" if the log does not say)."""
 
     kind: str
@@ -32,7 +32,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Error:
-    """The last error of the log: ``kind`` is the exception's type without its module, or "" for a plain line
+    """Last error of a log: ``kind`` is the exception's type without its module, or "" for a plain line
     that reports an error. ``package`` is the module that the type was printed with."""
 
     kind: str
@@ -66,7 +66,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class LogStructure:
-    """What a log says in structure.
+    """Structured content of a log.
 
     ``error`` is the last error, ``frames`` the stack nearest to it, innermost first. ``vendors`` are "amd",
     "nvidia", "apple" and "intel" where the log names their GPUs or software. ``last`` is the last
@@ -97,12 +97,12 @@ class LogStructure:
 
     @property
     def raiser(self) -> str:
-        """The package whose Python code raised the error, "" if the log has no Python frame."""
+        """Package whose Python code raised the error, or "" if the log has no Python frame."""
         return next((frame.owner for frame in self.frames if frame.kind == "python"), "")
 
     @property
     def native(self) -> Optional[Frame]:
-        """The innermost native or kernel frame whose owner or symbol says whose code it is."""
+        """Innermost native or kernel frame with a known owner or symbol."""
         return next((frame for frame in self.frames if frame.kind != "python"), None)
 
 

@@ -37,7 +37,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class LogContext:
-    """All that a rule may read: the structure of the log, the facts, the words of
+    """Input of a rule: the structure of the log, the facts, the words of
     ``explain/situations.py``, the signatures found, and the relations that chip and stack answer
     with "no"."""
 
@@ -55,7 +55,7 @@ class LogContext:
 
     @property
     def fatal(self) -> tuple[Hit, ...]:
-        """The signatures that name a failure of AMD's stack."""
+        """Signatures found that name a failure of AMD's stack."""
         return tuple(hit for hit in self.hits if hit.signature.kind == "fatal" and not _is_anywhere(hit))
 
     def fatal_besides(self, *allowed: str) -> tuple[Hit, ...]:

@@ -59,7 +59,7 @@ _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known besides the log; None or empty where it is not.
+    """Facts about the machine and the run. A fact that is not known is None or empty.
 
     As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``torch_targets`` and
     ``rocblas_targets`` are those that the installed library holds code for, by blanks or commas. ``exit`` is
@@ -83,13 +83,12 @@ _NAMES = tuple(field.name for field in fields(Facts))
 
 
 def known(facts: Facts) -> dict[str, Any]:
-    """The facts that are known, by name."""
+    """Return the known facts by name."""
     return {name: value for name in _NAMES if (value := getattr(facts, name))}
 
 
 class _Print(NamedTuple):
-    """How programs print a fact: ``pattern`` has it as group "it"; ``trigger`` occurs, in lower case, in
-    every line that has it."""
+    """Pattern by which programs print a fact, in its group "it". Each such line has ``trigger``, in lower case."""
 
     trigger: str
     pattern: re.Pattern[str]
@@ -197,14 +196,14 @@ _EXIT_PRINTS = {
 
 
 class _Texts:
-    """The lines of a log to look for prints in."""
+    """Return the lines of a log in which facts may be printed."""
 
     def __init__(self, log: Log) -> None:
         self.lines = [(line.text, line.text.lower()) for line in log.lines]
         self.whole = "\n".join(lowered for _, lowered in self.lines)
 
     def all(self, prints: Iterable[_Print]) -> Iterator[str]:
-        """Every value that is printed, those of the best print first."""
+        """Yield each printed value, beginning with the most reliable pattern."""
         for trigger, pattern in prints:
             if trigger in self.whole:
                 for text, lowered in self.lines:
@@ -216,7 +215,7 @@ class _Texts:
 
 
 def facts_in(log: Log) -> Facts:
-    """The facts that a log prints about the machine that it is from."""
+    """Return the facts that a log prints about its machine."""
     texts = _Texts(log)
     return Facts(
         gpu=_tidy(_card(texts.all(_GPU_PRINTS))),
@@ -249,7 +248,7 @@ def _arch_list(texts: _Texts) -> Optional[str]:
 
 
 def facts_of(given: Mapping[str, Any]) -> Facts:
-    """The facts that somebody gives, with the keys of ``Facts`` (those of a recorded report are passed over).
+    """Return facts from a dictionary with the keys of ``Facts``; ignore the keys of a recorded report.
 
     Raises BadInput for any other key, and for a value of the wrong type.
     """
@@ -290,13 +289,13 @@ def _variables(value: Any) -> dict[str, str]:
 
 
 def over(first: Facts, second: Facts) -> Facts:
-    """All that either knows; where both do, and of each variable, what ``first`` knows."""
+    """Merge two sets of facts. If both know a fact or a variable, ``first`` wins."""
     known = {name: getattr(first, name) or getattr(second, name) for name in _NAMES}
     return Facts(**{**known, "env": {**second.env, **first.env}})
 
 
 def together(given: Facts, found: Facts) -> Facts:
-    """What was given and what was found, the former first, with what follows from both.
+    """Merge given and found facts, and derive further facts. Given facts win.
 
     The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read it), and
     the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
@@ -320,7 +319,7 @@ def _tidy(text: Optional[str]) -> Optional[str]:
 
 
 def _pip_show(log: Log) -> Optional[str]:
-    """The version that ``pip show torch`` prints, below the name."""
+    """Return the version that ``pip show torch`` prints below the name, or None."""
     for line, after in zip(log.lines, log.lines[1:]):
         if line.text == "Name: torch" and after.text.startswith("Version: "):
             return after.text[len("Version: ") :]
@@ -328,7 +327,7 @@ def _pip_show(log: Log) -> Optional[str]:
 
 
 def _chip(names: Iterable[str]) -> Optional[str]:
-    """The target that counts: that of a card, where a processor has one, too."""
+    """Return the target of a card rather than of the GPU in the processor."""
     targets = [target for name in names if (target := _target(name))]
     for name in targets:
         row = gpus.target(name)
@@ -338,7 +337,7 @@ def _chip(names: Iterable[str]) -> Optional[str]:
 
 
 def _target(name: str) -> Optional[str]:
-    """The target that a program calls "gfx1030", "10/3/0", "100300" or by the PCI id "73bf"."""
+    """Return the target that a program calls "gfx1030", "10/3/0", "100300" or by the PCI id "73bf"."""
     if name.lower().startswith("gfx"):
         return name.lower()
     if "/" in name:
@@ -347,7 +346,7 @@ def _target(name: str) -> Optional[str]:
 
 
 def _card(names: Iterable[str]) -> Optional[str]:
-    """The first card whose target is known, or else the first name of any."""
+    """Return the first card with a known target, else the first name."""
     listed = list(names)
     for name in listed:
         row = gpus.target(gfx_of_card(name))
@@ -367,7 +366,7 @@ def _system(found: Optional[str]) -> Optional[str]:
 
 
 def variables_in(texts: Iterable[str]) -> dict[str, str]:
-    """The variables that these lines show to be set, each with the value that was shown last."""
+    """Return the variables that these lines set, each with its last value."""
     found: dict[str, str] = {}
     for text in texts:
         if not _TRIGGER.search(text):
@@ -389,7 +388,7 @@ def variables_in(texts: Iterable[str]) -> dict[str, str]:
 
 
 def gfx_of_card(name: Optional[str]) -> Optional[str]:
-    """The target of a card ("RX 5700 XT", "Navi 10 [Radeon RX 5700]"), None where several have that name."""
+    """Return the target of a card ("Navi 10 [Radeon RX 5700]"), or None if the name is ambiguous."""
     if not name:
         return None
     written = re.search(r"\bgfx[0-9]{3,4}[a-f]?\b|\bgfx[0-9]{2,3}[0-9a-f]\b", name)
@@ -407,13 +406,13 @@ def gfx_of_card(name: Optional[str]) -> Optional[str]:
 
 
 def _of_model(model: str) -> frozenset[str]:
-    """The targets of the cards that are called so, or else of those whose names begin so."""
+    """Return the targets of the cards with this name, else of cards whose names begin with it."""
     begun = (targets for name, targets in _cards().items() if name.startswith(f"{model} "))
     return _cards().get(model) or frozenset().union(*begun)
 
 
 def _model(name: str) -> str:
-    """The distinguishing part of a card's name: "AMD Radeon(TM) RX 5700 XT Graphics" is "rx 5700 xt"."""
+    """Return the distinguishing part of a card's name: "rx 5700" of "AMD Radeon(TM) RX 5700"."""
     name = re.sub(
         r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
     )
@@ -449,8 +448,11 @@ _EXITS = {
 
 
 def log_of(results: Results) -> Log:
-    """What was said where a run failed: evidence and messages of the outcomes that failed, lowest rung first,
-    then what their trials printed; where nothing failed, what all trials printed."""
+    """Return the texts of a run's failures as a log, lowest rung first.
+
+    Evidence and messages of failed outcomes come first, then the output of their trials. If nothing failed, the
+    log is the output of all trials.
+    """
     failing = _failing(results)
     tried = {attempt.trial for outcome in failing for attempt in outcome.attempts}
     tried |= {outcome.trial for outcome in failing}
@@ -460,7 +462,7 @@ def log_of(results: Results) -> Log:
 
 
 def facts_of_results(results: Results) -> Facts:
-    """The facts of the tested machine, and how the first failure ended."""
+    """Return the facts of the tested machine and the way in which the first failure ended."""
     failing = _failing(results)
     found = facts_of_machine(results.machine, _exit(failing[0]) if failing else "none")
     # A run names its GPU to the trials, whichever is the first.
@@ -468,7 +470,7 @@ def facts_of_results(results: Results) -> Facts:
 
 
 def facts_of_machine(machine: Machine, exit: Optional[str] = None) -> Facts:
-    """The facts of the first AMD GPU that programs see and of the software of a machine."""
+    """Return the facts of a machine: its software and the first AMD GPU that programs see."""
     system = (machine.value("os.name"), machine.value("kernel.release"))
     words: dict[str, Any] = {
         "rocm": machine.value("rocm.version") or machine.value("hip.version"),

@@ -1,4 +1,4 @@
-"""What lines of a log say about causes: the rows of ``data/signatures.toml``, which explains them."""
+"""Evidence of log lines for causes: the rows of ``data/signatures.toml``, which explains them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("fatal", "ending", "remark", "context")
 
 @dataclass(frozen=True)
 class Signature:
-    """A text that libraries print, and by how much it speaks for a cause (``points``); ``shows`` is the
+    """Text that libraries print, with its evidence for causes (``points``); ``shows`` is the
     symptom that it is one of, where it is one of them."""
 
     name: str
@@ -39,7 +39,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Rule:
-    """What signatures and situations say together, where every word of ``when`` holds ("not-" negates)."""
+    """Joint evidence of signatures and situations, valid if every word of ``when`` holds ("not-" negates)."""
 
     when: tuple[str, ...]
     points: Mapping[str, float]
@@ -49,7 +49,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How points become scores: ``exp(sharpness * points)``, with as many points as ``unknown`` for that."""
+    """Parameters of scores, ``exp(sharpness * points)``. ``unknown`` has fixed points."""
 
     sharpness: float
     unknown: float
@@ -65,25 +65,25 @@ class Hit:
 
 @lru_cache(maxsize=1)
 def signatures() -> tuple[Signature, ...]:
-    """Every signature, in the order of the table."""
+    """Return every signature, in the order of the table."""
     return tuple(Signature(**row) for row in table("signatures")["signature"])
 
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[Rule, ...]:
-    """Every rule, in the order of the table."""
+    """Return every rule, in the order of the table."""
     return tuple(Rule(**{**row, "when": tuple(row["when"])}) for row in table("signatures")["rule"])
 
 
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
-    """The calibration on which the scores of a release rest; how it was found is beside it."""
+    """Return the calibration of the scores. The table says how it was found."""
     row = table("signatures")["calibration"]
     return Calibration(row["sharpness"], row["unknown"])
 
 
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
-    """The signatures that are in ``lines``, in the order of the table.
+    """Return the signatures found in ``lines``, in the order of the table.
 
     What Python calls a warning is not fatal, whatever it quotes, and what MIOpen calls one is so for MIOpen
     alone.

@@ -1,4 +1,4 @@
-"""What is known about a machine and a failure, in the words that rules and advice are written with."""
+"""Situations: a machine and a failure in the words that rules and advice use as conditions."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ KNOWN_WORDS = frozenset(
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
-    """Every word of data/signatures.toml and data/causes.toml that holds, apart from signatures and kinds."""
+    """Return each word of data/signatures.toml and data/causes.toml that holds, apart from signatures and kinds."""
     return words_and_answers(facts, log)[0]
 
 
 def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Answer, ...]]:
-    """The situations, and what chip and stack answer to the relations of data/compatibility.toml."""
+    """Return the situations, and the results of the relations of data/compatibility.toml."""
     text = "\n".join(line.text for line in log.lines)
     about = _about(facts, text)
     primitive = primitive_in(log)
@@ -180,7 +180,7 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
 def _combination(
     facts: Facts, about: Collection[str], primitive: Optional[str], package: Optional[str]
 ) -> Combination:
-    """Chip and stack in the form that relations are asked in."""
+    """Return chip and stack as the input of the relations."""
     of_torch = "torch" in about
     torch, wheel = (_torch_version(facts) if of_torch else None), _version_of_wheel(facts)
     other = next((suffix for suffix, pattern in _OTHER_BUILDS if pattern.search(facts.torch or "")), "")
@@ -204,14 +204,14 @@ def _combination(
 
 
 def _package(text: str) -> Optional[str]:
-    """The targets that the name of an installed package or of its index gives, as "gfx110X" or separated by
+    """Return the targets in the name of an installed package or of its index gives, as "gfx110X" or separated by
     blanks; None where none does."""
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
 
 
 def _several(text: str, stated: str) -> Iterable[str]:
-    """What a log that lists several of something says, or the name of the GPU that was ``stated``."""
+    """Yield the words for several GPUs or ROCms in a log or in the ``stated`` name of the GPU."""
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"
@@ -279,7 +279,7 @@ def _chip(facts: Facts) -> Iterable[str]:
 
 
 def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
-    """The family of a name like "gfx103x", where all targets that it matches have the same."""
+    """Return the family of a name like "gfx103x", or None if its targets have several families."""
     if not gfx or "x" not in gfx[3:]:
         return None
     pattern = "gfx" + gfx[3:].replace("x", "?")
@@ -288,7 +288,7 @@ def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
 
 
 def _overridden(facts: Facts) -> bool:
-    """Whether an override of the ISA is known."""
+    """Return True if an ISA override is known."""
     if any(name.startswith(OVERRIDE) for name in facts.env):
         return True
     return bool(facts.true_gfx and facts.effective_gfx and facts.true_gfx != facts.effective_gfx)
@@ -310,13 +310,13 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
 
 
 def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
-    """The first version that a text names, as (major, minor); None if it names none. "5.x" is (5, 0)."""
+    """Return the first version in a text as (major, minor), or None. "5.x" is (5, 0)."""
     match = _VERSION.search(text or "")
     return (int(match[1]), 0 if match[2] == "x" else int(match[2])) if match else None
 
 
 def _version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
-    """The ROCm that torch was built for, from its version ("1.13.1+rocm5.2")."""
+    """Return the ROCm that torch was built for, from its version ("1.13.1+rocm5.2")."""
     match = _ROCM.search(facts.torch or "")
     return _version(match[1]) if match else None
 
@@ -346,7 +346,7 @@ def _find_restricted(facts: Facts) -> bool:
 
 
 def primitive_in(log: Log) -> Optional[str]:
-    """The word of the last line that names one, None where no line does.
+    """Return the word for the last primitive that a line names, or None.
 
     The last one is nearest to the failure: frames of a traceback are printed from the outermost in.
     """

@@ -1,4 +1,4 @@
-"""All that a log and facts say of causes: the points of each line, rule and relation, added up."""
+"""Sum of the evidence for each cause: points of lines, rules and relations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VOTE = 1.6
 
 @dataclass(frozen=True)
 class Weighed:
-    """All that speaks for or against causes: ``points`` added up, and each piece of evidence with its own.
+    """Evidence for and against causes: the sum of ``points``, and each piece with its own points.
 
     ``named`` are the causes that lines speak for, not facts alone; ``excluded`` those that facts rule out
     although something speaks for them, each with why. ``layers`` is where causes sit here, ``speaking`` the
@@ -112,7 +112,7 @@ def _votes(
 
 
 def ruled_out(weighed: Weighed) -> tuple[str, ...]:
-    """What facts rule out, each in words with the reason."""
+    """Return the causes that facts exclude, each with the reason."""
     return tuple(f"not {cause}: {says}" for cause, says in weighed.excluded.items())
 
 
@@ -126,7 +126,7 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
 
 
 def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
-    """The symptoms of a failure: of lines that tell why it failed, else of how it ended."""
+    """Return the symptoms of a failure: from lines with its reason, else from the way it ended."""
     of_kind: dict[bool, set[str]] = {True: set(), False: set()}
     for signature in (hit.signature for hit in hits):
         if signature.shows:
@@ -137,16 +137,17 @@ def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
 
 
 def _layer_of(signature: Signature) -> Optional[str]:
-    """The layer whose text a signature is: its own, or the usual one of the cause that it speaks for the
-    most."""
+    """Return the layer of a signature: its own, else the usual layer of its strongest cause."""
     if signature.layer or not signature.points:
         return signature.layer
     return causes.cause(max(signature.points, key=lambda cause: signature.points[cause])).layer
 
 
 def _speaking(hits: Iterable[Hit], points: Mapping[str, float]) -> Optional[str]:
-    """The layer whose text reports the failure: that of the fatal lines, else of how it ended. A text that
-    others take most of its weight from reports none."""
+    """Return the layer that reports the failure: from fatal lines, else from the way it ended.
+
+    A line does not count if other evidence takes most of its weight.
+    """
     for kind in ("fatal", "ending"):
         weights: dict[str, float] = defaultdict(float)
         for signature in (hit.signature for hit in hits if hit.signature.kind == kind):
@@ -166,7 +167,7 @@ def _quoted(hit: Hit) -> str:
 
 
 def _layers(hits: Iterable[Hit]) -> dict[str, str]:
-    """The layer in which causes sit here, where the signature that speaks for one the most names it."""
+    """Return the layer of each cause, if its strongest signature names a layer."""
     strongest: dict[str, tuple[float, Optional[str]]] = {}
     for signature in (hit.signature for hit in hits):
         most = max(signature.points.values(), default=0.0)
