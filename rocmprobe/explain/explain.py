@@ -104,9 +104,9 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
         where = (weighed.elsewhere and weighed.speaking) or ranked[0].layer
         layer = Level(where, ranked[0].score)
-    meaning = find_error((line for line in log.lines if not is_warning(line.text)), "amd") or own_error(
-        structure, (line for line in log.lines if line.number not in structure.excused)
-    )
+    meaning = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
+    if meaning is None and "triton" not in weighed.words:
+        meaning = own_error(structure, (each for each in log.lines if each.number not in structure.excused))
     if meaning and (layer is None or layer.score < _ANSWER):
         layer = Level(meaning.layer, _ANSWER)
     summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
@@ -232,7 +232,8 @@ def _answer(
         among = [each for each in left if causes.cause(each.cause).group == group.name]
         return f"{row.title}{_which(len(among))}", causes.chosen(row.advice, weighed.words, silicon)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
-    of_miopen = place is not None and "MIOpen" in (place.fails or "")
+    named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
+    of_miopen = named_miopen and place is not None and "MIOpen" in (place.fails or "")
     if meaning and not of_miopen:
         return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
     if first.score >= _GUESS and not of_miopen and ranked[0].cause != "unknown":

@@ -88,7 +88,7 @@ def known(facts: Facts) -> dict[str, Any]:
 
 
 class _Print(NamedTuple):
-    """Pattern by which programs print a fact, in its group "it". Each such line has ``trigger``, in lower case."""
+    """Pattern of a printed fact, its group "it". Each such line has ``trigger``, in lower case."""
 
     trigger: str
     pattern: re.Pattern[str]
@@ -450,8 +450,8 @@ _EXITS = {
 def log_of(results: Results) -> Log:
     """Return the texts of a run's failures as a log, lowest rung first.
 
-    Evidence and messages of failed outcomes come first, then the output of their trials. If nothing failed, the
-    log is the output of all trials.
+    Evidence and messages of failed outcomes come first, then the output of their trials. If nothing failed,
+    the log is the output of all trials.
     """
     failing = _failing(results)
     tried = {attempt.trial for outcome in failing for attempt in outcome.attempts}

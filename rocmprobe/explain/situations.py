@@ -146,7 +146,7 @@ KNOWN_WORDS = frozenset(
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
-    """Return each word of data/signatures.toml and data/causes.toml that holds, apart from signatures and kinds."""
+    """Return each word that holds, apart from names of signatures and their kinds."""
     return words_and_answers(facts, log)[0]
 
 
@@ -204,8 +204,10 @@ def _combination(
 
 
 def _package(text: str) -> Optional[str]:
-    """Return the targets in the name of an installed package or of its index gives, as "gfx110X" or separated by
-    blanks; None where none does."""
+    """Return the targets in the name of an installed package or index ("gfx110X", or blank-separated).
+
+    Return None if there is none.
+    """
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
 
