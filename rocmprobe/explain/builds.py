@@ -148,8 +148,8 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # CUDA's headers
         re.compile(r"(?:cuda(?:_\w+)?|cublas\w*|cudnn\w*|curand\w*)\.h['\"]? ?(?:file not|: No such)"),
         "The source still asks for CUDA's headers: it has no HIP version, or not all of it was converted. "
-        "Take the branch or release of it that supports ROCm, in a clean folder. Do not install the CUDA toolkit "
-        "for an AMD GPU.",
+        "Take the branch or release of it that supports ROCm, in a clean folder. Do not install the CUDA "
+        "toolkit for an AMD GPU.",
     ),
     (  # GCC, Clang: #include; Visual C++ C1083
         re.compile(r"(?:fatal error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
