@@ -101,14 +101,13 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     shares = scores(weighed.points, calibration())
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
+    meaning = None
     if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
         where = (weighed.elsewhere and weighed.speaking) or ranked[0].layer
         layer = Level(where, ranked[0].score)
-    meaning = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
-    if meaning is None and "triton" not in weighed.words:
-        meaning = own_error(structure, (each for each in log.lines if each.number not in structure.excused))
-    if meaning and (layer is None or layer.score < _ANSWER):
-        layer = Level(meaning.layer, _ANSWER)
+    elif meaning := _meaning(log, structure, weighed):
+        if layer is None or layer.score < _ANSWER:
+            layer = Level(meaning.layer, _ANSWER)
     summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     decide = None if weighed.elsewhere else _decide(ranked, layer)
@@ -141,6 +140,14 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
         return advice
     already = f"{' and '.join(dict.fromkeys(dropped))} is set already and does not help here."
     return " ".join((already, *(kept or ["Run `rocmprobe run`: it tries each layer and each setting."])))
+
+
+def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
+    """Return the meaning of the log's error, for an answer without a sure cause. None if it has none."""
+    found = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
+    if found is None and "triton" not in weighed.words:
+        found = own_error(structure, (line for line in log.lines if line.number not in structure.excused))
+    return found
 
 
 #: Words for programs that do not run on PyTorch.
