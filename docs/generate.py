@@ -126,9 +126,9 @@ def _settings() -> Iterator[str]:
     load = " to ".join(map(str, costs["load_average"]))
     yield from (
         "",
-        f"Times relative to `default`, with one thread of {costs['cpu']} and torch {costs['torch']}: the best",
-        f"of {costs['rounds']} rounds over {len(costs['problems'])} problems. In brackets: either half of the",
-        f"rounds. Other programs ran on the {costs['cpus']} processors (load average {load}).",
+        f"Times relative to `default`, with one thread of {costs['cpu']} and torch {costs['torch']}:",
+        f"the best of {costs['rounds']} rounds over {len(costs['problems'])} problems. In brackets:",
+        f"either half of the rounds. The {costs['cpus']} processors were busy (load average {load}).",
         "",
     )
     timed = {"fwd": "forward", "fwd_bwd": "forward + backward", "first_call": "first call"}

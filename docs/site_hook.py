@@ -18,9 +18,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
+_IN_NAVIGATION = {"benchmarks/README.md", "reports/examples/README.md"}
+#: Pages of other repositories, whose links lead nowhere here.
+_TEMPLATES = {"examples/data-repository/README.md"}
 #: Files that a browser shows. Other text files become pages with highlighted code.
 _AS_IS = {".html", ".json", ".png", ".svg", ".css"}
 _LANGUAGES = {
+    ".md": "markdown",
     ".toml": "toml",
     ".py": "python",
     ".yml": "yaml",
@@ -31,13 +35,14 @@ _LANGUAGES = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the README as the first page, and every file that a page links."""
+    """Add the README as the first page, the changelog, and every file that a page links."""
     files.append(File.generated(config, "index.md", content=_rewritten("README.md")))
-    pending = ["README.md", *(f"docs/{each.src_uri}" for each in files.documentation_pages())]
+    files.append(File.generated(config, "CHANGELOG.md", content=_rewritten("CHANGELOG.md")))
+    pending = ["README.md", "CHANGELOG.md", *(f"docs/{each.src_uri}" for each in files.documentation_pages())]
     seen = set(pending)
     while pending:
         source = pending.pop()
-        if not source.endswith(".md") or not (ROOT / source).is_file():
+        if not source.endswith(".md") or source in _TEMPLATES or not (ROOT / source).is_file():
             continue
         for target in _targets(source):
             if target not in seen:
@@ -50,16 +55,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite the links that leave ``docs/``, and fill the tables of the catalogue."""
+    if page.file.generated_by:
+        return markdown
     name = page.file.src_uri
-    if name == "catalogue.md":
-        return _generator().filled(markdown)
-    return markdown if page.file.generated_by else _relinked(markdown, f"docs/{name}")
+    return _relinked(_generator().filled(markdown) if name == "catalogue.md" else markdown, f"docs/{name}")
 
 
 def _added(path: str, config: MkDocsConfig) -> File:
     """Return a file of the repository as a file of the site that is not in the navigation."""
-    level = InclusionLevel.NOT_IN_NAV
-    if path.endswith(".md"):
+    level = InclusionLevel.UNDEFINED if path in _IN_NAVIGATION else InclusionLevel.NOT_IN_NAV
+    if path.endswith(".md") and path not in _TEMPLATES:
         return File.generated(config, path, content=_rewritten(path), inclusion=level)
     suffix = Path(path).suffix
     if suffix in _AS_IS:
@@ -104,7 +109,8 @@ def _site_path(path: str) -> str:
         return "index.md"
     if path.startswith("docs/"):
         return path[len("docs/") :]
-    return path if path.endswith(".md") or Path(path).suffix in _AS_IS else f"{path}.md"
+    as_it_is = Path(path).suffix in _AS_IS or (path.endswith(".md") and path not in _TEMPLATES)
+    return path if as_it_is else f"{path}.md"
 
 
 def _generator() -> Any:
