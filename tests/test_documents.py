@@ -32,10 +32,11 @@ from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.log import of_text
 
 ROOT = Path(__file__).parents[1]
+_FOLDERS = ("benchmarks", "examples", "reports", "rocmprobe")
 DOCUMENTS = (
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted(ROOT.glob("*/**/README.md")),
+    *sorted(page for name in _FOLDERS for page in (ROOT / name).rglob("README.md")),
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
 )
