@@ -1,10 +1,9 @@
 """What each setting of oneDNN costs on this CPU: throughput and first call, as ratios to ``default``.
 
 The settings take turns, each round in new children without tracing and with one thread; the best time of
-all rounds is what other programs disturbed least. Then the table in ``docs/catalogue.md``::
+all rounds is what other programs disturbed least. The catalogue of the site shows the table::
 
     python benchmarks/settings_cost.py --rounds 8 -o benchmarks/results/settings_cost.json
-    python docs/generate.py
 """
 
 from __future__ import annotations

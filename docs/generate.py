@@ -1,7 +1,7 @@
-"""Write the generated parts of the documents and the schema of the results: ``python docs/generate.py``.
+"""Generated parts of the documents, and the schema of the results: ``python docs/generate.py``.
 
-A part is what stands between ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``. The text
-around the parts is written by hand, and is kept.
+A part lies between ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``. The text around a part is
+written by hand. The parts of the catalogue are not committed: the site's hook fills them (``site_hook.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from rocmprobe.engine.options import WrittenOptions
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import Advice, Cause, causes, decisions, layers
 from rocmprobe.knowledge.compatibility import Answer, relations
-from rocmprobe.knowledge.installation import Place, plan
 from rocmprobe.knowledge.options import STATUSES, Option, options
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.knowledge.solvers import solvers
@@ -36,45 +35,32 @@ from rocmprobe.report.terminal import settings_table
 from rocmprobe.simulate.machines import load_machine, machine_names
 from rocmprobe.text.tables import table
 
-_PAGES = ("catalogue", "chips-and-stacks", "command-line", "installing", "quickstart")
 HERE = Path(__file__).parent
+CATALOGUE = HERE / "catalogue.md"
 SCHEMA = HERE.parent / "rocmprobe" / "data" / "results.schema.json"
-PAGES = tuple(HERE / f"{name}.md" for name in _PAGES)
-#: Those that a solver has unless its row names some.
+#: The dtypes of a solver whose row names none.
 _DTYPES = ("float32", "float16", "bfloat16")
 _COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
 _BEGIN, _END = "<!-- generated: {} -->", "<!-- end of generated -->"
 _PART = re.compile(_BEGIN.format(r"(\w+)") + r"\n.*?" + _END, re.DOTALL)
-#: The cards of the quick start, and their chips.
+#: The pages whose parts are committed.
+PAGES = tuple(
+    page for page in sorted(HERE.glob("*.md")) if page != CATALOGUE and _PART.search(page.read_text("utf-8"))
+)
+#: Cards and their chips.
 _CARDS = {
     "RX 5600, 5700": "gfx1010", "Radeon Pro V520, Pro 5600M": "gfx1011", "RX 5300, 5500": "gfx1012",
     "BC-250": "gfx1013", "RX 6800, 6900": "gfx1030", "RX 6700, 6750": "gfx1031", "RX 6600": "gfx1032",
     "RX 7900": "gfx1100", "RX 7700, 7800": "gfx1101", "RX 7600": "gfx1102", "RX 9060": "gfx1200",
     "RX 9070": "gfx1201", "RX Vega 56, 64": "gfx900", "Radeon VII": "gfx906",
 }  # fmt: skip
-#: The machines whose commands are shown: name, chip, system, distribution.
-_INSTALLED = (
-    ("RX 5600 XT", "gfx1010", "linux", "ubuntu"),
-    ("RX 5700", "gfx1010", "linux", "arch"),
-    ("RX 5700 XT", "gfx1010", "linux", "fedora"),
-    ("RX 5700 XT", "gfx1010", "windows", None),
-    ("Radeon Pro V520 (AWS g4ad)", "gfx1011", "linux", "ubuntu"),
-    ("RX 5500 XT", "gfx1012", "linux", "debian"),
-    ("BC-250", "gfx1013", "linux", "fedora"),
-    ("RX 6600 XT", "gfx1032", "linux", "ubuntu"),
-    ("RX 7900 XTX", "gfx1100", "linux", "ubuntu"),
-    ("RX 9070 XT", "gfx1201", "windows", None),
-    ("Strix Halo", "gfx1151", "linux", "fedora"),
-    ("Radeon VII", "gfx906", "linux", "ubuntu"),
-    ("RX 580", "gfx803", "linux", "ubuntu"),
-)
-#: Whose build a pair is of, and its system.
+#: Words for the build and the system of a pair.
 _BUILT = {
     "official": "PyTorch's wheel", "amd": "AMD's build", "distribution": "a distribution's",
     "community": "a community's", "self": "an own build", "": "",
 }  # fmt: skip
 _SYSTEMS = {"linux": "Linux", "wsl": "WSL", "windows": "Windows"}
-#: What helps on each simulated machine, in the order of the table.
+#: The remedy on each simulated machine, in the order of the table.
 _HELPS = {
     "healthy-gfx1100": "nothing is needed",
     "hot-weak-fan": "a steeper fan curve",
@@ -108,8 +94,13 @@ _HELPS = {
 
 
 def document(page: Path) -> str:
-    """The whole page, with its parts made anew."""
-    return _PART.sub(_made, page.read_text("utf-8"))
+    """Return the text of a page with its parts generated again."""
+    return filled(page.read_text("utf-8"))
+
+
+def filled(text: str) -> str:
+    """Return ``text`` with its parts generated again."""
+    return _PART.sub(_made, text)
 
 
 def _made(part: re.Match[str]) -> str:
@@ -119,7 +110,7 @@ def _made(part: re.Match[str]) -> str:
 def _settings() -> Iterator[str]:
     costs = json.loads(_COSTS.read_text("utf-8"))
     yield from markdown_table(
-        ("setting", "library", "set", "what it sets", "where it means something", "why", "cost"),
+        ("setting", "library", "set", "what it sets", "where it applies", "why", "cost"),
         (
             (
                 *(row.name, row.libraries, row.chosen, "<br>".join(map(_code, row.sets))),
@@ -128,17 +119,16 @@ def _settings() -> Iterator[str]:
             for row in settings_table.rows()
         ),
     )
-    yield from ("", "What makes PyTorch ask in this or that way, by its own version:", "")
+    yield from ("", "How PyTorch calls MIOpen, by PyTorch's version:", "")
     yield from markdown_table(
         ("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in settings_table.way_rows()]
     )
     load = " to ".join(map(str, costs["load_average"]))
     yield from (
         "",
-        f"Measured with one thread of {costs['cpu']} and torch {costs['torch']}: the best time over that",
-        f"of `default`, over {len(costs['problems'])} problems and {costs['rounds']} rounds in which the",
-        "settings took turns; in brackets what comes of either half of the rounds. Other programs ran",
-        f"beside it: {costs['cpus']} processors, load average {load}.",
+        f"Times relative to `default`, with one thread of {costs['cpu']} and torch {costs['torch']}:",
+        f"the best of {costs['rounds']} rounds over {len(costs['problems'])} problems. In brackets:",
+        f"either half of the rounds. The {costs['cpus']} processors were busy (load average {load}).",
         "",
     )
     timed = {"fwd": "forward", "fwd_bwd": "forward + backward", "first_call": "first call"}
@@ -172,7 +162,7 @@ def _ratio(cost: Mapping[str, Any]) -> str:
 
 
 def markdown_table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table whose cells are Markdown already."""
+    """Return the lines of a table. Its cells are Markdown already."""
     lines = [header, ["---"] * len(header), *body]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
@@ -194,7 +184,7 @@ def _solvers() -> Iterator[str]:
 
 
 def _variables() -> Iterator[str]:
-    """The variables that settings set."""
+    """Yield the table of the variables that settings set."""
     rows = {name: find(name) for setting, _, _ in all_settings() for name in setting.env}
     yield from markdown_table(
         ("variable", "read by", "what it does"),
@@ -212,34 +202,8 @@ def _machines() -> Iterator[str]:
     )
 
 
-def _installations() -> Iterator[str]:
-    """The first stack of each machine, with its commands."""
-    yield from markdown_table(
-        ("machine", "stack", "commands", "known of it", "source"),
-        (_installation(*machine) for machine in _INSTALLED),
-    )
-
-
-def _installation(name: str, gfx: str, system: str, distribution: str | None) -> tuple[str, ...]:
-    option = options(gfx, system, distribution)[0]
-    # The last step, the check, is the same for all.
-    steps = plan(option, Place((gfx,), name, system, distribution)).steps[:-1]
-    return (
-        f"{name} (`{gfx}`), {(distribution or system).capitalize()}",
-        f"`{option.stack.name}`",
-        "<br>".join(f"`{line}`".replace("|", "\\|") for _, commands in steps for line in commands),
-        _cell(option.evidence),
-        _sources(option),
-    )
-
-
-def _sources(option: Option) -> str:
-    source, date = option.sources[0]
-    return _linked_sources(f"{source} ({date})")
-
-
 def _stacks() -> Iterator[str]:
-    """What each stack holds."""
+    """Yield the table of the stacks and their chips."""
     yield from markdown_table(
         ("stack", "what", "torch", "Python", "systems", "code for", "source"),
         (
@@ -258,7 +222,7 @@ def _stacks() -> Iterator[str]:
 
 
 def _evidence() -> Iterator[str]:
-    """What is known of each stack on RDNA1 cards."""
+    """Yield the table of the reports on each stack for RDNA1 cards."""
     chips = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
     systems = ("linux", "wsl", "windows")
     found = {
@@ -287,7 +251,7 @@ def _statuses() -> Iterator[str]:
 
 
 def _cards() -> Iterator[str]:
-    """The quick start's table: what holds code for a card, and what is known of the best."""
+    """Yield the table of cards: stacks with code for each, and the reports on the best one."""
     rows = []
     for card, gfx in _CARDS.items():
         target = gpus.target(gfx)
@@ -350,7 +314,7 @@ def _condition(advice: Advice) -> str:
 
 
 def _rivals(name: str, asked: set[frozenset[str]]) -> Iterator[str]:
-    """What decides between look-alikes, once for each pair; where it was said already, a link."""
+    """Yield what decides between similar causes, once per pair. Later mentions are links."""
     said = []
     for pair, ask in decisions().items():
         if name in pair:
@@ -375,7 +339,7 @@ def _relations() -> Iterator[str]:
 
 
 def _pairs() -> Iterator[str]:
-    """What was reported of each pair beside what the relations say."""
+    """Yield the reported result of each pair next to the result of the relations."""
     table = _module("pairs")
     rows = [(pair, *table.said(pair)) for pair in table.pairs()]
     count = Counter(verdict for _, verdict, _ in rows)
@@ -418,7 +382,7 @@ def _pair(pair: Mapping[str, Any], verdict: str, by: Iterable[Answer]) -> tuple[
 
 
 def _source(pair: Mapping[str, Any], answer: Answer) -> str:
-    """Where an answer is from; of a pair nobody read the files."""
+    """Return the source of an answer. Nobody has read the files of a reported pair."""
     return "by whoever built it" if answer.certain and "built" in pair else answer.source
 
 
@@ -427,7 +391,7 @@ def _linked_sources(text: str) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """A module beside this one, whichever way this one was loaded."""
+    """Load a module from this folder, which need not be on the import path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -493,7 +457,7 @@ def _option(option: click.Option) -> tuple[str, str, str, str]:
 
 
 def _linked(text: str) -> str:
-    """``text`` with a link, in the words of its title, for each page that is named."""
+    """Return ``text`` with each named page as a link that shows the title of the page."""
 
     def link(name: re.Match[str]) -> str:
         title = (HERE / name[1]).read_text("utf-8").partition("\n")[0].lstrip("# ")
@@ -507,12 +471,12 @@ def _cell(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """``text`` with what Markdown would take for HTML or emphasis made plain, outside of code."""
+    """Return ``text`` with HTML and emphasis escaped, except in code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([<>*])", r"\\\1", part) for part in parts)
 
 
-#: The lines of each generated part.
+#: Functions that yield the lines of each generated part.
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "settings": _settings,
     "solvers": _solvers,
@@ -520,7 +484,6 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "variables": _variables,
     "machines": _machines,
     "causes": _causes,
-    "installations": _installations,
     "stacks": _stacks,
     "evidence": _evidence,
     "statuses": _statuses,

@@ -1,34 +1,44 @@
-"""The documents: links lead somewhere, the program takes the commands, generated pages are current."""
+"""Documents: the program accepts their commands, and generated parts are current.
+
+``mkdocs build --strict`` checks the links (``.ci/run``).
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import click
+import pytest
+import yaml
 from rows import every_row
 
+from rocmprobe import __version__
 from rocmprobe.checks import CHECKS
 from rocmprobe.cli.base import COMMANDS
 from rocmprobe.cli.base import command as imported
 from rocmprobe.explain.explain import explain
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
+from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model import exit_codes
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.log import of_text
 
 ROOT = Path(__file__).parents[1]
+_FOLDERS = ("benchmarks", "examples", "reports", "rocmprobe")
 DOCUMENTS = (
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted(ROOT.glob("reports/**/README.md")),
-    ROOT / "benchmarks" / "README.md",
+    *sorted(page for name in _FOLDERS for page in (ROOT / name).rglob("README.md")),
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
 )
 #: Names of settings and checks that stand for many; * stands for any.
 _WORDS = {"default", "all", "NAME", "NAMES", "ID", "CHECK", "SETTING"}
@@ -37,23 +47,12 @@ documents = every_row("path", DOCUMENTS)
 
 
 def prose(path: Path) -> str:
-    """A document without fenced code."""
+    """Return a document without fenced code."""
     return re.sub(r"^(```+).*?^\1", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-@cache
-def anchors(path: Path) -> frozenset[str]:
-    """Of the headings, as GitHub makes them: small letters, spaces to dashes, other signs left out."""
-    found: list[str] = []
-    for heading in re.findall(r"^#{1,6} +(.+?) *$", prose(path), flags=re.MULTILINE):
-        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        anchor = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
-        found.append(f"{anchor}-{found.count(anchor)}" if anchor in found else anchor)
-    return frozenset(found)
-
-
 def code(path: Path) -> Iterator[str]:
-    """Lines of fenced code without comments and continuations, and code within sentences."""
+    """Yield the lines of fenced code, with continuations joined, and the code within sentences."""
     text = path.read_text("utf-8")
     for block in re.findall(r"^```.*?\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
         yield from block.replace("\\\n", " ").splitlines()
@@ -61,7 +60,7 @@ def code(path: Path) -> Iterator[str]:
 
 
 def commands(path: Path) -> Iterator[list[str]]:
-    """The arguments of each call of rocmprobe, from its start to the end of the shell's command."""
+    """Yield the arguments of each call of rocmprobe, up to the end of the shell's command."""
     for line in code(path):
         for call in re.findall(r"(?:^|[\s|&;(=])rocmprobe ((?:[^|&;()#>'\"]|'[^']*'|\"[^\"]*\")*)", line):
             words = shlex.split(call)
@@ -70,7 +69,7 @@ def commands(path: Path) -> Iterator[list[str]]:
 
 
 def refused(words: list[str]) -> str:
-    """Why the program would not take these arguments; empty where it would."""
+    """Return why the program refuses these arguments, or "" if it accepts them."""
     name, *arguments = words
     if name in ("--help", "-h", "--version"):
         return ""
@@ -105,19 +104,6 @@ def _unknown(options: dict[str, object]) -> str:
 
 
 @documents
-def test_links_lead_somewhere(path: Path) -> None:
-    wrong = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
-        if re.match(r"[a-z]+:", target):
-            continue
-        name, _, anchor = target.partition("#")
-        to = (path.parent / name).resolve() if name else path
-        if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors(to)):
-            wrong.append(target)
-    assert not wrong
-
-
-@documents
 def test_tests_that_are_named_exist(path: Path) -> None:
     named = re.findall(r"\btests/[\w/]+\.py", path.read_text("utf-8"))
     assert [each for each in named if not (ROOT / each).exists()] == []
@@ -129,25 +115,15 @@ def test_commands_are_taken(path: Path) -> None:
     assert not wrong
 
 
-def test_a_wrong_link_and_a_wrong_command_are_noticed(tmp_path: Path) -> None:
+def test_a_wrong_command_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "# A [b](c.md), `d`\n# e\n# e\n```sh\nrocmprobe run --levle long # x\n```\n"
+        "# A\n```sh\nrocmprobe run --levle long # x\n```\n"
         "`rocmprobe run --only nothing` `x | rocmprobe explain --json` `rocmprobe list moons`\n"
         "`rocmprobe prun`\n"
     )
-    assert anchors(page) == {"a-b-d", "e", "e-1"}
-    told = [refused(words) for words in commands(page)]
-    assert [bool(why) for why in told] == [True, True, False, True, True]
-
-
-def test_every_document_is_linked() -> None:
-    linked = {
-        (path.parent / target.partition("#")[0]).resolve()
-        for path in DOCUMENTS
-        for target in re.findall(r"\]\(([^)\s:]+)\)", prose(path))
-    }
-    assert set(DOCUMENTS) - linked <= {ROOT / "README.md", ROOT / "reports" / "README.md"}
+    errors = [refused(words) for words in commands(page)]
+    assert [bool(error) for error in errors] == [True, True, False, True, True]
 
 
 def generate() -> ModuleType:
@@ -160,22 +136,29 @@ def generate() -> ModuleType:
 
 
 def test_generated_parts_and_schema_are_current() -> None:
-    # Generated parts are current.
-    # To mend it: python docs/generate.py
-    made, texts = generate(), []
-    for page in made.PAGES:
-        texts.append(page.read_text("utf-8"))
-        assert texts[-1] == made.document(page)
+    # To update them: python docs/generate.py
+    made = generate()
+    texts = [page.read_text("utf-8") for page in made.PAGES]
+    assert texts == [made.document(page) for page in made.PAGES]
+    assert made.SCHEMA.read_text("utf-8") == made.results_schema()
+
+    # Every part has a place, in a committed page or in the catalogue.
+    texts.append(made.CATALOGUE.read_text("utf-8"))
     assert sorted(re.findall(r"<!-- generated: (\w+) -->", "".join(texts))) == sorted(made.PARTS)
 
-    # The schema of the results is current.
-    # To write it again: python docs/generate.py
+
+def test_the_catalogue_of_the_site_has_every_setting_and_cause() -> None:
     made = generate()
-    assert made.SCHEMA.read_text("utf-8") == made.results_schema()
+    assert "<!-- generated: causes -->\n<!-- end of generated -->" in made.CATALOGUE.read_text("utf-8")
+    catalogue = made.document(made.CATALOGUE)
+    for setting, _, _ in all_settings():
+        assert f"| {setting.name} |" in catalogue
+    for cause in causes():
+        assert f"\n#### {cause.name}\n" in catalogue
 
 
 def symptoms() -> list[tuple[str, str]]:
-    """Each log in the document on troubleshooting, with the first cause that is named after it."""
+    """Return each log in the page on troubleshooting with the first cause named after it."""
     text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
     blocks = re.finditer(r"^```text\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     likely = re.compile(r"^Likely: .*?\(catalogue\.md#([\w-]+)\)", flags=re.MULTILINE)
@@ -195,3 +178,40 @@ def test_every_exit_code_is_in_its_table() -> None:
     )
     rows = {int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     assert rows == {value for value in vars(exit_codes).values() if isinstance(value, int)}
+
+
+def test_files_of_the_project_name_one_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == __version__
+    released = re.findall(
+        r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert released[0] == (__version__, citation["date-released"])
+
+
+def test_hooks_run_the_linters_of_ci() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
+    lines = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    assert [each["entry"] for each in hooks] == lines[-4:]
+    pins = (ROOT / "constraints.txt").read_text("utf-8")
+    assert re.search(r"^ruff==", pins, re.MULTILINE)
+    assert re.search(r"^mypy==", pins, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.stem)
+def test_workflow_and_issue_forms_follow_the_schemas_of_github(path: Path) -> None:
+    check = shutil.which("check-jsonschema")
+    if check is None:
+        pytest.skip("check-jsonschema is not installed")
+    schema = "workflows" if path.parent.name == "workflows" else "issue-forms"
+    schema = "issue-config" if path.stem == "config" else schema
+    subprocess.run([check, "--builtin-schema", f"vendor.github-{schema}", str(path)], check=True)
+
+
+def test_issue_forms_about_results_require_the_report_and_the_issue_text() -> None:
+    for name in ("wrong-result", "hardware-report"):
+        form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text("utf-8"))
+        required = {
+            each["id"] for each in form["body"] if each.get("validations", {}).get("required") is True
+        }
+        assert {"report", "issue-text"} <= required

@@ -184,12 +184,9 @@ class TestSearch:
         assert "no flags" in (meaningless(of("immediate", ancient), ancient) or "")
 
 
-def test_the_document_has_the_rows_of_the_table():
+def test_every_setting_of_a_cpu_has_a_measured_cost():
     root = Path(__file__).parents[1]
     costs = json.loads((root / "benchmarks" / "results" / "settings_cost.json").read_text("utf-8"))
-    document = (root / "docs" / "catalogue.md").read_text("utf-8")
-    for setting, _, _ in ROWS:
-        assert f"| {setting.name} |" in document
     assert set(costs["settings"]) == {each.name for each in settings_for("onednn", "all")} - {
         "as-found",
         "float64",

@@ -103,7 +103,7 @@ def install(
         algorithm: "auto", the quickest, measured in the first call of a problem; or the name of one (see
             ``ALGORITHMS``), taken for every problem and direction that it applies to. None is the variable
             ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". What was measured is kept for later processes; see
-            ``docs/bypass.md``.
+            ``docs/training-with-the-bypass.md``.
         convolution: "bypass", or "native": PyTorch's choice, as without the bypass.
         batch_norm: "native", or "pytorch": by PyTorch's own kernels, whatever library would be taken. So are
             ``rnn`` (RNN, LSTM and GRU), ``ctc_loss``, and ``fused_convolution`` (convolution and ReLU in one

@@ -31,9 +31,9 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
 @click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: that of the results).")
 @click.option("--setting", default="", metavar="NAME",
               help="Check this setting, not the recommended one.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/check.md).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/ci.md).")
 @click.option("--exit-codes", "convention", type=click.Choice(CONVENTIONS), default="own",
-              show_default=True, help="The program that reads the exit code (docs/check.md).")  # fmt: skip
+              show_default=True, help="The program that reads the exit code (docs/ci.md).")  # fmt: skip
 @click.option("--metrics", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Also write Prometheus text, for node exporter's textfile collector.")  # fmt: skip
 @click.option("--simulate", default="", metavar="MACHINE",
@@ -47,7 +47,7 @@ def check_command(
 
     The line begins with ok, problem, unknown, busy or nothing. Few and small cases run, with one setting. The
     check ends within its budget, whatever hangs, and does not touch a GPU that another process uses
-    (docs/check.md).
+    (docs/ci.md).
 
     \b
     Examples:

@@ -41,9 +41,9 @@ def exec_command(
 ) -> int:
     """Run your program, unchanged, with the recommended configuration.
 
-    The exit code is that of the program, or 2 if nothing was run (docs/bypass.md). After `run --python`,
-    `python` is that of the recommended environment. With --explain, rocmprobe stays the parent: the
-    program's stderr is then a pipe, and 128 + N stands for an end by signal N.
+    The exit code is that of the program, or 2 if nothing was run (docs/training-with-the-bypass.md). After
+    `run --python`, `python` is that of the recommended environment. With --explain, rocmprobe stays the
+    parent: the program's stderr is then a pipe, and 128 + N stands for an end by signal N.
 
     \b
     Examples:

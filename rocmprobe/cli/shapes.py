@@ -20,8 +20,8 @@ _PROGRAM = {"allow_interspersed_args": False}
 def shapes_command(output: Path, command: tuple[str, ...]) -> int:
     """Record the convolutions that your program runs.
 
-    Each distinct problem is recorded once, from all processes of the program (docs/bypass.md). The exit code
-    is that of the program, or 2 if nothing was run.
+    Each distinct problem is recorded once, from all processes of the program
+    (docs/training-with-the-bypass.md). The exit code is that of the program, or 2 if nothing was run.
 
     \b
     Example:

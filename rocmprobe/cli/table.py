@@ -53,7 +53,7 @@ def table_command(
 
     RESULTS are results.json files, folders, patterns, archives (zip, tar), bundles of submitted results,
     or - for a list of names on standard input. A file that cannot be read is one line on stderr, and does
-    not stop the command (docs/many-machines.md).
+    not stop the command (docs/sharing-results.md).
 
     \b
     Examples:

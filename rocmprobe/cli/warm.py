@@ -49,7 +49,7 @@ def warm_command(
 ) -> int:  # fmt: skip
     """Fill the databases and caches of `rocmprobe exec` ahead of time.
 
-    It runs the convolutions of a program, and can share what they left (docs/bypass.md).
+    It runs the convolutions of a program, and can share what they left (docs/training-with-the-bypass.md).
     Each direction of each problem runs twice, in two processes: their first calls are the times before and
     after. A call that fails or takes too long is skipped. After Ctrl-C the same command goes on.
 

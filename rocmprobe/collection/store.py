@@ -1,7 +1,7 @@
 """The rows of all runs in a temporary SQLite file, which sorts them on disk.
 
 Files come in any order of date, but the changes on a machine need the order of time. SQLite is in the
-standard library and limits its memory to its cache (docs/many-machines.md has the measurement). Only names
+standard library and limits its memory to its cache (docs/sharing-results.md has the measurement). Only names
 are kept in memory: machines, stacks, questions. They do not grow with the number of files.
 """
 

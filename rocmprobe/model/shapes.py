@@ -1,7 +1,7 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
 Its fields are those of a problem in ``results.json``, with the device and how often each direction was
-computed and what a training step takes; they are described in ``docs/bypass.md``.
+computed and what a training step takes; they are described in ``docs/training-with-the-bypass.md``.
 """
 
 from __future__ import annotations

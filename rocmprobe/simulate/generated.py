@@ -1,4 +1,4 @@
-"""Simulated machines made from tables here, in the words of a machine's file (``docs/catalogue.md``).
+"""Simulated machines made from tables here, in the words of a machine's file (``data/machines/README.md``).
 
 ``planted-NAME`` has one bug in MIOpen's convolutions; ``faulty_kernels.py`` computes what the bug does. The
 file of any machine can name these bugs. ``faults-PHASE-KIND`` has one fault in one phase of a worker, and

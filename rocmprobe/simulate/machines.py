@@ -158,7 +158,7 @@ class SimulatedMachine:
 
 #: Bytes of a machine's file.
 _LARGEST = 2**20
-_COMPARE = "compare with docs/catalogue.md"
+_COMPARE = "compare with rocmprobe/data/machines/README.md"
 
 
 def machine_names() -> tuple[str, ...]:

@@ -60,9 +60,9 @@ def script(name: str, folder: Path, **programs: str) -> str:
 
 
 def files_in(log: str) -> dict[str, str]:
-    """The files of the archive in a log, by the command of docs/many-machines.md."""
+    """Return the files of the archive in a log, unpacked by the command of the README."""
     command = "sed -n '/^-----BEGIN RESULTS/,/^-----END RESULTS/{//!p}'"
-    assert command in (RECIPES.parents[1] / "docs" / "many-machines.md").read_text("utf-8")
+    assert command in (RECIPES / "README.md").read_text("utf-8")
     text = subprocess.run(["sh", "-c", command], input=log, capture_output=True, text=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(text))) as archive:
         return {
