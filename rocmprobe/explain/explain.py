@@ -101,12 +101,13 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     shares = scores(weighed.points, calibration())
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
-    meaning = None
+    meaning: Optional[FoundError] = None
     if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
         where = (weighed.elsewhere and weighed.speaking) or ranked[0].layer
         layer = Level(where, ranked[0].score)
-    elif meaning := _meaning(log, structure, weighed):
-        if layer is None or layer.score < _ANSWER:
+    else:
+        meaning = _meaning(log, structure, weighed)
+        if meaning and (layer is None or layer.score < _ANSWER):
             layer = Level(meaning.layer, _ANSWER)
     summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
