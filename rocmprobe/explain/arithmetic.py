@@ -37,28 +37,49 @@ def memory(context: LogContext) -> Iterator[Inference]:
         )
     elif total >= 2 * _SHARE_OF_AN_APU:  # the BIOS of an APU gives enough
         remedy = causes.chosen(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
-    if says := _what_took(quantities):
+    says, cure = _what_took(quantities)
+    remedy = cure or remedy
+    if says:
         yield Inference(says, {"vram-oom": 1.0}, "oom", remedy=remedy)
     elif remedy:
         yield Inference(f"the GPU has {_gib(total)}", {"vram-oom": 0.2}, "oom", remedy=remedy)
 
 
-def _what_took(memory: Memory) -> str:
+def _what_took(memory: Memory) -> tuple[str, str]:
+    """Return a clause about what took the memory, and its remedy. Each is "" if the numbers do not tell."""
     if memory.allowed is not None and memory.free and memory.free - memory.allowed > _NOTICEABLE:
         limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
-        return f"{limit}, while {_gib(memory.free)} are free"
+        cure = (
+            "Raise or remove the limit: `torch.cuda.set_per_process_memory_fraction(1.0)` in the program, or "
+            "its option for it. The GPU itself has room."
+        )
+        return f"{limit}, while {_gib(memory.free)} are free", cure
     if memory.requested and memory.total and memory.requested > memory.total:
-        return f"one allocation asks for {_gib(memory.requested)}, and the GPU has {_gib(memory.total)}"
-    if memory.reserved and memory.requested and memory.reserved > memory.requested > 0:
-        return f"{_gib(memory.reserved)} are reserved and not used: the free memory is in pieces"
+        asks = f"one allocation asks for {_gib(memory.requested)}, and the GPU has {_gib(memory.total)}"
+        return asks, ""
     if memory.requested and memory.free and memory.free > _AMPLE * memory.requested:
-        return (
+        says = (
             f"{_gib(memory.free)} are free, and {_gib(memory.requested)} were refused: a limit, not the size"
         )
+        cure = (
+            "The GPU has room, so a smaller batch is no cure. Look for a limit: a memory fraction that the "
+            "program sets, `sysctl vm.max_map_count` (raise it to 1048576), `ulimit -l`, the limit of a "
+            "container. On an integrated GPU the BIOS sets how much it may take."
+        )
+        return says, cure
+    if memory.reserved and memory.requested and memory.reserved > memory.requested > 0:
+        says = f"{_gib(memory.reserved)} are reserved and not used: the free memory is in pieces"
+        cure = (
+            "Set `PYTORCH_HIP_ALLOC_CONF=garbage_collection_threshold:0.8,max_split_size_mb:256` "
+            "(PYTORCH_CUDA_ALLOC_CONF with old torch), call `torch.cuda.empty_cache()` between steps, and "
+            "keep input sizes alike. If that is not enough, use a smaller batch or image."
+        )
+        return says, cure
     others = memory.of_others
     if others and memory.total and others > max(_NOTICEABLE, 0.15 * memory.total):
-        return f"other processes hold {_gib(others)} of {_gib(memory.total)}"
-    return ""
+        cure = "Close what else uses the GPU: `rocm-smi --showpids` lists the processes."
+        return f"other processes hold {_gib(others)} of {_gib(memory.total)}", cure
+    return "", ""
 
 
 def _gib(size: float) -> str:

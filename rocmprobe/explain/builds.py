@@ -42,7 +42,8 @@ _ERROR = re.compile(
     r"(?:fatal )?error\b|undefined reference to|\bcannot find -l\w"
     r"|^error: (?:unrecognized command|use of undeclared|no (?:matching|member)|unknown type|static assertion"
     r"|Illegal instruction)"
-    r"|^\s*CMake Error|package configuration file provided by"
+    r"|^\s*CMake Error|undeclared inclusion\(s\) in rule|ROCm Configuration Error"
+    r"|package configuration file provided by"
     r"|make(?:\[\d+\])?: \*\*\* No rule|internal compiler error|PrintStackTraceSignalHandler"
 )
 #: CMake names what it misses some lines below "CMake Error at FILE".
@@ -114,7 +115,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # ROCm's headers, by their folders
         re.compile(
-            r"^\S*(?:/rocm[\w.-]*/|rocwmma|rocprim|hipcub|rocthrust|composable_kernel|/hip/include/)\S*: "
+            r"^(?:\S*/opt/rocm[\w.-]*/|\S*/include/(?:hip|rocwmma|rocprim|hipcub|rocthrust|ck)/)\S*: "
             r"(?:fatal )?error"
         ),
         "The error is in a header of ROCm, not in the source that is built. Compile with the compiler of the "
@@ -160,6 +161,16 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"provided by \"(?P<name>[\w-]+)\"|Could NOT find (?P<name2>[\w-]+)"),
         "CMake does not find {name}: install its development package, and give CMake the folder that it is "
         "in, as in `-DCMAKE_PREFIX_PATH=/opt/rocm`.",
+    ),
+    (  # Clang, which takes the newest GCC that it finds
+        re.compile(r"(?:cannot find|unable to find library) -lstdc\+\+"),
+        "Clang takes the newest GCC's folder, and the C++ library is not in it: install libstdc++-N-dev (or "
+        "g++) of that number. `clang++ -v` names it as \"Selected GCC installation\".",
+    ),
+    (  # Bazel
+        re.compile(r"undeclared inclusion|ROCm Configuration Error"),
+        "Bazel does not find ROCm's headers or libraries where this release of the source expects them: set "
+        "ROCM_PATH to the real folder (no link), or take the release of the source for your ROCm.",
     ),
     (  # GNU ld, LLD
         re.compile(r"(?:cannot find|unable to find library) -l(?P<name>[\w+-]+)"),

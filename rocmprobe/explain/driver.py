@@ -26,7 +26,7 @@ def kernel_assertion(context: LogContext) -> Iterator[Inference]:
 
 _UNFIT_MODULE = re.compile(
     r"(?:amdgpu|amdkfd|amdkcl|amdttm)\w*: (?:Unknown symbol|disagrees about version of symbol)"
-    r"|could not insert '?amdgpu"
+    r"|could not insert '?amd(?:gpu|kfd)|modprobe: (?:ERROR|FATAL)"
 )
 
 

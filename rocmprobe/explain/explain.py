@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.explain.errors import FoundError, find_error
-from rocmprobe.explain.extraction import PYTHON, USER, LogStructure, answers, extract, is_warning
+from rocmprobe.explain.extraction import (
+    PYTHON,
+    USER,
+    LogStructure,
+    answers,
+    extract,
+    is_warning,
+)
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.scope import own_error
@@ -242,7 +249,7 @@ def _answer(
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
     of_miopen = named_miopen and place is not None and "MIOpen" in (place.fails or "")
-    if meaning and not of_miopen:
+    if meaning and not (of_miopen and meaning.layer.startswith(("miopen", "user-code"))):
         return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
     if first.score >= _GUESS and not of_miopen and ranked[0].cause != "unknown":
         check = causes.question(first.cause, "unknown")
@@ -252,7 +259,12 @@ def _answer(
         )
     if place and place.fails:
         inside = f" inside {WORDS[weighed.primitive]}" if weighed.primitive and of_miopen else ""
-        advice = causes.chosen(place.advice, weighed.words, silicon) if place.advice else first.advice
+        inside_it = next((each for each in left if each.layer == place.name), None)
+        advice = (
+            causes.chosen(place.advice, weighed.words, silicon)
+            if place.advice
+            else (inside_it or first).advice
+        )
         return f"{place.fails}{inside}{_which(len(left))}", advice
     return _without_cause(weighed, structure, meaning)
 

@@ -183,7 +183,9 @@ _NVIDIA = re.compile(
     r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
 )
 _INTEL = re.compile(r"\bi915\b|\bxe 0000:|Intel\(R\) (?:Arc|Iris|UHD|Data Center GPU)|\bipex\b|oneAPI")
-_APPLE = re.compile(r"\bmacOS\b|\bDarwin\b|Apple M\d|\bMPS\b|mps:0|arm64-apple|/Users/\w+/|\.dylib\b")
+_APPLE = re.compile(
+    r"\bmacOS\b|\bDarwin\b|Apple M\d|\bMPS\b|mps:0|arm64-apple|(?<![A-Za-z]:)/Users/\w+/|\.dylib\b"
+)
 
 _SIZE = r"(-?[\d.]+) ?([KMGT]i?B|[KMGT]?B|bytes)\b"
 _REQUESTED = re.compile(rf"(?:[Tt]ried to allocate|allocate|allocating|requested) {_SIZE}")
@@ -289,27 +291,35 @@ _HARMLESS = re.compile(
     r"|Unable to register cu\w+ factory|computation placer already registered|Could not find TensorRT"
     r"|NUMA node|Ignoring invalid distribution|expandable_segments not supported"
     r"|A matching Triton is not available|No module '?xformers'?\. Proceeding without"
-    r"|redirects are currently not supported"
+    r"|redirects are currently not supported|Error caught was: No module named|Unable to initialize backend"
+    r"|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
 )
 #: One of them is in each such message: a large log is not searched line by line without need.
 _HARMLESS_WORDS = (
     "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
     "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
-    "matching triton", "proceeding without", "redirects are",
+    "matching triton", "proceeding without", "redirects are", "error caught was", "initialize backend",
+    "is resuming", "ta ucode",
 )  # fmt: skip
 
 
 #: A line that reports an error may name a warning later: "error: unknown warning option".
 _ERROR_BEFORE = re.compile(r"\berror: ")
+_FAILURE_OF_GPU = re.compile(r"not supported|unable to|no suitable|permission|fail(?:ed|ure)")
+_ERROR_CODE = re.compile(r"\bError \d{3}: ")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 
 
 def is_warning(text: str) -> bool:
     """Return True if its program calls this line a warning. The kernel's WARNING is a failed assertion."""
+    if "level=WARN" in text:  # Ollama also reports failures of the GPU like this
+        return not _FAILURE_OF_GPU.search(text)
     match = _WARNS.search(text)
     if match is None or "WARNING: CPU:" in text or "NCCL WARN" in text:  # the kernel's and RCCL's errors
         return False
-    return not (_ERROR_BEFORE.search(text, 0, match.start()) or _RAISED.match(text))
+    return not (
+        _ERROR_BEFORE.search(text, 0, match.start()) or _RAISED.match(text) or _ERROR_CODE.search(text)
+    )
 
 
 def _excused(lines: Iterable[Line]) -> frozenset[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rocmprobe.explain.extraction import PYTHON, USER, owner_of
+from rocmprobe.explain.extraction import PYTHON, USER, is_warning, owner_of
 from rocmprobe.explain.inference import Inference, LogContext, short
 from rocmprobe.explain.scope import FOR_NVIDIA, NO_CUDA_IN_TORCH, OF_GPUS
 from rocmprobe.text.log import Line
@@ -294,6 +294,28 @@ def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
             return
 
 
+_HIP_OF_TORCH = re.compile(r"(?:libc10_hip|libtorch_hip)\.so: cannot open shared")
+
+
+def extension_for_rocm(context: LogContext) -> Iterator[Inference]:
+    """Infer from a file that only torch for ROCm has that a package was built for that torch.
+
+    Source: PyTorch, the names of its libraries by build.
+    """
+    for line in context.lines:
+        if (match := _HIP_OF_TORCH.search(line.text)) and not is_warning(line.text):
+            file = match[0].split(":")[0]
+            says = f"line {line.number}: a package needs a torch for ROCm, and this torch is not one ({file})"
+            remedy = (
+                "With an AMD GPU, install torch for ROCm (`rocmprobe install` prints the commands), of the "
+                "version that the package was built for. With an NVIDIA GPU, install the package's "
+                "build for CUDA."
+            )
+            points = {"wrong-torch-build": 5.0, "library-path": -4.0, "python-package-conflict": 2.0}
+            yield Inference(says, points, "torch-build", remedy=remedy)
+            return
+
+
 _NOT_BUILT = re.compile(
     r"(?:wasn't|was not|not) (?:built|compiled)\b|is not supported because|No operator found for"
     r"|no kernel image|not implemented for|[Nn]o .{0,20}kernels? (?:found|available)"
@@ -359,6 +381,27 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
             )
             points = {"source-build-failure": 4.0} if builds else {"outside": 3.4}
             says = f"line {line.number}: the command {short(name)} is not found"
+            yield Inference(says, points, "user-env", remedy=remedy)
+            return
+
+
+_IN_TWO_PACKAGES = re.compile(r"trying to overwrite .*which is also in package (?P<other>\S+)")
+
+
+def clashing_packages(context: LogContext) -> Iterator[Inference]:
+    """Infer that two packages have the same file, so only one of them can be installed.
+
+    Source: dpkg src/main/archives.c.
+    """
+    for line in context.lines:
+        if match := _IN_TWO_PACKAGES.search(line.text):
+            says = f"line {line.number}: two packages want the same file; {match['other']} has it already"
+            remedy = (
+                f"Remove {match['other']} (`sudo apt remove {match['other']}`), then install again. "
+                "The two are of different families or releases: amdgpu-... of the driver's installer, rock-... "
+                "of old ROCm, or the distribution's own packages."
+            )
+            points = {"rocm-versions-mixed": 5.4, "kernel-driver-mismatch": -2.0}
             yield Inference(says, points, "user-env", remedy=remedy)
             return
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Optional
 
-from rocmprobe.explain.extraction import PYTHON, USER, Error
+from rocmprobe.explain.extraction import PYTHON, USER
 from rocmprobe.explain.inference import Inference, LogContext, short
 from rocmprobe.explain.situations import WORDS
 
@@ -47,44 +46,6 @@ def owner(context: LogContext) -> Iterator[Inference]:
                 f"line {frame.line}: the innermost frame is in {who} ({short(frame.text)})", points, layer
             )
             return
-
-
-#: Statuses by the library that returns them.
-#: Source: hipblas.h, rocblas-types.h, hipblaslt.h, miopen.h, nccl.h, hsa.h, hip_runtime_api.h, hipfft.h,
-#: rocfft.h,
-#: rocsolver, rocrand.h, rocsparse-types.h.
-_STATUSES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
-    ("rocBLAS or hipBLASLt", "rocblas", re.compile(r"(?:HIP|CU)BLAS(?:LT)?_STATUS_\w+|rocblas_status_\w+")),
-    ("hipFFT", "hip", re.compile(r"HIPFFT_[A-Z_]+|CUFFT_[A-Z_]+|rocfft_status_\w+")),
-    ("hipSOLVER, hipSPARSE or hipRAND", "hip", re.compile(r"HIP(?:SOLVER|SPARSE|RAND)_STATUS_\w+")),
-    ("rocSPARSE or rocRAND", "hip", re.compile(r"roc(?:sparse|rand)_status_\w+|ROCRAND_STATUS_\w+")),
-    ("RCCL", "hip", re.compile(r"\bnccl(?!Success)[A-Z]\w+(?:Error|Usage)\b")),
-    ("MIOpen", "miopen-exec", re.compile(r"miopenStatus[A-Z]\w+")),
-    ("ROCr", "hsa", re.compile(r"HSA_STATUS_\w+")),
-    ("HIP", "hip", re.compile(r"\bhipError[A-Z]\w+|HIP_ERROR_\w+|HIP error: [\w -]+")),
-)  # fmt: skip
-
-
-def quoted_status(error: Optional[Error]) -> Optional[tuple[str, str, str]]:
-    """Return (library, layer, status) of the status that an error quotes, None if it quotes none."""
-    for who, layer, pattern in _STATUSES:
-        if error is not None and (match := pattern.search(error.message)):
-            return who, layer, match[0].strip()
-    return None
-
-
-def status(context: LogContext) -> Iterator[Inference]:
-    """Take the layer from the status that the last error quotes, if no signature knows it.
-
-    Source: the prefix of each library's statuses.
-    """
-    error = context.structure.error
-    known = {line.number for hit in context.hits for line in hit.lines}
-    if error is None or error.line in known or context.fatal or context.structure.native is not None:
-        return
-    if found := quoted_status(error):
-        who, layer, name = found
-        yield Inference(f"line {error.line}: {name} is {who}'s", {}, layer)
 
 
 #: Source files by the project that they are from.

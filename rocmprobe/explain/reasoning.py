@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from rocmprobe.explain import arithmetic, driver, libraries, owners, scope
+from rocmprobe.explain.extraction import reports_failure
 from rocmprobe.explain.inference import ENDED, Inference, LogContext
 from rocmprobe.knowledge.compatibility import THIS
 
@@ -18,6 +19,14 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
 
     Source: Python warnings; torch's and glog's levels.
     """
+    if context.structure.failed and "remark" in context.words and not context.fatal:
+        remarks = {
+            line.number for hit in context.hits if hit.signature.kind == "remark" for line in hit.lines
+        }
+        failing = (line for line in context.lines if reports_failure(line.text))
+        other = (line for line in failing if line.number not in remarks | context.structure.excused)
+        if line := next(other, None):
+            yield Inference(f"line {line.number} reports a failure", {"benign-warning": -4.0})
     if context.structure.failed or context.fatal or context.words & ENDED:
         return
     # A warning that is known to be harmless has its points already.
@@ -69,6 +78,7 @@ Rule = Callable[[LogContext], Iterable[Inference]]
 #: In the order in which they run: scope, failure, owner, arithmetic, chip and stack.
 RULES: tuple[Rule, ...] = (
     libraries.absent_release,
+    libraries.clashing_packages,
     scope.disk_full,
     scope.installer,
     scope.other_vendor,
@@ -85,7 +95,6 @@ RULES: tuple[Rule, ...] = (
     driver.kfd_error,
     owners.owner,
     driver.page_fault,
-    owners.status,
     owners.too_large_group,
     driver.nothing_seen,
     owners.assertion,
@@ -99,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     libraries.other_python,
     libraries.triton_of_nvidia,
     libraries.extension_for_cuda,
+    libraries.extension_for_rocm,
     libraries.extension_without_kernels,
     libraries.mixed_builds,
     owners.compiled_by_another,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from rocmprobe.explain.errors import FoundError, find_error
-from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure, reports_failure
+from rocmprobe.explain.extraction import PYTHON, USER, Error, LogStructure, is_warning, reports_failure
 from rocmprobe.explain.inference import ENDED, Inference, LogContext, raised, short
 from rocmprobe.text.log import Line
 
@@ -336,6 +336,16 @@ def installer(context: LogContext) -> Iterator[Inference]:
     ):
         return
     for line in context.lines:
+        if "whl/rocm" in line.text and "windows" in context.words and "--index" in line.text:
+            for_linux = "PyTorch's own index has wheels for ROCm for Linux alone"
+            points = {"outside": 3.0, "rocm-package-wrong-os": 4.6}
+            cure = (
+                f"{for_linux}. On Windows take AMD's own wheels, if they have your chip (`rocmprobe "
+                "install`), WSL, or DirectML."
+            )
+            says = f"line {line.number}: {for_linux}"
+            yield Inference(says, points, "user-env", elsewhere=True, remedy=cure)
+            return
         for who, pattern, remedy in _INSTALLERS if "repo.radeon.com" not in line.text else ():
             if pattern.search(line.text):
                 says = f"{who} stops (line {line.number}), before anything runs on the GPU"
@@ -351,8 +361,7 @@ def known_elsewhere(context: LogContext) -> Iterator[Inference]:
     grave = (hit.signature.points for hit in context.hits if hit.signature.kind == "fatal")
     if any(weight > 0 and name != "outside" for points in grave for name, weight in points.items()):
         return
-    failing = [line for line in context.lines if reports_failure(line.text)]
-    if found := find_error(failing, "elsewhere"):
+    if found := find_error((line for line in context.lines if not is_warning(line.text)), "elsewhere"):
         says = f"{found.says} (line {found.line})"
         yield Inference(says, {"outside": 5.0}, found.layer, elsewhere=True, remedy=found.step)
 
@@ -450,10 +459,18 @@ def network(context: LogContext) -> Iterator[Inference]:
     )  # fmt: skip
 
 
+#: Errors of Python code about its own names, whatever the names are.
+_OF_PYTHON_ITSELF = re.compile(
+    r"AttributeError: .*has no attribute|NameError: name |unexpected keyword argument|required positional"
+)
+
+
 def _is_plain(error: Error, raiser: str) -> bool:
     if _SYSTEM_ERROR.search(error.message) or "detected CUDA version" in error.message:
         return True
-    if _FOLLOWS.search(error.kind) or _OF_A_STACK.search(error.message):
+    if _FOLLOWS.search(error.kind):
+        return False
+    if _OF_A_STACK.search(error.message) and not _OF_PYTHON_ITSELF.search(f"{error.kind}: {error.message}"):
         return False
     if error.kind in _PLAIN or "loading state_dict" in error.message:
         return True

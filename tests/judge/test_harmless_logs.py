@@ -24,7 +24,6 @@ LOGS = {
     "a training that ends well under an override": (TRAINED, OVERRIDDEN),
     "nothing at all under an override": ("", OVERRIDDEN),
     "a keyboard interrupt": ("Traceback (most recent call last):\nKeyboardInterrupt", NOTHING),
-    "a wrong option": ("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --foo", NOTHING),
     "an NVIDIA machine": ("PyTorch version: 2.1.0+cu118\nGPU 0: NVIDIA GeForce RTX 3090", NOTHING),
     "a CPU build on a Mac": ("torch 2.1.0\nmacOS 14.1\nUsing device: mps\nEpoch 1, loss 0.2", NOTHING),
     "a build of llama.cpp": (

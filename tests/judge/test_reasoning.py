@@ -55,6 +55,14 @@ class TestMeaningsOfErrors:
              "does not know the GPU", "newer ROCm"),
             ("[1.0] amdgpu 0000:03:00.0: amdgpu: oops, a failure that nobody knows", "driver",
              "(amdgpu) reports an error", "dmesg"),
+            ("amdgpu 0000:03:00.0: [gfxhub] page fault (vmid:0, for process pid 0 thread pid 0)", "driver",
+             "no kernel of a program", "linux-firmware"),
+            ("amdgpu 0000:03:00.0: [gfxhub] page fault\namdgpu 0000:03:00.0: Fatal error during GPU init",
+             "driver", "cannot start the GPU", "off at the plug"),
+            ("level=WARN msg=\"unable to verify rocm library: no suitable rocm found\"", "user-env",
+             "does not find its libraries", "ollama-rocm"),
+            ("rocBLAS error: Tensile solution found, but exception thrown for { a_type }", "rocblas",
+             "fails to run it", "another build of rocBLAS"),
             ("ERROR: hipconfig not found at /opt/rocm/bin/hipconfig", "user-env", "not where", "ROCM_PATH"),
         ],
     )  # fmt: skip
@@ -64,6 +72,27 @@ class TestMeaningsOfErrors:
         assert says in found.summary
         assert do in found.action
         assert not found.elsewhere
+
+    @every_row(
+        ("text", "cause"),
+        [
+            ("UserWarning: CUDA initialization: Error 803: unsupported display driver", "benign-warning"),
+            ("WARNING: An NVIDIA GPU may be present on this machine\n[1] 13708 killed python x.py",
+             "benign-warning"),
+            (":0:rocdevice.cpp: HSA_STATUS_ERROR_INVALID_ISA: The instruction set architecture is invalid",
+             "override-isa-mismatch"),
+            ("OSError: libc10_hip.so: cannot open shared object file: No such file", "library-path"),
+            ("A matching Triton is not available\nError caught was: No module named 'triton'\nstep 3",
+             "cuda-only-extension"),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_claimed(self, text, cause):
+        found = answer(text)
+        assert not (found.sure and found.causes[0].cause == cause)
+
+    def test_a_path_of_windows_is_no_apple_machine(self):
+        text = "C:\\Users\\x> python C:/Users/x/a.py\nDynamic library 'cudart64_110.dll' not found"
+        assert "Apple" not in answer(text).summary
 
     def test_the_nearest_to_the_hardware_is_the_answer(self):
         found = answer(
@@ -192,6 +221,10 @@ class TestScope:
             ("Problem: nothing provides 'perl-URI-Encode' needed by hip-devel-5.3", NOTHING, "manager stops"),
             ("what(): copy_file: No space left on device\nERROR: failed to solve: process \"sh\"", NOTHING,
              "no space is left on a disk"),
+            ("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --foo", NOTHING, "--foo"),
+            ("Error: model requires more system memory (164.8 GiB) than is available (13.4 GiB)", NAVI10,
+             "main memory is too small"),
+            ("AttributeError: module 'modules.devices' has no attribute 'cuda_ok'", NAVI10, "AttributeError"),
             ("python: can't open file '/home/x/a.py': [Errno 2] No such file or directory", NOTHING,
              "can't open file"),
         ],
@@ -385,6 +418,8 @@ class TestWhoseCode:
     @every_row(
         ("text", "says", "do"),
         [
+            ("dpkg: error: trying to overwrite '/a', which is also in package amdgpu-dkms 1:5",
+             "Two packages want the same file", "apt remove amdgpu-dkms"),
             ("rocminfo: /dev/kfd read-write: Invalid argument", "/dev/kfd is there and refuses",
              "/proc/devices"),
             ("amdgpu 0000:01:00.0: PSP firmware loading failed\namdgpu: Fatal error during GPU init",
