@@ -167,7 +167,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
 
 
 class _XdistWorkers:
-    """The controller's view of its xdist workers."""
+    """The controller's record of its xdist workers."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -187,7 +187,7 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Note that a worker could not write the journal."""
+        """Record that a worker could not write the journal."""
         full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
         if full:
             node.config.stash[_FULL] = full

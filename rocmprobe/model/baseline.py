@@ -67,7 +67,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def cards(machine: Machine) -> list[tuple[str, ...]]:
-    """Return the identity of each GPU of a machine, in the order in which case ids number the GPUs."""
+    """Return the identity of each GPU of a machine, in the order that case ids use."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]

@@ -168,7 +168,7 @@ def type_of(name: str) -> Any:
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return what is wrong with ``value`` as a fact of the type ``kind``, or "" if nothing is."""
+    """Return the type error of ``value`` as a fact of the type ``kind``, or "" if the type is correct."""
     import msgspec
 
     try:

@@ -62,7 +62,7 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def quoted(value: object, limit: int = 80) -> str:
-    """Return a value from a file in quotes, for a message."""
+    """Return the repr of a value from a file as one plain line, for a message."""
     # repr of a long text would be thrown away, and repr of a number with too many digits raises ValueError.
     if isinstance(value, str):
         return one_line(repr(value[: 2 * limit]), limit)

@@ -90,7 +90,7 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 
 
 def json_line(line: bytes | str) -> Any:
-    """Parse one line as JSON. Return None if it is invalid, too long or nested too deeply.
+    """Parse one line as JSON. Return None if it is invalid, too long, too deep or has a huge number.
 
     NaN and infinity are accepted, because children and journals write them as measurements.
     """

@@ -295,7 +295,7 @@ _ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|ser
 
 
 def _ip4(match: re.Match[str]) -> str:
-    """Return the placeholder of an IPv4 address, or the text itself if it is more likely a version.
+    """Return the placeholder of an IPv4 address, or the text itself if it identifies nobody or is a version.
 
     A version such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most others are small.
     """
