@@ -2,7 +2,7 @@
 
 A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases that the case depends on.
 If one of them failed, the case is blocked. ``if_failed`` holds the ids of cases whose failure gives a reason
-to run. If all of them passed, the case is skipped.
+to run. If none of them failed, the case is skipped.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Tensors:
     grad: Any
 
     def to(self, device: str, dtype: Any, problem: Optional[Problem] = None) -> Tensors:
-        """Return the same operands on ``device`` in the layout of ``problem``, or packed without a problem."""
+        """Return the same operands on ``device`` in the layout of ``problem``, or packed if None."""
         change = layout(problem) if problem else None
 
         def moved(tensor: Any) -> Any:
