@@ -5,7 +5,7 @@ import pytest
 from rocmprobe.pytest_plugin import assert_outcome
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
-#: With and without the vendor library, to tell which side is at fault.
+#: With and without the vendor library, to find which side is at fault.
 BOTH = ("default", "vendor-off")
 #: Layers that by-layer moves to PyTorch are also tested under that setting.
 LAYERS = (*BOTH, "by-layer")

@@ -4,7 +4,7 @@ import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
-#: Settings that may be recommended. Settings that a machine lacks are skipped.
+#: Settings that can be recommended. Settings that a machine lacks are skipped.
 CANDIDATES = ("default", "no-faulty-solvers", "by-layer", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
 FEW = ("default", "bypass")
 DTYPES = ("float32", "float16")

@@ -99,7 +99,7 @@ def soak_command(
 
 
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
-    """Return the results that name the configuration, or None if there are none. Raise BadInput."""
+    """Return the results that name the configuration, or None if no results exist. Raise BadInput."""
     if path is None:
         if simulate or not RECOMMENDED.exists():
             return None

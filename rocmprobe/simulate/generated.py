@@ -25,7 +25,7 @@ _SUMS = (27, 18432)
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """A way in which a convolution goes wrong.
+    """A bug that makes the results of a convolution wrong.
 
     ``filter`` and ``tokens`` are parts of a problem's text, for a problem whose result the bug changes in
     ``directions`` and ``dtypes``. ``source`` is the report of a real bug, if one is known.

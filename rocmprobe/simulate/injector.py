@@ -23,7 +23,7 @@ class Injector:
         """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
 
     def report(self, phase: str, case: Case) -> None:
-        """Note the phase that a check reports."""
+        """Record the phase that a check reports."""
 
     def check_context(self) -> None:
         """Raise RuntimeError if an earlier fault has left the context of the device unusable."""
