@@ -173,8 +173,7 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
 
 
 def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
-    """Return the limits of ``gpu`` by quantity, or an empty dict if its sensors do not respond within a
-    second."""
+    """Return the limits of ``gpu`` by quantity, or an empty dict if its sensors time out."""
     address = str(gpu.address.value)
     # The partitions of a card share the sensors of function 0.
     places = (address, f"{address.rpartition('.')[0]}.0")

@@ -172,8 +172,10 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """Return the kernel's ISA, or the table's if the kernel reports none. If the two differ, the source names
-    both."""
+    """Return the kernel's ISA, or the table's if the kernel reports none.
+
+    If the two differ, the source names both.
+    """
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
         return _isa_by_table(pci_id, f"{node.source} has no gfx_target_version")
@@ -208,8 +210,10 @@ def _uuid(node: kfd.Node) -> Fact:
 
 
 def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
-    """Return the UUID from amdgpu's ``unique_id`` (16 hexadecimal digits), which newer generations have
-    (amdgpu_pm.c)."""
+    """Return the UUID from amdgpu's ``unique_id`` (16 hexadecimal digits).
+
+    Newer generations have this file (amdgpu_pm.c).
+    """
     fact = tree.fact(f"{folder}/unique_id")
     unique_id = _parsed_hex(fact.value or "")
     return Fact(visible_devices.uuid_of(unique_id), fact.source) if unique_id > 0 else Fact(None, fact.source)
@@ -224,8 +228,10 @@ def _apu(pci_id: Optional[int]) -> Fact:
 def _name(
     tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
 ) -> Fact:
-    """Return the name of this device and revision, else the name that all revisions share, the board or the
-    chip."""
+    """Return the name of this device and revision.
+
+    If the name is unknown, return the name that all revisions share, the board or the chip.
+    """
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
     if product:
@@ -324,8 +330,9 @@ def _parsed_hex(text: str) -> int:
 def effective_isa(
     native: Fact, node: Optional[int], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> Fact:
-    """Return the effective ISA of a GPU. ``node`` is the runtime's number for the GPU, or None if KFD does
-    not list it.
+    """Return the effective ISA of a GPU.
+
+    ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU.
 
     Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime. If the version is
     unknown, the source of a per-node value says so.

@@ -97,8 +97,7 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def hwmon(tree: Tree, folder: str) -> str:
-    """Return the sensor folder of the GPU in sysfs folder ``folder``, even if the sensor folder does not
-    exist."""
+    """Return the sensor folder of the GPU in sysfs folder ``folder``. The sensor folder may not exist."""
     return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
 
 
@@ -175,8 +174,10 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 
 
 def _link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link as the kernel reports it. If the GPU's own controller disagrees, the source says
-    so."""
+    """Return the PCIe link as the kernel reports it.
+
+    If the GPU's own controller disagrees, the source says so.
+    """
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
     current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""

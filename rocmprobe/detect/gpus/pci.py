@@ -62,8 +62,10 @@ def read_link(tree: Tree, folder: str) -> Fact:
 
 
 def _connector(tree: Tree, folder: str) -> str:
-    """Return the folder of the card's outermost PCIe port: the GPU's, or a bridge above it of the same
-    vendor."""
+    """Return the folder of the card's outermost PCIe port.
+
+    This is the GPU's own port, or a bridge above the GPU of the same vendor.
+    """
     try:
         here = tree.real(folder)
     except OSError:

@@ -66,8 +66,10 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
 
 
 def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
-    """Return True if a process that has the driver open has memory or a queue on a GPU, or if that is
-    unknown."""
+    """Return True if a process that has the driver open has memory or a queue on a GPU.
+
+    Return True if this is unknown, too.
+    """
     folder = f"{PROCESSES}/{pid}"
     memory = number(tree.text(f"{folder}/vram_{gpu_id}"))
     queues = [number(tree.text(f"{folder}/queues/{queue}/gpuid")) for queue in tree.names(f"{folder}/queues")]

@@ -87,8 +87,7 @@ class Log:
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return ``dmesg.events``, ``dmesg.gpus``, ``dmesg.driver``, ``dmesg.kfd_added`` and
-    ``dmesg.kfd_skipped``.
+    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped.
 
     See ``Log`` for their content. Most systems do not let users read the log. The sources say so.
     """

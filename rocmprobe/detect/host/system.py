@@ -1,5 +1,4 @@
-"""Facts of the operating system, processor, memory and kernel drivers, and this process's control-group
-limits.
+"""Facts of the system, processor, memory and kernel drivers, and this process's control-group limits.
 
 Windows has no sysfs and no KFD, so only the few facts that Python knows are read there.
 """
@@ -204,8 +203,10 @@ def is_windows(tree: Tree) -> bool:
 
 
 def read_windows() -> dict[str, Fact]:
-    """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``. GPU facts say that they are not
-    looked up."""
+    """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
+
+    The facts of GPUs have no value, and their source says that GPUs are not looked up.
+    """
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")
     return {

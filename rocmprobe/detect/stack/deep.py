@@ -71,8 +71,10 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
-    """Return MIOpen's version as MAJOR.MINOR.PATCH, which torch packs into one number, or cuDNN's number
-    unchanged."""
+    """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged.
+
+    torch packs MIOpen's version into one number.
+    """
     # Imported here because no other fact needs a backend, and every start of detect would pay for the import.
     from rocmprobe.backends.gpu import unpacked
 

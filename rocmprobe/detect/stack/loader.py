@@ -37,8 +37,9 @@ def sdk_folders(tree: Tree, packages: str) -> list[str]:
 
 
 def copies(tree: Tree, folder: str) -> dict[str, str]:
-    """Return ROCm's libraries in a folder, each with its path: "libMIOpen" ->
-    "/opt/rocm/lib/libMIOpen.so.1.0".
+    """Return ROCm's libraries in a folder, each with its path.
+
+    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
 
     If a library has several versions, the newest counts.
     """

@@ -172,8 +172,10 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version, which is mostly
-    equal."""
+    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version.
+
+    The two are mostly equal.
+    """
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 

@@ -79,8 +79,7 @@ class Python:
 
 
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
-    """Return the torch that this Python (or ``python``, if given) would import, or the torch of a recorded
-    tree.
+    """Return the torch that ``python`` or this Python would import, or the torch of a recorded tree.
 
     ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm, cuda,
     cpu), ``torch.path``, ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of the wheel),
