@@ -206,8 +206,7 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are of another chip, because their recommendation does not apply
-    here."""
+    """Raise CheckOver if the results are of another chip: their recommendation does not apply here."""
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))
@@ -321,8 +320,7 @@ def _cases(
 def _problems(
     setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
 ) -> tuple[Problem, ...]:
-    """Return a few small problems of each dtype: correct ones of the results, else problems of level
-    quick."""
+    """Return a few small problems of each dtype: correct problems of the results, else of level quick."""
     if own:
         return tuple(map(parse_problem, own))
     correct = {

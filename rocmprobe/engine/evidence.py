@@ -1,5 +1,4 @@
-"""The evidence of a try: how the child ended, its library calls, and the output lines that explain the
-end."""
+"""The evidence of a try: how the child ended, its library calls, and the output that explains the end."""
 
 from __future__ import annotations
 

@@ -265,8 +265,7 @@ class Appended:
         self._offset = 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the complete records appended since the last call, or an empty list if there is no
-        journal."""
+        """Return the complete records appended since the last call. An absent journal has none."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)

@@ -303,8 +303,9 @@ def _needs(
 def _convolutions(
     which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids for ``Requires.convolution``: a native problem of the same dtype, or else the first
-    problem.
+    """Return the ids for ``Requires.convolution``.
+
+    They name a native problem of the same dtype, or else the first native problem.
 
     Another kind of convolution in float64 needs no native problem. PyTorch does not send it to MIOpen, so it
     can pass where the native problems fail.

@@ -222,8 +222,7 @@ def _with_operators(
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    """Return the part of an interpreter that the journal keeps, which is enough to start workers in it
-    again."""
+    """Return the part of an interpreter that the journal keeps to start workers in it again."""
     if interpreter is None:
         return None
     return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
@@ -372,8 +371,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
-    """Return the sampler of the sensors during a run, or None for a simulated machine, which has no
-    sensors."""
+    """Return the sampler of the sensors during a run, or None for a simulated machine."""
     run = run_of(folder)
     return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
 
@@ -429,8 +427,7 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the link ``recommended``, in the folder of ``latest``, at a run whose configuration programs can
-    use."""
+    """Point the link ``recommended``, next to ``latest``, at a run whose configuration programs can use."""
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 

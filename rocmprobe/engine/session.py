@@ -171,8 +171,9 @@ class Session:
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:
-        """Return the outcome ``skipped`` or ``blocked`` if no failed case is a reason to run this case, else
-        None.
+        """Return the outcome ``skipped`` or ``blocked`` if no failed case is a reason to run this case.
+
+        Else return None.
 
         If a case of ``if_failed`` is not in the run, the user has requested this case by name, and it runs.
         """

@@ -240,8 +240,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the inherited descriptors, because a reader of the command's output waits for all copies to
-    close."""
+    """Close the inherited descriptors, because a reader of the output waits for all copies to close."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
