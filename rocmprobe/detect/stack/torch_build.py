@@ -81,10 +81,10 @@ class Python:
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
     """Return the torch that ``python`` or this Python would import, or the torch of a recorded tree.
 
-    ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm, cuda,
-    cpu), ``torch.path``, ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of the wheel),
-    ``torch.libraries`` (the ROCm libraries that it brings, name -> path), ``torch.reroutes`` (packages that
-    can reroute its operators, name -> version) and ``triton.version``.
+    ``torch.hip`` and ``torch.cuda``: the versions that torch was built with. ``torch.kind``: rocm, cuda or cpu.
+    ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
+    ``torch.libraries``: the ROCm libraries that torch brings, name -> path. ``torch.reroutes``: packages that
+    can reroute its operators, name -> version. ``torch.version``, ``torch.path`` and ``triton.version``.
     """
     folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
