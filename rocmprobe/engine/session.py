@@ -125,8 +125,9 @@ class Session:
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """Return the outcome of a case that must not run, or None if the case can run.
 
-        The outcome is ``blocked`` if the device is gone, a dependency failed, or too many cases hung or crashed.
-        It is ``skipped`` if there is no reason to run the case, and ``n/a`` if the case has no meaning here.
+        The outcome is ``blocked`` if the device is gone, a dependency failed, or too many cases hung or
+        crashed. It is ``skipped`` if there is no reason to run the case, and ``n/a`` if the case has no
+        meaning here.
         """
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":

@@ -486,8 +486,9 @@ class Trials:
     def _device_answers(self, case: Case) -> bool:
         """Run the canary: a small exact sum in a fresh child without a setting, with two tries.
 
-        Return True if the device still responds. If the canary has not passed in this run before, an error does not mean a lost device. For example,
-        torch may have no code for the chip.
+        Return True if the device still responds. If the canary has not passed in this run before, only a
+        hang counts as a lost device. Other failures may have another cause. For example, torch may have no
+        code for the chip.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")

@@ -81,8 +81,8 @@ class Python:
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
     """Return the torch that ``python`` or this Python would import, or the torch of a recorded tree.
 
-    ``torch.hip`` and ``torch.cuda``: the versions that torch was built with. ``torch.kind``: rocm, cuda or cpu.
-    ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
+    ``torch.hip`` and ``torch.cuda``: the versions that torch was built with. ``torch.kind``: rocm, cuda or
+    cpu. ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
     ``torch.libraries``: the ROCm libraries that torch brings, name -> path. ``torch.reroutes``: packages that
     can reroute its operators, name -> version. ``torch.version``, ``torch.path`` and ``triton.version``.
     """
