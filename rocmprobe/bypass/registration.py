@@ -7,9 +7,8 @@ device type on, kernels of rocmprobe replace these operators under the dispatch 
 first. So all code that observes or replaces convolutions must add an interceptor here.
 
 The kernels stay until the end of the process. PyTorch frees a kernel at once when it is unregistered, even if
-another thread is just entering the kernel, and the code cannot know of all threads, such as those of
-autograd. Without an interceptor the kernels pass every call, and its recording for autograd, to PyTorch's own
-kernels.
+another thread is just entering the kernel. The code cannot know of all threads, such as those of autograd.
+Without an interceptor the kernels pass every call, and its recording for autograd, to PyTorch's own kernels.
 """
 
 from __future__ import annotations

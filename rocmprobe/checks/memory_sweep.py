@@ -95,8 +95,8 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
     """Run ``call`` in a new thread and return its result.
 
-    After oneDNN had no memory for generated code, it generates no more code in the same thread, because Xbyak
-    keeps its error for each thread until it is cleared.
+    If oneDNN has once lacked memory for generated code, it generates no more code in the same thread. The
+    reason is that Xbyak keeps its error for each thread until the error is cleared.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()

@@ -109,7 +109,7 @@ def reductions(values: Any) -> Named:
 
 
 def embedding(table: Any, grad: Any) -> Named:
-    """Look up each of several rows several times, with the gradient of the table, and sum bags of rows."""
+    """Look up rows, each several times, with the gradient of the table, and sum bags of rows."""
     import torch
     import torch.nn.functional as F
 

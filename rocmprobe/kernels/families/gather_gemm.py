@@ -1,7 +1,7 @@
 """Forward and bwd-data as matrix products that gather: host side of ``source/gather_gemm.hip``.
 
-A row of the matrix is a channel of the result, a column is a position of the result in a sample, and the
-depth consists of the channels and taps that are read. The first launch packs the weights in the order of the
+A row of the matrix is a channel of the result. A column is a position of the result in a sample. The depth
+consists of the channels and taps that are read. The first launch packs the weights in the order of the
 product, with a table of the depth, into the workspace. Then each chunk of samples is one launch. bwd-data has
 a product for each phase of the stride, and up to PHASES products share the launches. If few blocks would run,
 the depth is split: the parts go to the workspace, and a last launch adds them in a fixed order.
