@@ -1,3 +1,3 @@
-"""Registers rocmprobe's plugin, so that ``pytest suites/`` works in a checkout."""
+"""Registration of rocmprobe's plugin, so that ``pytest suites/`` works in a checkout."""
 
 pytest_plugins = ["rocmprobe.pytest_plugin"]

@@ -1,4 +1,4 @@
-"""``python -m rocmprobe``."""
+"""Entry point of ``python -m rocmprobe``."""
 
 from rocmprobe.cli import main
 

@@ -1,9 +1,9 @@
 """Sizes of a convolution problem, without tensors.
 
-Every problem is brought to the form of a plain convolution between an *image* side, where the filter
-windows are cut out, and a *feature* side, with one value for each window and filter. A convolution maps
-image to feature. A transposed convolution is its bwd-data, so it maps feature to image
-(Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter 4).
+Every problem is converted to a plain convolution between an *image* side, where the filter windows are cut
+out, and a *feature* side, with one value for each window and filter. A convolution maps image to feature. A
+transposed convolution is its bwd-data, so it maps feature to image (Dumoulin and Visin, "A guide to
+convolution arithmetic for deep learning", 2016, chapter 4).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ BWD_WEIGHTS = "bwd-weights"
 class Geometry:
     """A plain convolution: image ``(batch, channels, *image)`` to feature ``(batch, filters, *feature)``.
 
-    The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions
-    ``o * stride - padding + tap * dilation``; positions outside of the image count as zero. ``padding``
-    may be negative (the windows then start inside) and ``feature`` may be smaller than what would fit.
+    The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions ``o *
+    stride - padding + tap * dilation``. Positions outside the image count as zero. ``padding`` may be
+    negative, so that windows start inside the image. ``feature`` may be smaller than the largest size that
+    fits.
     """
 
     batch: int
@@ -39,27 +40,27 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """Filter positions: the product of the kernel sizes."""
+        """Number of filter positions: the product of the kernel sizes."""
         return prod(self.kernel)
 
     @property
     def depth(self) -> int:
-        """Rows of a group's columns: values in one filter, channels / groups * taps."""
+        """Rows of a group's column matrix: values in one filter, channels / groups * taps."""
         return self.channels // self.groups * self.taps
 
     def span(self, windows: Sequence[int]) -> tuple[int, ...]:
-        """Image sizes that a block of ``windows`` neighbouring windows covers."""
+        """Return the image sizes that a block of ``windows`` neighbouring windows covers."""
         return tuple(
             (w - 1) * s + (k - 1) * d + 1
             for w, s, k, d in zip(windows, self.stride, self.kernel, self.dilation)
         )
 
     def reaches_outside(self) -> bool:
-        """Whether some window covers positions outside of the image."""
+        """Return True if a window covers positions outside the image."""
         return any(p > 0 or e - p > i for p, e, i in zip(self.padding, self.span(self.feature), self.image))
 
     def is_pointwise(self) -> bool:
-        """Whether each window is exactly the image position of its own index: a 1x1 kernel at stride 1."""
+        """Return True if window i is exactly image position i: a 1x1 kernel at stride 1."""
         ones = (1,) * len(self.kernel)
         return (
             self.kernel == ones
@@ -69,7 +70,7 @@ class Geometry:
         )
 
     def flipped(self) -> Geometry:
-        """At stride 1, the convolution over the feature side that computes bwd-data.
+        """Return the convolution over the feature side that computes bwd-data at stride 1.
 
         Its weight has the taps reversed and, in each group, channels and filters swapped.
         """
@@ -94,7 +95,8 @@ def output_sizes(
     transposed: bool = False,
     output_padding: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Spatial output sizes, by the formulas in PyTorch's documentation of Conv2d and ConvTranspose2d."""
+    """Return the spatial output sizes, by the formulas in PyTorch's documentation of Conv2d and
+    ConvTranspose2d."""
     extra = output_padding or (0,) * len(kernel)
     reach = [(k - 1) * d for k, d in zip(kernel, dilation)]
     if transposed:
@@ -116,10 +118,10 @@ def geometry(
     output_padding: Sequence[int] | None = None,
     groups: int = 1,
 ) -> Geometry:
-    """The plain form of a problem with an input ``(N, C, *spatial)`` and a weight in PyTorch's layout.
+    """Return the plain form of a problem with an input ``(N, C, *spatial)`` and a weight in PyTorch's layout.
 
     Raises:
-        ValueError: when PyTorch would refuse the problem, or when the output has no elements.
+        ValueError: if PyTorch would reject the problem, or if the output has no elements.
     """
     spatial = len(weight_shape) - 2
     extra = tuple(output_padding or (0,) * spatial)

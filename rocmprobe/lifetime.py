@@ -24,6 +24,6 @@ def die_after(seconds: int) -> None:
     """Have the kernel kill this process after ``seconds``."""
     # The default action, because a handler in Python waits until the library call returns.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # A parent can hand a blocked signal down.
+    # A child inherits the signal mask, so SIGALRM may be blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(seconds)

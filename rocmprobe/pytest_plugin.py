@@ -1,7 +1,7 @@
-"""The pytest plugin: each case of a suite is an item, and the outcome of the case is the item's result.
+"""The pytest plugin: each case of a suite is an item, and the case's outcome is the item's result.
 
-It is active for suites only. With other tests, it only adds its options. On the controller it begins the
-run, and writes results and report at the end. With xdist, the items of a device go to one worker.
+The plugin is active for suites only. With other tests, it only adds its options. The controller begins the
+run, and writes results and report at the end. With xdist, all items of a device run in one worker.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from rocmprobe.text.redact import redacted, redacted_text
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
-#: The outcome of an item, after it is compared with the expectations.
+#: The outcome of an item, after the comparison with the expectations.
 _OUTCOME = pytest.StashKey[Outcome]()
-#: Why the journal cannot be written any more. This ends the run.
+#: The reason why the journal cannot be written any more. It ends the run.
 _FULL = pytest.StashKey[str]()
-#: The results written at the end of the run, for a caller that started pytest in its own process.
+#: Results written at the end of the run, for a caller that started pytest in its own process.
 RESULTS = pytest.StashKey[Results]()
 
 
 def suites_folder() -> Path:
-    """Return the folder of the suites: in the installed package, or beside it in a checkout."""
+    """Return the folder of the suites: in the installed package, or next to it in a checkout."""
     package = Path(__file__).parent
     inside = package / "suites"
     return inside if inside.is_dir() else package.parent / "suites"
@@ -135,15 +135,16 @@ def pytest_configure(config: pytest.Config) -> None:
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
-    # With xdist, keep the order, in which the cases that others depend on come first.
+    # With xdist, keep the order, because cases that other cases depend on come first.
     option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Send all items of a device to one worker, whatever ``--dist`` says: one process serves a device.
+    """Return a scheduler that sends all items of a device to one worker, whatever ``--dist`` says.
 
-    xdist's own ``loadgroup`` changes the ids of items, which pytest 9.2 no longer supports.
+    One process serves a device. xdist's own ``loadgroup`` changes the ids of items, which pytest 9.2 no
+    longer supports.
     """
     if _RUN not in config.stash:
         return None
@@ -158,14 +159,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
-    """Return the number of workers for ``-n auto``: that of the devices, or 1 if these are not known yet."""
+    """Return the number of workers for ``-n auto``: the number of devices, or 1 if the devices are not known
+    yet."""
     if not _about_suites(config):
         return None
     return run.workers(config.option.rocmprobe_run) if config.option.rocmprobe_run else 1
 
 
 class _XdistWorkers:
-    """The controller's view of its xdist workers."""
+    """The controller's record of its xdist workers."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -185,13 +187,13 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Note that a worker could not write the journal."""
+        """Record that a worker could not write the journal."""
         full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
         if full:
             node.config.stash[_FULL] = full
 
     def pytest_keyboard_interrupt(self) -> None:
-        """End the workers and their trials at once. xdist would wait for the running cases."""
+        """End the workers and their trials at once, because xdist would wait for the running cases."""
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -221,7 +223,7 @@ def _options(config: pytest.Config) -> RunOptions:
 
 
 def _session(config: pytest.Config) -> Session:
-    """This process's session, opened on first use."""
+    """Return this process's session, opened on first use."""
     if _SESSION not in config.stash:
         config.stash[_SESSION] = Session.of_run(config.stash[_RUN])
     return config.stash[_SESSION]
@@ -261,7 +263,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = []
     for item in items:
         case = _case(item)
-        # Two suites can request the same case, and a check without a case in this run is no item.
+        # Two suites can request the same case. A check without a case in this run has no item.
         empty = case is None and item.get_closest_marker("check") is not None
         if empty or (case and case.id in asked):
             continue
@@ -291,7 +293,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @contextlib.contextmanager
 def _noted_when_full(config: pytest.Config) -> Iterator[None]:
-    """Note that the journal cannot be written, for the end of the run."""
+    """Record that the journal cannot be written, for the end of the run."""
     try:
         yield
     except CannotWrite as error:
@@ -318,7 +320,8 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """The outcome of this item's case, compared with the expectations. A probe error raises an error."""
+    """Return the outcome of this item's case, compared with the expectations. Raise RuntimeError for a probe
+    error."""
     with _ended_when_full(request.config):
         settled = _session(request.config).outcome(case)
     found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(settled)
@@ -330,7 +333,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Report an outcome that passes although a failure was expected as pytest's own xpass."""
+    """Report an outcome as pytest's own xpass if it passes although a failure was expected."""
     report: Any = yield
     outcome = item.stash.get(_OUTCOME, None)
     if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
@@ -339,7 +342,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def assert_outcome(outcome: Outcome) -> None:
-    """Pass, fail with the evidence, or skip with the reason, as the outcome says."""
+    """Pass, fail with the evidence, or skip with the reason, depending on the outcome."""
     __tracebackhide__ = True
     known = [f"expected: {outcome.expected.reason}"] if outcome.expected else []
     text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *known, *outcome.evidence))
@@ -361,7 +364,7 @@ def _redacts(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True, trylast=True)
 def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
-    """Redact the facts of the machine and its CI server that pytest-metadata has gathered."""
+    """Redact the facts of the machine and its CI server that pytest-metadata has collected."""
     if _redacts(config):
         for name, value in metadata.items():
             clean = redacted(value)
@@ -381,14 +384,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         for element in document.iter():
             element.text = element.text and redacted_text(element.text)
             for name, value in element.attrib.items():
-                # A host may be called "vm", which only the attribute shows to be a name.
+                # A host may be called "vm". Only the attribute shows that this word is a host name.
                 element.set(name, "<host>" if name == "hostname" else redacted_text(value))
         document.write(path, "utf-8", xml_declaration=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
-    """End the processes of the run, then write results and report. A signal cuts the first part short."""
+    """End the processes of the run, then write results and report. A signal shortens the first part."""
     config = session.config
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     try:
@@ -423,7 +426,7 @@ def _close(config: pytest.Config, at_once: bool) -> None:
 
 
 def _finish(config: pytest.Config, ended: bool) -> None:
-    """Write results and report, and first the end of the run into the journal if it has ended."""
+    """Write results and report. If the run has ended, first add its end to the journal."""
     folder = config.stash[_RUN]
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):

@@ -1,4 +1,4 @@
-"""The folder in which what one process found out or compiled is kept for the next ones."""
+"""Cache folders of the user: results and compiled kernels that one process keeps for later processes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import Optional
 
 
 def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Path]:
-    """What ``variable`` names, or ``rocmprobe/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``. None where
-    nothing is kept: the variable is ``0``, or the user has no home."""
+    """Return the path in ``variable``, or ``rocmprobe/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+
+    Return None if caching is disabled: the variable is ``0``, or the user has no home.
+    """
     named = environ.get(variable)
     if named == "0":
         return None
     if not named:
         home = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         if not os.path.isabs(home):
-            # A user without a home, as containers have them.
+            # Users in containers may have no home.
             return None
         named = os.path.join(home, "rocmprobe", name)
     return _absolute(named)
@@ -26,5 +28,5 @@ def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Pat
 
 @cache
 def _absolute(path: str) -> Path:
-    # Once: a program may change its working directory.
+    # Cached, because a program may change its working directory.
     return Path(path).absolute()

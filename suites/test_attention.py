@@ -1,11 +1,11 @@
-"""Is scaled dot product attention right, and by which of PyTorch's backends?"""
+"""Tests of scaled dot product attention, with each of PyTorch's backends."""
 
 import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
 DTYPES = ("float32", "float16", "bfloat16")
-#: The fused kernels have half precision in common.
+#: Half precision that all fused kernels support.
 BY_BACKEND = ("float32", "float16")
 
 

@@ -1,4 +1,4 @@
-"""How fast is training with which batch, and what is the largest that fits?"""
+"""Tests of training speed by batch size, up to the largest batch that fits."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""What does a program pay whose input sizes keep changing?"""
+"""Tests of the cost of input sizes that keep changing."""
 
 import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
-#: The ways to find a solver, and the ways around it; a setting that a run lacks is not asked.
+#: Ways to find a solver, and ways that need no solver. Settings that a run lacks are skipped.
 WAYS = (
     "default", "find-normal", "find-fast", "find-hybrid", "immediate", "benchmark", "vendor-off", "bypass",
     "bypass+vendor-off",

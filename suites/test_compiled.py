@@ -1,4 +1,4 @@
-"""Do kernels that are compiled while a program runs compute what they should?"""
+"""Tests of the results of kernels that are compiled while a program runs."""
 
 import pytest
 

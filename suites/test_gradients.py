@@ -1,5 +1,5 @@
-"""Do gradients agree with finite differences, first and second order, and with fp64 in every way in which
-training asks for them?"""
+"""Tests of gradients: first and second order against finite differences, and against fp64 in every way in
+which training requests gradients."""
 
 import pytest
 

@@ -1,13 +1,13 @@
-"""Which layer works? Each rung stands on those below it, so the lowest that fails is to blame."""
+"""The ladder of layers. Each rung depends on the rungs below, so the lowest failing rung is at fault."""
 
 import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
-#: With the vendor library and without it: which of the two is at fault?
+#: With and without the vendor library, to find which side is at fault.
 BOTH = ("default", "vendor-off")
-#: What by-layer sends to PyTorch is asked once more under it.
+#: Layers that by-layer moves to PyTorch are also tested under that setting.
 LAYERS = (*BOTH, "by-layer")
 
 

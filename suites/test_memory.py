@@ -1,4 +1,5 @@
-"""How much memory does convolution take above its operands, what does it keep for backward, and what fits?"""
+"""Tests of convolution memory: use beyond the operands, memory kept for backward, and the largest size that
+fits."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""Do real networks train right, in float32 and under autocast, and how fast?"""
+"""Tests of training real networks: correctness and speed, in float32 and under autocast."""
 
 import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
-#: Those that a recommendation may come down to; a setting that a machine lacks is not asked.
+#: Settings that can be recommended. Settings that a machine lacks are skipped.
 CANDIDATES = ("default", "no-faulty-solvers", "by-layer", "vendor-off", "bypass", "bypass+vendor-off", "cpu")
 FEW = ("default", "bypass")
 DTYPES = ("float32", "float16")

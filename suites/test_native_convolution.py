@@ -1,4 +1,4 @@
-"""Does convolution work, and under which settings? Every direction apart."""
+"""Tests of convolution under every setting, for each direction separately."""
 
 import pytest
 

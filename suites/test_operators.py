@@ -1,4 +1,4 @@
-"""Are PyTorch's own operators correct, each for the samples that the installed torch has for it?"""
+"""Tests of PyTorch's own operators, with the samples of the installed torch for each operator."""
 
 import pytest
 

@@ -1,13 +1,13 @@
-"""What else enters the vendor library: does it work there, and does it without?"""
+"""Tests of other operations that use the vendor library, with and without it."""
 
 import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
 BOTH = ("default", "vendor-off")
-#: What by-layer sends to PyTorch is asked once more under it.
+#: Layers that by-layer moves to PyTorch are also tested under that setting.
 LAYERS = (*BOTH, "by-layer")
-#: PyTorch keeps float64 from MIOpen: a control.
+#: Includes float64 as a control, because PyTorch never runs float64 in MIOpen.
 DTYPES = ("float32", "float16", "float64")
 
 

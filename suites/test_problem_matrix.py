@@ -1,10 +1,10 @@
-"""Is convolution right over networks, variants and geometry, with the vendor library and without it?"""
+"""Tests of convolution over networks, variants and geometry, with and without the vendor library."""
 
 import pytest
 
 from rocmprobe.pytest_plugin import assert_outcome
 
-#: What is recommended most, but for what is found out by the native problems alone.
+#: The settings recommended most often, except those that the native problems alone determine.
 SETTINGS = ("default", "no-faulty-solvers", "vendor-off", "bypass")
 
 

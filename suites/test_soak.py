@@ -1,4 +1,4 @@
-"""Does the device keep giving the same result for minutes, under load? At the end of a run of level long."""
+"""Test of repeatable results over minutes of load, at the end of a run of level long."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which of MIOpen's solvers is at fault? Each runs alone, where default fails or all settings are asked."""
+"""Tests of MIOpen's solvers one by one. They run if default fails or if all settings are requested."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What does the first call cost under each setting, and do databases and caches survive a new process?"""
+"""Tests of the cost of the first call under each setting, and of databases and caches in a new process."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How fast is convolution under each setting, forward and with backward?"""
+"""Tests of convolution speed under each setting, forward and with backward."""
 
 import pytest
 

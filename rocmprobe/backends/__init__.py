@@ -14,7 +14,8 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), 
 def backend_for(device: str, torch_kind: str) -> Backend:
     """Return the backend of torch's ``device`` ("cpu", "cuda:0") in a build of ``torch_kind``.
 
-    cuDNN and MIOpen share the device type; ``torch_kind`` "rocm" (``torch.version.hip`` is set) decides.
+    cuDNN and MIOpen share the device type. ``torch_kind`` is "rocm" if ``torch.version.hip`` is set, which
+    selects MIOpen.
     """
     if device.startswith("cuda"):
         return BACKENDS["miopen" if torch_kind == "rocm" else "cudnn"]

@@ -1,5 +1,8 @@
-"""The interface of a backend. Modules here import torch only inside functions: the controller reads captured
-logs with a backend, and never imports torch."""
+"""The interface of a backend.
+
+Modules of this package import torch only inside functions, because the controller reads captured logs with a
+backend and never imports torch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from rocmprobe.knowledge.miopen_log import Reading
 
 
 class Backend(TestedLibrary, Protocol):
-    """One vendor library behind one torch device type."""
+    """A vendor library behind a torch device type."""
 
     @property
     def library(self) -> str:
@@ -43,7 +46,7 @@ class Backend(TestedLibrary, Protocol):
 
 @contextmanager
 def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes (owner, name, value), and put the old values back at the end."""
+    """Set attributes (owner, name, value), and restore the old values at the end."""
     before: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, value in switches:

@@ -29,7 +29,7 @@ class Cudnn:
     def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `cudnn.flags`, which resets every flag that it is not given to its default.
+        # Not `cudnn.flags`, which resets every flag that is not passed to its default.
         return switched([(torch.backends.cudnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
@@ -49,7 +49,7 @@ class Cudnn:
         import torch
 
         def bytes_of(what: str) -> int:
-            # The requested bytes; blocks are larger. A torch before 2.1 counts only blocks.
+            # Requested bytes, because blocks are larger. A torch before 2.1 counts only blocks.
             stats = torch.cuda.memory_stats(device)
             return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
 
@@ -70,7 +70,7 @@ class Cudnn:
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        # The workspaces of MIOpen and cuDNN come from PyTorch's caching allocator, too.
+        # The workspaces of MIOpen and cuDNN also come from PyTorch's caching allocator.
         import torch
 
         torch.cuda.empty_cache()
@@ -95,7 +95,7 @@ class Cudnn:
         return False
 
     def demands_exactness(self) -> bool:
-        # cuDNN may choose Winograd or FFT without saying so.
+        # cuDNN may choose Winograd or FFT without logging the choice.
         return False
 
 
@@ -110,8 +110,8 @@ class Miopen(Cudnn):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        # Level 5 names the choice of Find and the solver of immediate mode. The log of level 6 is six times
-        # as long. Every call comes with its command line for MIOpenDriver.
+        # Level 5 names the choice of Find and the solver of immediate mode. A log of level 6 is six times as
+        # long. Every call comes with its command line for MIOpenDriver.
         return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
 
     def library_version(self) -> Optional[str]:

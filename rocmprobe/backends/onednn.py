@@ -15,8 +15,8 @@ from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 
-# ONEDNN_VERBOSE=1 prints one line per executed primitive; v1 marks oneDNN 3, which put a field in
-# front, and a time stamp may follow it:
+# ONEDNN_VERBOSE=1 prints one line per executed primitive. v1 marks oneDNN 3, which put a field in front.
+# A time stamp may follow:
 #   onednn_verbose[,v1][,123.4],[primitive,]exec,cpu,convolution,jit:avx512_core,forward_training,...
 _EXECUTED = re.compile(
     r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:[\d.]+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),"
@@ -39,7 +39,7 @@ class Onednn:
     def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `mkldnn.flags`, which resets every flag that it is not given to its default.
+        # Not `mkldnn.flags`, which resets every flag that is not passed to its default.
         return switched([(torch.backends.mkldnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
@@ -50,19 +50,19 @@ class Onednn:
         return match[1] if match else None
 
     def synchronize(self, device: str) -> None:
-        """Do nothing: a CPU has no queue."""
+        """Do nothing, because a CPU has no queue."""
 
     @contextmanager
     def meter(self, device: str) -> Iterator[Meter]:
         """Meter every allocation and release of torch's CPU allocator, as the profiler records them.
 
-        Allocations inside oneDNN (scratchpads) are not seen. A release of memory from before the block may be
-        missed, so the block should allocate and release its own.
+        Allocations inside oneDNN (scratchpads) are not seen. A release of older memory may be missed, so the
+        block should allocate and release its own memory.
         """
         import torch
 
         meter = Meter()
-        # Not `torch.profiler.profile`: that imports torch._dynamo, which takes over a second.
+        # Not `torch.profiler.profile`, which imports torch._dynamo and so takes over a second.
         profiler: Any = torch.autograd.profiler.profile(profile_memory=True, use_kineto=True)
         with profiler:
             yield meter
@@ -76,7 +76,7 @@ class Onednn:
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
         """Limit the size of the address space (RLIMIT_AS), so that allocations inside oneDNN count.
 
-        From here on the process allocates a little slower, in exchange for a limit exact to the megabyte.
+        From here on the process allocates a little slower, but the limit is exact to the megabyte.
         """
         import resource
 
@@ -112,10 +112,10 @@ class Onednn:
 
 
 def _keep_no_freed_memory() -> None:
-    """Let glibc return large blocks to the kernel when they are freed.
+    """Make glibc return large blocks to the kernel when they are freed.
 
-    Otherwise glibc keeps up to some 60 MiB in pieces. They would count under a limit, a different amount each
-    time.
+    Otherwise glibc keeps up to about 60 MiB in pieces. They would count under a limit, a different amount
+    each time.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
@@ -124,7 +124,7 @@ def _keep_no_freed_memory() -> None:
 
 
 def _family(implementation: str, algorithm: str) -> Optional[str]:
-    # oneDNN calls GEMM and its reference loops "direct", too.
+    # oneDNN also calls GEMM and its reference loops "direct".
     if implementation.startswith("ref"):
         return "naive"
     if implementation.startswith("gemm"):
@@ -133,10 +133,10 @@ def _family(implementation: str, algorithm: str) -> Optional[str]:
 
 
 def _peak(events: Any) -> int:
-    """Return the peak of the running sum over the profiler's ``[memory]`` events, by their time."""
+    """Return the peak of the running sum over the profiler's ``[memory]`` events, in order of time."""
     live = peak = 0
     changes = [event for event in events if event.name() == "[memory]"]
-    # torch 2.x counts in ns, 1.13 in us; only the order matters.
+    # torch 2.x counts in ns, 1.13 in us. Only the order matters.
     changes.sort(key=lambda event: event.start_ns() if hasattr(event, "start_ns") else event.start_us())
     for event in changes:
         live += event.nbytes()

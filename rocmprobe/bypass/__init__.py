@@ -1,18 +1,17 @@
-"""Convolutions of PyTorch as matrix products, in place of MIOpen, cuDNN or oneDNN; and other layers by
-PyTorch's own kernels, where only convolution is to stay with the vendor library.
+"""Convolutions of PyTorch as matrix products, in place of MIOpen, cuDNN or oneDNN.
 
     import rocmprobe.bypass
     rocmprobe.bypass.install()
 
-From then on every convolution of the process on that device, forward and backward, is computed by GEMMs
-(rocBLAS on ROCm) and PyTorch's elementwise kernels, whoever calls it: modules, functional calls, TorchScript,
-autocast, C++. Batch norm, RNN and the other users of the vendor library are untouched unless they are named,
-and so are fused operators that are not a convolution to PyTorch (``torch.jit.optimize_for_inference``,
-``to_mkldnn``), some of which the command ``rocmprobe exec`` switches off.
+After this call, GEMMs (rocBLAS on ROCm) and PyTorch's elementwise kernels compute every convolution of the
+process on that device, forward and backward. All callers are covered: modules, functional calls, TorchScript,
+autocast, C++. Batch norm, RNN and the other users of the vendor library stay unchanged unless they are named.
+Fused operators that PyTorch does not dispatch as convolutions (``torch.jit.optimize_for_inference``,
+``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec`` switches some of them off.
+
+Other layers can use PyTorch's own kernels while convolution stays with the vendor library. For batch norm:
 
     rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")
-
-leaves convolution with the vendor library and takes batch norm out of it.
 """
 
 from __future__ import annotations
@@ -58,8 +57,11 @@ _lock = lock_across_forks()
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of :func:`install` or :func:`enabled`: ``interceptor`` None leaves convolution alone,
-    ``kinds`` are those of ``other_layers.KINDS`` that PyTorch's own kernels are to compute."""
+    """Arguments of :func:`install` or :func:`enabled`.
+
+    If ``interceptor`` is None, convolution stays unchanged. PyTorch's own kernels compute the layers of
+    ``kinds``, a subset of ``other_layers.KINDS``.
+    """
 
     interceptor: Optional[BypassInterceptor]
     kinds: tuple[str, ...]
@@ -89,25 +91,25 @@ def install(
     ctc_loss: str = "native",
     fused_convolution: str = "native",
 ) -> None:
-    """Replace the convolutions of a device type for the whole process until :func:`uninstall`, or, as the
-    keywords say, the kernels of other layers.
+    """Replace the convolutions of a device type for the whole process until :func:`uninstall`.
 
-    Installing again replaces the former installation, so the last arguments hold.
+    The keywords can also replace the kernels of other layers. Installing again replaces the former
+    installation, so the last arguments apply.
 
     Args:
-        device: "cpu", "cuda" (ROCm devices too) or a ``torch.device``, whose index does not matter.
-            None is "cuda" where PyTorch can use such a device, otherwise "cpu".
-        workspace_mb: the cap, in MiB, on what one direction of one convolution allocates above its
-            operands and results; see :func:`plan`. None is the variable ``ROCMPROBE_BYPASS_WORKSPACE_MB``,
-            or 256.
-        algorithm: "auto", the quickest, measured in the first call of a problem; or the name of one (see
-            ``ALGORITHMS``), taken for every problem and direction that it applies to. None is the variable
-            ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". What was measured is kept for later processes; see
-            ``docs/training-with-the-bypass.md``.
-        convolution: "bypass", or "native": PyTorch's choice, as without the bypass.
-        batch_norm: "native", or "pytorch": by PyTorch's own kernels, whatever library would be taken. So are
-            ``rnn`` (RNN, LSTM and GRU), ``ctc_loss``, and ``fused_convolution`` (convolution and ReLU in one
-            operator of MIOpen's or cuDNN's, which are then several operators).
+        device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored.
+            None means "cuda" if PyTorch can use such a device, otherwise "cpu".
+        workspace_mb: cap, in MiB, on the memory that one direction of one convolution allocates above its
+            operands and results, see :func:`plan`. None means the variable
+            ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256.
+        algorithm: "auto" for the fastest, measured in the first call of a problem. Or the name of an
+            algorithm (see ``ALGORITHMS``), used for every problem and direction to which it applies. None
+            means the variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". Measurements are kept for later
+            processes, see ``docs/training-with-the-bypass.md``.
+        convolution: "bypass", or "native" for PyTorch's choice, as without the bypass.
+        batch_norm: "native", or "pytorch" for PyTorch's own kernels in place of any library. The same words
+            apply to ``rnn`` (RNN, LSTM and GRU), ``ctc_loss``, and ``fused_convolution`` (convolution and
+            ReLU in one operator of MIOpen or cuDNN, which then become several operators).
 
     Raises:
         ValueError: for another device type, a workspace that is not positive, an unknown algorithm, or
@@ -125,10 +127,10 @@ def install(
 
 
 def uninstall(device: Device = None) -> None:
-    """Undo :func:`install`, for one device type or with None for all; without an installation do nothing.
+    """Undo :func:`install`, for one device type, or for all if ``device`` is None.
 
-    Contexts of :func:`enabled` stay in force. So does the backward of every graph that was built before:
-    it runs as its forward did.
+    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. The backward of every graph
+    that was built before still runs as its forward did.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -156,12 +158,13 @@ def enabled(
     ctc_loss: str = "native",
     fused_convolution: str = "native",
 ) -> Iterator[None]:
-    """Replace the convolutions of a device type inside of a ``with`` block; arguments as :func:`install`.
+    """Replace the convolutions of a device type inside of a ``with`` block.
 
-    The block concerns all threads, since backward and DataParallel have threads of their own. Contexts
-    nest, and the one entered last sets the workspace. The backward and double backward of a forward
-    inside of the block are computed by the bypass too, wherever and whenever they run; only code from
-    ``torch.compile`` has its backward compiled apart, which the bypass computes as long as the block lasts.
+    The arguments are those of :func:`install`. The block affects all threads, because backward and
+    DataParallel use their own threads. Contexts nest, and the context entered last sets the workspace. The
+    bypass also computes the backward and double backward of a forward inside of the block, wherever and
+    whenever they run. The exception is ``torch.compile``, which compiles the backward separately: the bypass
+    computes such a backward only inside of the block.
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
@@ -176,23 +179,23 @@ def enabled(
 def patch(
     model: torch.nn.Module, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
 ) -> None:
-    """Let the convolutions of one model go through the bypass, on every device, until :func:`unpatch`.
+    """Make the convolutions of one model go through the bypass, on every device, until :func:`unpatch`.
 
-    What runs inside of a call of ``model`` or of one of its modules is meant, functional calls in a
-    ``forward`` too; ``model.forward(x)`` and what is computed elsewhere is not. The backward is tied to the
-    forward as in :func:`enabled`. Hooks, parametrisations, state-dict keys and ``isinstance`` stay as they
-    are; ``type(module)`` becomes a derived class. Deep copies of the model are patched as well; a pickle is
-    not. Patching again replaces the arguments.
+    The patch covers calls of ``model`` and of its modules, including functional calls in a ``forward``. The
+    patch does not cover ``model.forward(x)`` or convolutions outside of the model. The backward is tied to
+    the forward as in :func:`enabled`. Hooks, parametrisations, state-dict keys and ``isinstance`` stay
+    unchanged. ``type(module)`` becomes a derived class. Deep copies of the model are patched, too. A pickle
+    is not patched. Patching again replaces the arguments.
 
     Raises:
-        TypeError: for something that is no module, or has a scripted one in it, which runs outside of Python.
-        ValueError: as :func:`install`.
+        TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
+        ValueError: as in :func:`install`.
     """
     patch_model(model, ScopedInterceptor(workspace_or_default(workspace_mb), algorithm_or_default(algorithm)))
 
 
 def unpatch(model: torch.nn.Module) -> None:
-    """Undo :func:`patch`; a model that is not patched is left alone."""
+    """Undo :func:`patch`. Do nothing if the model is not patched."""
     unpatch_model(model)
 
 
@@ -202,17 +205,17 @@ def explain(
     workspace_mb: Optional[float] = None,
     algorithm: Optional[str] = None,
 ) -> dict[str, Explanation]:
-    """Which algorithm each direction ("fwd", "bwd-data", "bwd-weights") of a problem gets, and why.
+    """Return the algorithm of each direction ("fwd", "bwd-data", "bwd-weights") of a problem, with reasons.
 
     Args:
         problem: a ``rocmprobe.model.problems.Problem``, or a mapping with its ``input_shape``,
             ``weight_shape``, ``stride``, ``padding``, ``dilation``, ``transposed``, ``output_padding``,
             ``groups``, ``dtype`` and ``channels_last``.
-        device, workspace_mb, algorithm: as :func:`install`.
+        device, workspace_mb, algorithm: as in :func:`install`.
 
     Raises:
-        ValueError: as :func:`install`, for a device that is not there or an unknown dtype; when PyTorch
-            would refuse the problem; when there is nothing to compute.
+        ValueError: as in :func:`install`, for a missing device or an unknown dtype, if PyTorch would refuse
+            the problem, or if there is nothing to compute.
     """
     where = torch.device(_device_type(None) if device is None else device)
     if where.type == "cuda":
@@ -224,14 +227,14 @@ def explain(
 
 
 def status() -> dict[str, dict[str, Any]]:
-    """What was computed since the last :func:`reset_status`, on all devices and threads.
+    """Return the counts since the last :func:`reset_status`, for all devices and threads.
 
-    ``calls`` maps an algorithm to the number of directions it computed (a backward has up to two, bwd-data
-    and bwd-weights; a bias gradient is a plain sum and not counted). ``native`` maps a reason to the number
-    of convolution calls that were left to PyTorch for it. ``pytorch`` maps a kind of other layers, such as
-    "batch_norm", to the number of its forward calls that were kept from the vendor library. ``own_kernels``
-    maps each GPU and dtype that was met, such as "cuda:0 float32", to "used" where kernels of our own may be
-    taken, otherwise to why not.
+    ``calls`` maps an algorithm to the number of directions it computed. A backward has up to two: bwd-data
+    and bwd-weights. A bias gradient is a plain sum and not counted. ``native`` maps a reason to the number of
+    convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a kind of other layers, such
+    as "batch_norm", to the number of its forward calls that were kept from the vendor library.
+    ``own_kernels`` maps each GPU and dtype of the calls, such as "cuda:0 float32", to "used" if rocmprobe's
+    own kernels may be chosen, otherwise to the reason against them.
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 

@@ -1,13 +1,13 @@
-"""Ties the backward of a convolution to the interceptors of its forward.
+"""Autograd functions that tie the backward of a convolution to the interceptors of its forward.
 
-Kernels of a device sit below autograd, so by themselves they see a backward only while they are
-registered, whereas a graph lives as long as its user likes. Above them, under the device's autograd key,
-the convolution is therefore recorded as an ``autograd.Function`` that remembers them. It saves what
-PyTorch's own node saves: input and weight.
+Kernels of a device sit below autograd. They see a backward only while they are registered, but a graph can
+live longer. So above them, under the device's autograd key, the convolution is recorded as an
+``autograd.Function`` that remembers the interceptors. The function saves what PyTorch's own node saves: input
+and weight.
 
-The convolution is linear in input x, in weight w and in bias b; with the form T(x, w, g) = <g, conv(x, w)>
-each derivative of any order is again one of T's three partial derivatives: the convolution itself,
-bwd-data and bwd-weights. No other operator is needed for the double backward.
+The convolution is linear in input x, in weight w and in bias b. With the form T(x, w, g) = <g, conv(x, w)>,
+each derivative of any order is again one of T's three partial derivatives: the convolution, bwd-data and
+bwd-weights. The double backward needs no other operator.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rocmprobe.bypass import dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.operators import untraced
 
-# torch 2 hands functorch the forward of a Function and its bookkeeping apart; before, they are one.
+# torch 2 passes functorch the forward of a Function and its setup separately. Before, they are one method.
 _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
 
 
 def convolution_kernel(*arguments: Any) -> torch.Tensor:
-    """``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
+    """Compute ``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         if dispatch.is_traced(arguments):
             return dispatch.let_trace(arguments)
@@ -44,7 +44,7 @@ def convolution_kernel(*arguments: Any) -> torch.Tensor:
 
 
 def backward_kernel(*arguments: Any) -> Gradients:
-    """``aten::convolution_backward`` under the autograd key."""
+    """Compute ``aten::convolution_backward`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         held = dispatch.keeping_interceptors(arguments[1].device.type)
         if not held:
@@ -54,7 +54,10 @@ def backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
-    """A differentiable convolution that meets ``held``: by the dispatcher where it leads there."""
+    """Return a differentiable convolution that passes through ``held``.
+
+    Use the dispatcher if the dispatcher leads to these interceptors.
+    """
     if dispatch.covers(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
     return cast(torch.Tensor, _Convolution.apply(held, *call.arguments()))
@@ -83,7 +86,7 @@ def _transforming() -> bool:
 
 
 def _next_below(*tensors: torch.Tensor | None) -> bool:
-    """Whether the kernels of the device come next below autograd: no transform, mode or wrapper between."""
+    """Return True if the device's kernels come next below autograd, without transform, mode or wrapper."""
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False
@@ -99,11 +102,11 @@ def _plain_keys(device_type: str) -> Any:
 
 @contextmanager
 def _below_autograd() -> Iterator[None]:
-    # On torch 1.13.1 the guard is no context manager; on all versions its life is its effect.
+    # On torch 1.13.1 the guard is not a context manager. On all versions the guard acts as long as it lives.
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
-            # Below is then another transform, which may well differentiate.
+            # The next level below is another transform, which may differentiate.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 yield
         else:
@@ -113,7 +116,7 @@ def _below_autograd() -> Iterator[None]:
 
 
 def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``jvp`` with forward mode enabled, so that transforms around this one differentiate it.
+    """Return ``jvp`` with forward mode enabled, so that outer transforms can differentiate it.
 
     PyTorch disables forward mode in the jvp of a Function, and nested derivatives would be zero.
     """
@@ -132,8 +135,8 @@ def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     if not _SETUP_APART:
         return cast(Any, function).apply(*arguments)
-    # Function.apply itself would look its signature up at every call, and inside of a transform enter the
-    # stack of transforms again, where the dispatcher is already inside the level that it works on.
+    # Function.apply would look up its signature at every call. Inside of a transform it would enter the stack
+    # of transforms again, although the dispatcher is already inside the level that it works on.
     record = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     if not torch._C._are_functorch_transforms_active():
         return record(*_unwrapped(arguments))
@@ -144,13 +147,13 @@ def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``arguments`` without the wrappers of transforms that have ended, as Function.apply passes them on."""
+    """Return ``arguments`` without the wrappers of ended transforms, as Function.apply passes them on."""
     unwrap = torch._C._functorch.unwrap_if_dead
     return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 
 
 class _Tied(torch.autograd.Function):
-    """Lets both functions below be written in the two-method form on every torch version."""
+    """Base class that lets both functions below use the two-method form on every torch version."""
 
     generate_vmap_rule = True
 
@@ -286,7 +289,7 @@ class _TiedBackward(_Tied):
         if of_weight is not None:
             add(grad_output, input, of_weight, [True, False, False])
         if ctx.mask[0] and total[0] is None:
-            # PyTorch accepts no missing tangent for an output.
+            # PyTorch does not accept a missing tangent for an output.
             total[0] = torch.zeros_like(input)
         if ctx.mask[1] and total[1] is None:
             total[1] = torch.zeros_like(weight)

@@ -1,5 +1,4 @@
-"""The arguments of PyTorch's two convolution operators, as interceptors see them, and the memory format of
-their results."""
+"""Arguments of PyTorch's two convolution operators as interceptors see them, and the format of results."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ Gradients = tuple[Optional[torch.Tensor], Optional[torch.Tensor], Optional[torch
 
 @dataclass(frozen=True)
 class ConvolutionCall:
-    """One call of ``aten::convolution`` (schema names), or of ``aten::_convolution`` when ``flags`` is set.
+    """Call of ``aten::convolution`` (schema names), or of ``aten::_convolution`` if ``flags`` is set.
 
     ``input`` is ``(N, C, *spatial)`` and ``weight`` ``(K, C / groups, *kernel)``, or for a transposed
-    convolution ``(C, K / groups, *kernel)``. The four lists have one entry for each spatial dimension
-    (PyTorch also accepts one entry for all; that form is expanded before an interceptor sees it, whereas any
-    other wrong length is left as it came, for PyTorch's own error). ``flags`` are the four trailing
+    convolution ``(C, K / groups, *kernel)``. The four lists have one entry for each spatial dimension.
+    PyTorch also accepts one entry for all, which is expanded before an interceptor sees the call. Any other
+    wrong length stays unchanged, so that PyTorch raises its own error. ``flags`` are the four trailing
     booleans of ``aten::_convolution`` (benchmark, deterministic, cudnn_enabled, allow_tf32), the operator
     that ``torch.jit.trace`` records.
     """
@@ -38,7 +37,7 @@ class ConvolutionCall:
 
     @staticmethod
     def of(arguments: Sequence[Any]) -> ConvolutionCall:
-        """The call for an operator's positional ``arguments``: 9, or 13 for ``aten::_convolution``."""
+        """Return the call for positional ``arguments``: 9, or 13 for ``aten::_convolution``."""
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments[:9]
         spatial = weight.dim() - 2
         return ConvolutionCall(
@@ -55,7 +54,7 @@ class ConvolutionCall:
         )
 
     def as_2d(self) -> ConvolutionCall:
-        """The same 1-d problem with a height of 1, as PyTorch's own kernels take it."""
+        """Return the same 1-d problem with a height of 1, as PyTorch's own kernels take it."""
         return replace(
             self,
             input=self.input.unsqueeze(2),
@@ -67,7 +66,7 @@ class ConvolutionCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """What decides how a call is computed: everything but the values."""
+        """Return everything that decides how the call is computed: all except the values."""
         return (
             _form(self.input), _form(self.weight), None if self.bias is None else _form(self.bias),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -75,11 +74,14 @@ class ConvolutionCall:
         )  # fmt: skip
 
     def arguments(self) -> tuple[Any, ...]:
-        """What the operator takes."""
+        """Return the arguments of the operator."""
         return (self.input, self.weight, self.bias, *self.settings(), *(self.flags or ()))
 
     def settings(self) -> tuple[Any, ...]:
-        """The arguments after the tensors: stride, padding, dilation, transposed, output_padding, groups."""
+        """Return the arguments after the tensors.
+
+        These are stride, padding, dilation, transposed, output_padding and groups.
+        """
         return (
             list(self.stride),
             list(self.padding),
@@ -92,10 +94,10 @@ class ConvolutionCall:
 
 @dataclass(frozen=True)
 class BackwardCall:
-    """One call of ``aten::convolution_backward`` (schema names).
+    """Call of ``aten::convolution_backward`` (schema names).
 
     ``grad_output`` has the shape of the convolution's output. ``bias_sizes`` is ``(K,)``, or None without
-    a bias. ``output_mask`` says which gradients are wanted: input, weight, bias.
+    a bias. ``output_mask`` selects the gradients to compute: input, weight, bias.
     """
 
     grad_output: torch.Tensor
@@ -112,7 +114,7 @@ class BackwardCall:
 
     @staticmethod
     def of(arguments: Sequence[Any]) -> BackwardCall:
-        """The call for the operator's 11 positional ``arguments``."""
+        """Return the call for the operator's 11 positional ``arguments``."""
         grad_output, input, weight, bias_sizes, stride, padding, dilation = arguments[:7]
         transposed, output_padding, groups, mask = arguments[7:]
         spatial = weight.dim() - 2
@@ -131,7 +133,10 @@ class BackwardCall:
         )
 
     def as_2d(self) -> BackwardCall:
-        """The same 1-d problem with a height of 1; a ``grad_output`` of another rank is left as it is."""
+        """Return the same 1-d problem with a height of 1.
+
+        A ``grad_output`` of another rank stays unchanged.
+        """
         flat = self.grad_output.dim() == 3
         return replace(
             self,
@@ -145,7 +150,7 @@ class BackwardCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """What decides how a call is computed: everything but the values."""
+        """Return everything that decides how the call is computed: all except the values."""
         return (
             _form(self.grad_output), _form(self.input), _form(self.weight),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -153,7 +158,7 @@ class BackwardCall:
         )  # fmt: skip
 
     def arguments(self) -> tuple[Any, ...]:
-        """What the operator takes."""
+        """Return the arguments of the operator."""
         return (
             self.grad_output,
             self.input,
@@ -179,15 +184,15 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _switches() -> tuple[bool, ...]:
-    """PyTorch's switches that decide the memory format of results, or what may be chosen."""
+    """Return PyTorch's switches that decide the memory format of results, or the choice of an algorithm."""
     libraries = torch._C._get_cudnn_enabled(), torch._C._get_mkldnn_enabled()
     return (*libraries, torch.are_deterministic_algorithms_enabled())
 
 
 def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
-    """The memory format of output, input gradient and weight gradient: one and the same for all three.
+    """Return the memory format that output, input gradient and weight gradient share.
 
-    PyTorch picks its kernel first and the format from that. The question enters no vendor library.
+    PyTorch selects its kernel first, and the format depends on the kernel. No vendor library is called.
     """
     bias = call.bias if isinstance(call, ConvolutionCall) else None
     arguments = (call.input, call.weight, bias, call.stride, call.padding, call.dilation)
@@ -200,7 +205,10 @@ def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
 
 
 def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -> torch.memory_format:
-    """determine_backend_memory_format of torch 1.13's aten/src/ATen/native/Convolution.cpp."""
+    """Return the format by determine_backend_memory_format of torch 1.13.
+
+    Source: aten/src/ATen/native/Convolution.cpp.
+    """
     suggested = {_suggested(input), _suggested(weight)}
     flat, deep = torch.channels_last, torch.channels_last_3d
     choices: tuple[torch.memory_format, ...] = ()
@@ -216,7 +224,7 @@ def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -
 
 
 def _suggested(tensor: torch.Tensor) -> torch.memory_format:
-    """c10::TensorImpl's suggest_memory_format, by the order of the strides alone."""
+    """Return c10::TensorImpl's suggest_memory_format, from the order of the strides alone."""
     order = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}.get(tensor.dim())
     sizes, strides = tensor.shape, tensor.stride()
     if order is None or strides[1] == 0:
@@ -225,7 +233,7 @@ def _suggested(tensor: torch.Tensor) -> torch.memory_format:
     for dimension in order:
         if sizes[dimension] == 0 or strides[dimension] < least:
             return torch.contiguous_format
-        # With one channel and one position the two layouts are the same; PyTorch then says contiguous.
+        # With one channel and one position the two layouts are the same. PyTorch then reports contiguous.
         if dimension == 0 and least == strides[1]:
             return torch.contiguous_format
         least = strides[dimension] * max(1, sizes[dimension])

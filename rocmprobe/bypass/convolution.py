@@ -1,5 +1,4 @@
-"""The interceptor that computes convolutions: of each problem the two sums behind every operator, by the
-algorithms that its plans name."""
+"""Interceptor that computes convolutions by the algorithms of their plans."""
 
 from __future__ import annotations
 
@@ -20,22 +19,23 @@ from rocmprobe.bypass.counts import count_call, count_native
 from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
-#: Preparations by what decides them, for all interceptors of the process; a network has some hundred.
+#: Preparations by form of the call, cap and algorithm, for all interceptors of the process. A network has a
+#: few hundred.
 _prepared: dict[Any, Union[_Prepared, str]] = {}
 _MOST_PREPARED = 4096
 
 
 def forget_prepared() -> None:
-    """Prepare, and choose, anew when a problem comes next."""
+    """Forget all preparations, so that the next call of a problem prepares and chooses again."""
     _prepared.clear()
 
 
 class BypassInterceptor(Interceptor):
-    """Computes what it can and leaves the rest to ``proceed``, counting both.
+    """Interceptor that computes supported calls, leaves the others to ``proceed``, and counts both.
 
     Args:
-        workspace_mb: the cap on the workspace of one direction of one call, in MiB; see ``plan``.
-        algorithm: "auto", or the name of the one to take wherever it applies; see ``plan``.
+        workspace_mb: cap on the workspace of one direction of one call, in MiB, see ``plan``.
+        algorithm: "auto", or the name of the algorithm to use wherever it applies, see ``plan``.
     """
 
     name = "bypass"
@@ -60,7 +60,7 @@ class BypassInterceptor(Interceptor):
             prepared.problem.through(
                 plain_direction(FWD, call.transposed), call.input, call.weight, bias=call.bias, result=output
             )
-            # In place: a view could not be changed in place by whoever gets it.
+            # In place, because the caller could not change a view in place.
             return output.squeeze_(2) if prepared.lifted else output
 
     def convolution_backward(
@@ -95,7 +95,7 @@ class BypassInterceptor(Interceptor):
         return to_input, to_weight, to_bias
 
     def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
-        """What every call of this form shares, or the reason for leaving them native."""
+        """Return what every call of this form shares, or the reason for leaving such calls native."""
         key = (call.form(), self._cap, self._algorithm)
         known = _prepared.get(key)
         if known is None:
@@ -120,7 +120,7 @@ class BypassInterceptor(Interceptor):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """``lifted``: a 1-d problem, computed as a 2-d one of height 1."""
+    """Preparation of a form of calls. ``lifted`` marks a 1-d problem, computed as 2-d with height 1."""
 
     problem: ConvolutionShape
     layout: torch.memory_format
@@ -129,11 +129,15 @@ class _Prepared:
 
 
 class _LeftNativeError(Exception):
-    """The problem is not for the bypass; the message is the reason that ``status`` shows."""
+    """The bypass does not support the problem. The message is the reason that ``status`` shows."""
 
 
 def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
-    """The sizes of the problem, a 1-d one as a 2-d one of height 1, which is how PyTorch computes it."""
+    """Return the sizes of the problem.
+
+    A 1-d problem becomes a 2-d problem of height 1, as in PyTorch. Raise _LeftNativeError if the bypass does
+    not support the problem.
+    """
     tensors = [call.input, call.weight]
     if isinstance(call, BackwardCall):
         tensors.append(call.grad_output)
@@ -175,20 +179,20 @@ def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
 
 
 def _autocast_enabled() -> bool:
-    # torch 2 has one question for all device types, torch 1 one for each.
+    # torch 2 has one query for all device types, torch 1 has one for each.
     some = getattr(torch._C, "_is_any_autocast_enabled", None)
     return bool(some() if some else torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
 
 
 def _plain_arithmetic(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    # A backward inside of an autocast region gets here with autocast on, and it would round our operands.
+    # A backward inside of an autocast region runs with autocast enabled, which would round the operands.
     if not _autocast_enabled():
         return nullcontext()
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def _output_side(plain: Geometry, transposed: bool) -> tuple[int, ...]:
-    """Channels and spatial sizes of what PyTorch calls the output."""
+    """Return channels and spatial sizes of PyTorch's output."""
     return (plain.channels, *plain.image) if transposed else (plain.filters, *plain.feature)
 
 
@@ -197,11 +201,14 @@ def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_form
 
 
 def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
-    """The gradient of a bias, from as many channels at a time as ``cap`` bytes allow, and at least one."""
+    """Return the gradient of a bias.
+
+    Sum as many channels at a time as ``cap`` bytes allow, at least one.
+    """
     dimensions = (0, *range(2, gradient.dim()))
     if gradient.element_size() >= 4:
         return gradient.sum(dimensions)
-    # On a CPU, PyTorch sums fp16 and bf16 by way of a copy in fp32.
+    # On a CPU, PyTorch sums fp16 and bf16 through a copy in fp32.
     step = max(1, cap // (4 * gradient[:, 0].numel()))
     parts = ranges(gradient.shape[1], step)
     return torch.cat([gradient[:, first:last].sum(dimensions) for first, last in parts])
@@ -220,12 +227,12 @@ DTYPES = {
 
 
 class ConvolutionShape:
-    """A plain convolution whose operands always lie alike.
+    """A plain convolution whose operands always have the same layout.
 
     Args:
-        plain: the sizes.
+        plain: sizes of the convolution.
         cap: bytes of workspace for each of its directions.
-        algorithm: "auto", or the name of the one to take wherever it applies.
+        algorithm: "auto", or the name of the algorithm to use wherever it applies.
     """
 
     def __init__(self, plain: Geometry, cap: int, algorithm: str) -> None:
@@ -244,7 +251,7 @@ class ConvolutionShape:
         bias: torch.Tensor | None,
         result: torch.Tensor,
     ) -> None:
-        """fwd or bwd-data: from one side and the weight, plus a bias for each channel, to the other side."""
+        """Compute fwd or bwd-data: from one side, the weight and a bias per channel to the other side."""
 
         def run(plan: Plan) -> None:
             algorithm = ALGORITHMS[plan.algorithm]
@@ -264,7 +271,7 @@ class ConvolutionShape:
         self._compute(choice, run)
 
     def weights(self, image: torch.Tensor, feature: torch.Tensor, result: torch.Tensor) -> None:
-        """bwd-weights: from both sides to the gradient of the weight."""
+        """Compute bwd-weights: from both sides to the gradient of the weight."""
 
         def run(plan: Plan) -> None:
             ALGORITHMS[plan.algorithm].backward_weights(plan, self.plain, image, feature, result)
@@ -295,7 +302,7 @@ class ConvolutionShape:
 
 
 def _flipped(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """The weight of ``plain.flipped()``, ``(channels, filters / groups, *kernel)``."""
+    """Return the weight of ``plain.flipped()``, ``(channels, filters / groups, *kernel)``."""
     grouped = weight.reshape(plain.groups, plain.filters // plain.groups, *weight.shape[1:])
     swapped = grouped.flip(tuple(range(3, grouped.dim()))).transpose(1, 2)
     return swapped.reshape(plain.channels, plain.filters // plain.groups, *plain.kernel)

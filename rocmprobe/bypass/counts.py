@@ -1,4 +1,4 @@
-"""What the bypass did, counted for the whole process."""
+"""Counters of the bypass for the whole process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _pytorch: Counter[str] = Counter()
 
 
 def count_call(algorithm: str) -> None:
-    """One direction of one problem was computed by ``algorithm``."""
+    """Count one direction of one problem that ``algorithm`` computed."""
     with _lock:
         _calls[algorithm] += 1
 
 
 def count_native(reason: str) -> None:
-    """One call of an operator was left to PyTorch for ``reason``."""
+    """Count one call of an operator that was left to PyTorch for ``reason``."""
     with _lock:
         _native[reason] += 1
 
 
 def count_pytorch(kind: str) -> None:
-    """One call of another layer than convolution was given to PyTorch's own kernels."""
+    """Count one call of a layer other than convolution that PyTorch's own kernels compute."""
     with _lock:
         _pytorch[kind] += 1
 
 
 def counted() -> dict[str, dict[str, int]]:
-    """The counts since the last :func:`reset_status`; ``rocmprobe.bypass.status`` says what they are."""
+    """Return the counts since the last :func:`reset_status`. ``rocmprobe.bypass.status`` describes them."""
     with _lock:
         return {"calls": dict(_calls), "native": dict(_native), "pytorch": dict(_pytorch)}
 

@@ -1,7 +1,8 @@
-"""Where a convolution goes: through the interceptors of its device type, and at last to PyTorch's own kernel.
+"""Dispatch of a convolution through the interceptors of its device type to PyTorch's own kernel.
 
-A call goes from the highest rank to the lowest. The interceptors of a device type are process-wide: backward
-threads and DataParallel replicas meet them, too. :mod:`rocmprobe.bypass.registration` brings the calls here.
+A call goes from the highest rank to the lowest. The interceptors of a device type are process-wide, so
+backward threads and DataParallel replicas pass through them, too. :mod:`rocmprobe.bypass.registration` brings
+the calls here.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ RANK_FAULTS = 100
 RANK_BYPASS = 200
 RANK_RECORDER = 300
 
-#: Arguments of aten::convolution; aten::_convolution has four more.
+#: Number of arguments of aten::convolution. aten::_convolution has four more.
 _UNRECORDED = 9
 
 
 class Interceptor:
-    """Something between a caller and PyTorch's convolution kernels. Subclass and override what you need.
+    """Base class of the code between a caller and PyTorch's convolution kernels. Override methods as needed.
 
     Attributes:
-        name: of several with one name on a device type, only the one nearest to the caller acts.
-        rank: those of a higher rank are nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``,
-            ``RANK_FAULTS``); among equal ranks the one added last.
-        keeps_backward: the backward and double backward of a convolution that met this one meet it too,
-            even when it has been removed by then.
+        name: among interceptors with the same name on a device type, only the nearest to the caller acts.
+        rank: a higher rank is nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``, ``RANK_FAULTS``).
+            Among equal ranks, the interceptor added last is nearest.
+        keeps_backward: if True, the backward and double backward of an intercepted convolution are also
+            intercepted, even if the interceptor has been removed by then.
     """
 
     name: str = "layer"
@@ -39,19 +40,25 @@ class Interceptor:
     keeps_backward: bool = False
 
     def acts(self) -> bool:
-        """Whether calls that begin now, in this thread, are to meet it."""
+        """Return True if this thread's next calls are intercepted."""
         return True
 
     def convolution(
         self, call: ConvolutionCall, proceed: Callable[[ConvolutionCall], torch.Tensor]
     ) -> torch.Tensor:
-        """The output of ``call``. ``proceed(call)`` is the next one's answer, at the bottom PyTorch's."""
+        """Return the output of ``call``.
+
+        ``proceed(call)`` returns the output of the next interceptor, or of PyTorch after the last one.
+        """
         return proceed(call)
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """The gradients of input, weight and bias; None where ``call.output_mask`` does not ask."""
+        """Return the gradients of input, weight and bias.
+
+        A gradient is None if ``call.output_mask`` does not request it.
+        """
         return proceed(call)
 
 
@@ -61,24 +68,24 @@ _local = threading.local()
 
 
 def add(interceptor: Interceptor, device_type: str) -> None:
-    """Put ``interceptor`` before the convolutions of ``device_type``, a key of ``operators.KEYS``.
+    """Add ``interceptor`` to the convolutions of ``device_type``, a key of ``operators.KEYS``.
 
     Raises:
-        ValueError: when this very one is there already.
+        ValueError: if the same interceptor was already added.
     """
     with _lock:
         if any(interceptor is other for other in _present[device_type]):
             raise ValueError(f"interceptor {interceptor.name!r} is on {device_type} already")
-        # A stable sort keeps the order of adding within a rank.
+        # A stable sort keeps the order of addition within a rank.
         ordered = sorted((*_present[device_type], interceptor), key=lambda each: each.rank)
         _present[device_type] = tuple(ordered)
 
 
 def remove(interceptor: Interceptor, device_type: str) -> None:
-    """Take ``interceptor`` away again. Calls already inside it run to their end.
+    """Remove ``interceptor``. Calls already inside the interceptor run to their end.
 
     Raises:
-        ValueError: when it is not there.
+        ValueError: if the interceptor was not added.
     """
     with _lock:
         if not any(interceptor is other for other in _present[device_type]):
@@ -88,23 +95,26 @@ def remove(interceptor: Interceptor, device_type: str) -> None:
 
 
 def interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """The acting ones of ``device_type``, from the bottom to the top."""
+    """Return the acting interceptors of ``device_type``, from the bottom to the top."""
     return _acting(_present[device_type])
 
 
 def keeping_interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """The acting ones that the backward of what they see comes back to."""
+    """Return the acting interceptors that also intercept the backward of their calls."""
     return tuple(each for each in interceptors(device_type) if each.keeps_backward)
 
 
 def covers(device_type: str, held: Sequence[Interceptor]) -> bool:
-    """Whether each one in ``held`` is at work on ``device_type``."""
+    """Return True if all interceptors in ``held`` act on ``device_type``."""
     present = interceptors(device_type)
     return all(each in present for each in held)
 
 
 def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> torch.Tensor:
-    """Take ``call`` through the interceptors of its device; those in ``held`` replace any of their names."""
+    """Pass ``call`` through the interceptors of its device.
+
+    Interceptors in ``held`` replace those of the same name.
+    """
 
     def enter(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
         if not stack:
@@ -115,7 +125,7 @@ def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> 
 
 
 def run_backward(call: BackwardCall, held: Sequence[Interceptor] = ()) -> Gradients:
-    """As :func:`run_convolution`, for the gradients."""
+    """Pass ``call`` through the interceptors of its device, as in :func:`run_convolution`."""
 
     def enter(stack: tuple[Interceptor, ...], call: BackwardCall) -> Gradients:
         if not stack:
@@ -141,16 +151,16 @@ def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, 
 
 
 def is_traced(arguments: Sequence[Any]) -> bool:
-    """Whether ``torch.jit.trace`` has yet to record this convolution.
+    """Return True if ``torch.jit.trace`` has not yet recorded this convolution.
 
-    It records ``aten::_convolution`` but not ``aten::convolution``; until it does, it records whatever is
-    called from Python. While a recorded operator runs, it is off.
+    Tracing records ``aten::_convolution`` but not ``aten::convolution``. Until then, tracing records every
+    call from Python. While a recorded operator runs, tracing is off.
     """
     return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
 
 
 def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
-    """``aten::convolution`` as PyTorch does it, by ``aten::_convolution``, which comes back here."""
+    """Compute ``aten::convolution`` as PyTorch does, by ``aten::_convolution``, which returns here."""
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
     )
@@ -158,14 +168,14 @@ def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
 
 
 def inside_native() -> bool:
-    """Whether this thread is within PyTorch's own kernel of a convolution that has been through here."""
+    """Return True if this thread runs PyTorch's own kernel of a convolution that was intercepted before."""
     return getattr(_local, "inside_native", False)
 
 
 def native_convolution(call: ConvolutionCall) -> torch.Tensor:
     operator = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
-    # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel
-    # for the latter has to know that this convolution has been through the interceptors.
+    # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel for
+    # the latter must know that this convolution was already intercepted.
     outer = inside_native()
     _local.inside_native = True
     try:

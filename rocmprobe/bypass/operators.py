@@ -1,5 +1,4 @@
-"""Kernels written in Python for PyTorch's operators: how they are registered, and what they have to guard
-against: torch.compile, graphs and forks."""
+"""Registration of Python kernels for PyTorch's operators, with guards for torch.compile, graphs and forks."""
 
 from __future__ import annotations
 
@@ -11,16 +10,19 @@ from typing import Any, Callable, cast
 import torch
 from torch.library import Library
 
-#: The device types, and their dispatch keys.
+#: Device types and their dispatch keys.
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
-    """Register ``kernels``, by operator of ``aten``, under a key, until the returned object is freed."""
-    # torch does not annotate this class in full.
+    """Register ``kernels``, keyed by operator of ``aten``, under a key.
+
+    They stay registered until the returned object is freed.
+    """
+    # torch does not annotate this class completely.
     library = cast(Any, Library)("aten", "IMPL", key)
     with warnings.catch_warnings():
-        # PyTorch warns of what is the purpose here: a kernel of its own is overridden.
+        # PyTorch warns that a kernel of its own is overridden, which is the purpose here.
         warnings.simplefilter("ignore")
         for name, kernel in kernels.items():
             library.impl(name, untraced(kernel))
@@ -28,10 +30,10 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, whose frame and those below it are not compiled by Dynamo.
+    """Return ``function`` so that Dynamo does not compile its frame and the frames below.
 
-    Where a compiled program has a graph break, Dynamo compiles every Python frame that is entered next, that
-    of a kernel written in Python included.
+    If a compiled program has a graph break, Dynamo compiles every Python frame that is entered next,
+    including the frame of a kernel written in Python.
     """
     disable = getattr(torch, "_disable_dynamo", None)
     if disable is None:
@@ -39,7 +41,7 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     disabled = disable(function)
 
     def call(*arguments: Any) -> Any:
-        # While Dynamo compiles this frame, this is true. At other times the detour would only cost time.
+        # True only while Dynamo compiles this frame. At other times the detour would only cost time.
         if torch.compiler.is_compiling():
             return disabled(*arguments)
         return function(*arguments)
@@ -48,14 +50,15 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def capturing(device: torch.device) -> bool:
-    """Whether the current stream of ``device`` is recorded as a graph."""
+    """Return True if the current stream of ``device`` is being captured as a graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def lock_across_forks() -> Any:
-    """A reentrant lock that whoever forks holds meanwhile.
+    """Return a reentrant lock that is acquired around every fork.
 
-    A child has the forking thread alone: a lock that another thread held would stay locked in it for ever.
+    A child has only the forking thread, so a lock that another thread held would stay locked in the child
+    forever.
     """
     lock = threading.RLock()
     # Windows has no fork.

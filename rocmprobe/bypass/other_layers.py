@@ -1,15 +1,14 @@
-"""Other layers than convolution, by PyTorch's own kernels while convolution stays where it is.
+"""Layers other than convolution, computed by PyTorch's own kernels while convolution stays unchanged.
 
 PyTorch decides in a few operators, each a composite of others, whether batch norm, an RNN or the CTC loss
-goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of ours replace
-these operators. A call of a kind that is to go to PyTorch runs the same composite with the vendor library
-switched off, or the operator that the composite would then call, so that checks, autograd formulas of every
-order and rules for autocast and memory formats are PyTorch's own. Every other call runs the composite
-unchanged.
+goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of rocmprobe
+replace these operators. A call of a requested kind runs the same composite with the vendor library switched
+off, or the operator that the composite would then call. So checks, autograd formulas of every order and rules
+for autocast and memory formats are PyTorch's own. Every other call runs the composite unchanged.
 
-Convolutions with ReLU in one operator have no composite: they are computed as convolution, sum and ReLU.
+Convolutions with ReLU in one operator have no composite. They are computed as convolution, sum and ReLU.
 
-As in :mod:`rocmprobe.bypass.registration`, kernels stay to the end of the process.
+As in :mod:`rocmprobe.bypass.registration`, kernels stay until the end of the process.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ import torch
 from rocmprobe.bypass.counts import count_pytorch
 from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
-#: What can be sent to PyTorch's own kernels, as :func:`rocmprobe.bypass.install` names it.
+#: Kinds that can be sent to PyTorch's own kernels, as named in :func:`rocmprobe.bypass.install`.
 KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
 NATIVE = "native"
 
 _BATCH_NORM = "_batch_norm_impl_index"
-#: What that operator returns as the one whose backward is native_batch_norm's.
+#: Index that the operator returns if the backward is native_batch_norm's.
 _BY_PYTORCH = 0
 _RNN = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _FUSED = ("convolution_relu", "convolution_add_relu")
@@ -37,15 +36,17 @@ _LIBRARIES = ("miopen", "cudnn")
 
 _lock = lock_across_forks()
 _asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in KEYS}
-#: What keeps the kernels registered, by what requested them.
+#: Objects that keep the kernels registered, by device type and kind.
 _libraries: dict[tuple[str, str], list[Any]] = {}
 
 
 def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
-    """Of ``KINDS``, in whose order ``others`` are, those that are to be "pytorch" and not "native".
+    """Return the ``KINDS`` whose word in ``others`` is "pytorch" and not "native".
+
+    ``others`` has one word for each kind, in the order of ``KINDS``.
 
     Raises:
-        ValueError: for another word, ``convolution`` being "bypass" or "native".
+        ValueError: for another word, or if ``convolution`` is not "bypass" or "native".
     """
     wanted = (("convolution", convolution, "bypass"), *zip(KINDS, others, ("pytorch",) * len(KINDS)))
     for kind, word, other in wanted:
@@ -55,8 +56,9 @@ def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
 
 
 def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
-    """Have PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`leave_as_it_is`, which
-    undoes one request.
+    """Make PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`leave_as_it_is`.
+
+    Each call of :func:`leave_as_it_is` undoes one request.
 
     Raises:
         ValueError: for another device type than "cpu" and "cuda".
@@ -77,15 +79,15 @@ def leave_as_it_is(kinds: Sequence[str], device_type: str) -> None:
 
 
 def by_pytorch(kind: str, device_type: str) -> bool:
-    """Whether PyTorch's own kernels compute ``kind`` on ``device_type`` now, by a request of this module."""
+    """Return True if a request makes PyTorch's own kernels compute ``kind`` on ``device_type`` now."""
     return device_type in _asked and _asked[device_type][kind] > 0
 
 
 class _Switch:
-    """PyTorch's switch of a vendor library, off while anybody is inside.
+    """PyTorch's switch of a vendor library, which is off while any thread is inside.
 
-    It is one for all threads: whoever leaves first must not turn it on for the others, nor the last one leave
-    it off for good.
+    All threads share the switch. The first thread that leaves must not turn it on for the others, and the
+    last thread must restore it.
     """
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
@@ -124,8 +126,8 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
     by_switch = _switched_kernel(operator, "batch_norm")
 
     def kernel(*arguments: Any) -> Any:
-        # Its own argument cudnn_enabled does not keep a call from MIOpen (torch 2.6), and the switch would
-        # keep convolutions of other threads from it as often as there is a batch norm.
+        # Its own argument cudnn_enabled does not keep a call from MIOpen (torch 2.6). The switch would also
+        # keep convolutions of other threads from MIOpen whenever a batch norm runs.
         if not by_pytorch("batch_norm", arguments[0].device.type) or not _plain(*arguments):
             return by_switch(*arguments)
         with torch._C.DisableTorchFunction():
@@ -139,8 +141,11 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
 def _plain(
     input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> bool:
-    """Whether the composite would hand a call on as it is. It answers for what is empty, and refuses operands
-    that do not fit, which a kernel would read past the end of."""
+    """Return True if the composite would pass a call on unchanged.
+
+    The composite computes empty inputs itself. It refuses operands of the wrong size, because a kernel would
+    read past their end.
+    """
     of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
     fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
     known = training or (mean is not None and variance is not None)
@@ -192,11 +197,15 @@ def _count_fused(input: torch.Tensor) -> None:
 
 
 def _registered(kind: str, key: str) -> list[Any]:
-    """The kernels for ``kind``. Those for composites are needed above autograd, and below it for tensors that
-    have none of it (inference mode)."""
+    """Return the registered kernels for ``kind``.
+
+    Kernels for composites are needed above autograd, and also below it for tensors without autograd
+    (inference mode).
+    """
     aten = torch.ops.aten
     if kind == "fused_convolution":
-        # PyTorch's own kernels for these cannot be reached behind ours, which serve every later call.
+        # PyTorch's own kernels for these operators cannot be reached behind ours, so ours serve every later
+        # call.
         fused: dict[str, Callable[..., Any]] = dict(zip(_FUSED, (_relu_kernel, _add_relu_kernel)))
         return [kernel_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
     if kind == "batch_norm":

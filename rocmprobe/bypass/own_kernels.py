@@ -1,5 +1,7 @@
-"""The kernels of :mod:`rocmprobe.kernels` on PyTorch's tensors: whether they may be used on a device, and how
-a problem is given to them. They run on torch's current stream, with a workspace of torch's allocator.
+"""Adapter of :mod:`rocmprobe.kernels` for PyTorch's tensors.
+
+The module decides whether the kernels may be used on a device, and passes problems to them. They run on
+torch's current stream, with a workspace of torch's allocator.
 """
 
 from __future__ import annotations
@@ -14,28 +16,28 @@ from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import KernelsUnavailable
 
-#: Bytes of the copy that is measured, and the share of a GPU's memory that it takes at most at each end.
+#: Bytes of the copy that is measured. Source and target each take at most this share of a GPU's memory.
 _COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 
 
 @dataclass
 class _Kernels:
-    """Those of one dtype on one device, or why there are none."""
+    """Kernels of one dtype on one device, or the reason why they must not be used."""
 
     refusal: str
     module: Optional[kernels.Module] = None
 
 
-#: What this process knows, by device and dtype.
+#: Results of earlier queries of this process, by device and dtype.
 _known: dict[tuple[torch.device, str], _Kernels] = {}
 
 
 def refusal(device: torch.device, dtype: str) -> str:
-    """Why no kernel of ours computes ``dtype`` ("float32") on ``device``; "" where they may.
+    """Return why no kernel of rocmprobe may compute ``dtype`` ("float32") on ``device``, or "" if they may.
 
-    The first question compiles and loads what the self-test has passed on this machine, and with the variable
-    ``ROCMPROBE_BYPASS_KERNELS=1`` runs the self-test, in a child, where it has not been run.
+    The first call compiles and loads the kernels whose self-test has passed on this machine. If the self-test
+    has not run and the variable ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run the self-test in a child process.
     """
     return _kernels(device, dtype).refusal
 
@@ -56,18 +58,18 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
 
 
 def state() -> dict[str, str]:
-    """Of each device and dtype that was asked about, such as "cuda:0 float32": "used", or why not."""
+    """Return "used" or the reason for refusal, keyed by device and dtype, such as "cuda:0 float32"."""
     return {f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in list(_known.items())}
 
 
 def forget() -> None:
-    """Ask anew, of the machine and the variable, when a problem comes next."""
+    """Forget all results, so that the next call checks the machine and the variable again."""
     with _lock:
         _known.clear()
 
 
 def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
-    """Run the self-test in this process; its verdict is kept for this one and others.
+    """Run the self-test in this process, and store its verdict for this process and others.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
@@ -79,7 +81,7 @@ def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
 
 
 def rates(device: torch.device) -> kernels.Rates:
-    """Return the rates that the device reaches in kernels of our own. Raises KernelsUnavailable."""
+    """Return the rates that the device reaches in rocmprobe's own kernels. Raise KernelsUnavailable."""
     memory = torch.cuda.get_device_properties(device).total_memory
     size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
     with torch.cuda.device(device):
@@ -101,13 +103,13 @@ def compute(
     """Launch a direction of a problem by a variant of a family, with the workspace of its plan.
 
     Raises:
-        RuntimeError: where a launch fails, and where the kernels may not be used.
+        RuntimeError: if a launch fails, or if the kernels must not be used.
     """
     dtype = str(image.dtype).rpartition(".")[2]
     known = _kernels(image.device, dtype)
     if known.module is None:
         raise RuntimeError(f"no kernels of rocmprobe for {dtype} on {image.device}: {known.refusal}")
-    # A kernel takes neighbours.
+    # A kernel needs a contiguous bias.
     bias = None if bias is None else bias.contiguous()
     strides = image.stride(), weight.stride(), feature.stride()
     workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)
@@ -136,7 +138,7 @@ def _place(device: torch.device) -> tuple[str, int]:
     return KINDS[device.type](), device.index or 0
 
 
-#: The runtime behind a device type of torch.
+#: Runtime behind a device type of torch.
 KINDS = {"cuda": lambda: kernels.HIP if torch.version.hip else kernels.CUDA}
 
 

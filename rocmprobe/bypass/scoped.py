@@ -1,11 +1,10 @@
-"""The bypass for one model, or for one call, in the thread that makes it.
+"""Bypass for one model or one call, in the thread that makes the call.
 
-The interceptor of such a scope is added as any other, and passes on what does not come from inside of
-:func:`entered`.
+The interceptor of such a scope is added like any other, and acts only on calls inside of :func:`entered`.
 
 Each module of a patched model gets a class derived from its own, whose calls run inside of a scope. The
-instances, their parameters, hooks, parametrisations and state-dict keys stay as they are, and ``isinstance``
-holds. Deep copies and DataParallel replicas are patched too; a pickle holds the former classes.
+instances, their parameters, hooks, parametrisations and state-dict keys stay unchanged, and ``isinstance``
+works. Deep copies and DataParallel replicas are patched too. A pickle contains the former classes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Acts in a thread that is inside of :func:`entered`, there in place of what is installed."""
+    """Interceptor that acts in a thread inside of :func:`entered`, in place of the installed one."""
 
     rank = RANK_BYPASS + 1
 
@@ -44,19 +43,19 @@ class ScopedInterceptor(BypassInterceptor):
         return bool(entered) and entered[-1] is self
 
     def add(self) -> None:
-        """Add it for every device type."""
+        """Add the interceptor for every device type."""
         for device_type in _DEVICE_TYPES:
             registration.add_interceptor(self, device_type)
 
     def remove(self) -> None:
-        """Remove it again."""
+        """Remove the interceptor for every device type."""
         for device_type in _DEVICE_TYPES:
             registration.remove_interceptor(self, device_type)
 
 
 @contextmanager
 def entered(interceptor: ScopedInterceptor) -> Iterator[None]:
-    """Let ``interceptor`` act in this thread inside of the block; of nested blocks the innermost holds."""
+    """Let ``interceptor`` act in this thread inside of the block. The innermost of nested blocks wins."""
     outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
     _local.entered = (*outer, interceptor)
     try:
@@ -82,8 +81,8 @@ def _by_bypass(function: Callable[..., Any]) -> Callable[..., Any]:
     return convolve
 
 
-# The convolutions of ``torch.nn.functional``, with its arguments, results and errors. Workspace and algorithm
-# are the defaults of :func:`rocmprobe.bypass.install` at the first call.
+# Convolutions of ``torch.nn.functional``, with its arguments, results and errors. Workspace and algorithm are
+# the defaults of :func:`rocmprobe.bypass.install` at the first call.
 conv1d = _by_bypass(F.conv1d)
 conv2d = _by_bypass(F.conv2d)
 conv3d = _by_bypass(F.conv3d)
@@ -93,18 +92,18 @@ conv_transpose3d = _by_bypass(F.conv_transpose3d)
 
 
 _lock = lock_across_forks()
-#: The living modules behind each interceptor that was added.
+#: Living modules of each interceptor that was added.
 _users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 
 
 class _Patched:
-    """What the derived classes have in common."""
+    """Base class of the derived classes."""
 
     _bypass_interceptor: ScopedInterceptor
     _bypass_former: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # As what it was: modules have copy protocols of their own.
+        # Copy with the former class, because modules have copy protocols of their own.
         interceptor, derived, former = self._bypass_interceptor, _derived_of(self), self._bypass_former
         _replace(self, derived, former)
         try:
@@ -121,33 +120,33 @@ class _Patched:
         create, arguments, *rest = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
         if arguments != (type(self),):
             return (create, arguments, *rest)
-        # A class that is made while the program runs cannot be found by its name when the pickle is read.
+        # The name of a class that is made at run time cannot be found when the pickle is read.
         return (cast(Any, copyreg)._reconstructor, (self._bypass_former, object, None), *rest)
 
 
 @cache
 def _call() -> Any:
-    """``__call__`` of the derived classes."""
+    """Return ``__call__`` of the derived classes."""
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(self, _Patched):
-            # torch.compile keeps the method of a model that has been restored since.
+            # torch.compile keeps the method of a model that was restored later.
             return self(*arguments, **options)
         with entered(self._bypass_interceptor):
             return self._bypass_former.__call__(self, *arguments, **options)
 
     if hasattr(torch, "compiler"):
-        # A compiled call would leave the scope at once and run its graph afterwards, so that convolutions
-        # would go native in silence. What is called inside may well be compiled.
+        # A compiled call would leave the scope at once and run its graph later, so convolutions would
+        # silently run native. Functions called inside may be compiled.
         return cast(Any, torch.compiler).disable(call, recursive=False)
     return call
 
 
 def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
-    """Let every convolution that ``model`` or a module in it computes go through ``interceptor``.
+    """Make every convolution of ``model`` and its modules go through ``interceptor``.
 
     Raises:
-        TypeError: for something that is no module, or a scripted one, which runs outside of Python.
+        TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"patch takes a torch.nn.Module, not {type(model).__name__}")
@@ -166,7 +165,7 @@ def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
 
 
 def unpatch_model(model: torch.nn.Module) -> None:
-    """Undo :func:`patch_model`; what is not patched is left alone."""
+    """Undo :func:`patch_model`. Leave modules that are not patched unchanged."""
     with _lock:
         _restore(model)
         _remove_unused()
@@ -180,8 +179,11 @@ def _restore(model: torch.nn.Module) -> None:
 
 
 def _patched_class(module: torch.nn.Module) -> type:
-    """The class to derive from: below the one that PyTorch makes for a parametrisation, which has to stay on
-    top, where it is looked for."""
+    """Return the class to derive from.
+
+    For a parametrised module, this is the base of the class that PyTorch makes for the parametrisation. That
+    class must stay on top, where PyTorch looks for it.
+    """
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
 
@@ -190,12 +192,12 @@ def _derived_of(module: Any) -> type:
 
 
 def _replace(module: Any, old: type, new: type) -> None:
-    """Exchange the class of ``module``, or the base of the one that has been put on top of it."""
+    """Replace the class of ``module``, or the base of a class that was put on top of it."""
     top = type(module)
     if top is old:
         module.__class__ = new
         return
-    # A copy: deep copies of a parametrised module share their class with it.
+    # Make a copy, because deep copies of a parametrised module share their class with the module.
     names = {name: value for name, value in vars(top).items() if name not in ("__dict__", "__weakref__")}
     module.__class__ = type(
         top.__name__, tuple(new if each is old else each for each in top.__bases__), names
@@ -203,7 +205,7 @@ def _replace(module: Any, old: type, new: type) -> None:
 
 
 def _remove_unused() -> None:
-    # Of a model that was dropped while patched this is the first news.
+    # This is the first chance to detect a model that was dropped while patched.
     for interceptor in [interceptor for interceptor, modules in _users.items() if not modules]:
         del _users[interceptor]
         interceptor.remove()

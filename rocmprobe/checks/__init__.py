@@ -1,6 +1,7 @@
-"""The checks: each module declares its own, with the functions that run them.
+"""Checks: each module declares its checks, with the functions that run them.
 
-``CHECKS`` collects them. Importing it imports no torch: functions import it where they run.
+``CHECKS`` collects them. Importing ``CHECKS`` does not import torch, because functions import torch when they
+run.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from rocmprobe.model.results import RUNGS
 
 
 def _declared() -> Iterator[Check]:
-    """Yield the checks of every module here; subpackages have none."""
+    """Yield the checks of every module in this package. Subpackages declare no checks."""
     for module in iter_modules(__path__, f"{__name__}."):
         if not module.ispkg:
             yield from getattr(import_module(module.name), "CHECKS", ())
 
 
 def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
-    """Return the checks in the order of the ladder: within a rung each after those that it depends on."""
+    """Return the checks in the order of the ladder. Within a rung, required checks come first."""
 
     def depth(check: Check) -> int:
         needs = (declared[name] for name in check.requires.checks if name != check.name)
@@ -31,12 +32,12 @@ def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
     return {name: declared[name] for name in sorted(declared, key=places.__getitem__)}
 
 
-#: By name, in the order of the ladder.
+#: Checks by name, in the order of the ladder.
 CHECKS: Mapping[str, Check] = _in_order({check.name: check for check in _declared()})
-#: The checks that train one of the small networks, and of these the ones that need convolution.
+#: Checks that train one of the small networks, and the subset of them that needs convolution.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Every check that trains a network of ``checks/networks``.
 TRAINERS = (*MODELS, "batch-sizes")
-#: Checks that ask convolution for right numbers, and whose answers count for a setting.
+#: Checks of the numerical results of convolution. Their outcomes count for a setting.
 CONVOLUTIONS = ("convolution", "problem-matrix")

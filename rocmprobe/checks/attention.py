@@ -1,4 +1,4 @@
-"""Scaled dot product attention, by the backend that PyTorch computes it with."""
+"""Checks of scaled dot product attention, one for each backend that PyTorch computes it with."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
-#: Samples, heads, steps and size of a head. Steps that fill no tile; a size that every fused kernel takes.
+#: Samples, heads, steps and size of a head. The steps fill no tile. Every fused kernel supports the size.
 _QUERIES = (2, 3, 40, 32)
-#: What PyTorch says where no backend that is left may compute it (aten/src/ATen/native/transformers).
+#: Texts of PyTorch's error if no remaining backend can compute attention. Source:
+#: aten/src/ATen/native/transformers.
 _NONE_LEFT = ("No available kernel", "No viable backend")
-#: Of what it warns then, the lines that give a reason.
+#: Words that mark the warnings that give a reason for this error.
 _REASONS = ("attention", "kernel not used", "architecture")
 
 
 def attention(context: CheckContext) -> CheckResult:
-    """By the backend that PyTorch chooses."""
+    """Test attention by the backend that PyTorch chooses."""
     return _attention(context, nullcontext)
 
 
 def attention_math(context: CheckContext) -> CheckResult:
-    """By separate products and a softmax."""
+    """Test attention by separate products and a softmax."""
     return _attention(context, lambda: _alone("MATH"))
 
 
 def attention_flash(context: CheckContext) -> CheckResult:
-    """By the flash kernel alone."""
+    """Test attention by the flash kernel alone."""
     return _attention(context, lambda: _alone("FLASH_ATTENTION"))
 
 
 def attention_efficient(context: CheckContext) -> CheckResult:
-    """By the memory-efficient kernel alone."""
+    """Test attention by the memory-efficient kernel alone."""
     return _attention(context, lambda: _alone("EFFICIENT_ATTENTION"))
 
 
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
-    """Plain and causal, with the gradients of queries, keys and values, against the formula in fp64. Raises
-    NotApplicable where this torch lacks the function or the backend, with the reasons that it gives."""
+    """Compare plain and causal attention, with all gradients, with the formula in fp64.
+
+    Raise NotApplicable, with PyTorch's reasons, if this torch lacks the function or the backend.
+    """
     import torch.nn.functional as F
 
     function: Any = getattr(F, "scaled_dot_product_attention", None)
@@ -91,7 +94,7 @@ def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, gr
 
 
 def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
-    """softmax(Q K^T / sqrt(d)) V, as the documentation of PyTorch's function defines it."""
+    """Return softmax(Q K^T / sqrt(d)) V, as the documentation of PyTorch's function defines attention."""
     import torch
 
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
@@ -103,8 +106,10 @@ def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
 
 @contextmanager
 def _alone(backend: str) -> Iterator[None]:
-    """Only ``backend`` may compute attention: a name of ``torch.nn.attention.SDPBackend``, whose flags older
-    versions have elsewhere."""
+    """Allow only ``backend`` to compute attention.
+
+    ``backend`` is a name of ``torch.nn.attention.SDPBackend``. Older versions have these flags elsewhere.
+    """
     import torch
 
     try:

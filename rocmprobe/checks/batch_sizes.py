@@ -1,4 +1,4 @@
-"""Training throughput over batch sizes, from 1 to the largest that fits."""
+"""Check of training throughput over batch sizes, from 1 to the largest that fits."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
 if TYPE_CHECKING:
     from rocmprobe.checks.networks.training import Trainer
 
-#: The network that is trained, the one of ``train-resnet``.
+#: Network that is trained, the same as in ``train-resnet``.
 NETWORK = "resnet"
-#: Larger batches of such small images say nothing new. A CPU's memory is not to be filled.
+#: Larger batches of such small images give no new information. A test must not fill the memory of a CPU.
 _MOST, _MOST_ON_CPU = 1 << 13, 1 << 8
-#: Seconds for all batches, in multiples of what one throughput measurement may take: 8 s at level standard.
-#: First calls come on top, up to 60 s in all.
+#: Seconds for all batches, in multiples of the time for one throughput measurement (8 s at level standard).
+#: With first calls, the total is at most 60 s.
 _SECONDS, _SECONDS_IN_ALL = 4, 30
 _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 
 
 @dataclass
 class Curve:
-    """Samples a second of each batch that fitted. ``refused`` is the batch that did not fit; ``ended_by`` is
-    "memory", "time", or "batch", the largest that is tried at all."""
+    """Training throughput of each batch that fitted, in samples per second.
+
+    ``refused`` is the batch that did not fit. ``ended_by`` is "memory", "time", or "batch" if the largest
+    allowed batch was reached.
+    """
 
     batches: list[int] = field(default_factory=list)
     per_second: list[float] = field(default_factory=list)
@@ -39,15 +42,15 @@ class Curve:
 
 
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
-    """Double the batch from 1 up to ``most`` while there is time.
+    """Double the batch from 1 up to ``most`` while time is left.
 
-    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. A batch that would take
-    longer than the time left, by the one before, is not tried.
+    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. A batch is not tried if
+    the previous batch predicts that its measurement takes longer than the time left.
     """
     found, batch = Curve(), 1
     started = time_left()
     while batch <= most:
-        # Twice the batch takes about twice the time of the whole measurement before.
+        # Twice the batch takes about twice the time of the whole previous measurement.
         if found.batches and 2 * (started - time_left()) > time_left():
             found.ended_by = "time"
             break
@@ -63,10 +66,10 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 
 
 def batch_sizes(context: CheckContext) -> CheckResult:
-    """Train a small ResNet with ever larger batches. Out of memory is an answer."""
+    """Train a small ResNet with ever larger batches. Running out of memory is a result, not a failure."""
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
     limit = _limit(context, on_cpu)
-    # The runtime starts and modules are imported here, so that they are no part of the first batch.
+    # Start the runtime and import modules here, so that their time does not count for the first batch.
     context.first_call(_trainer(context, 1).step)
     clock = _TimeLimit(context.seconds)
     with context.measured():
@@ -85,14 +88,14 @@ def batch_sizes(context: CheckContext) -> CheckResult:
 
 
 class _TimeLimit:
-    """The time for one curve."""
+    """Time limit for one curve."""
 
     def __init__(self, seconds: float) -> None:
         now = time.perf_counter()
         self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
 
     def extend(self, seconds: float) -> None:
-        """Leave out the time of a first call, which may search and compile."""
+        """Exclude the time of a first call, which may search and compile."""
         self._ends += seconds
 
     def left(self) -> float:
@@ -100,7 +103,7 @@ class _TimeLimit:
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context that leaves a desktop on the same card its memory."""
+    """Return a context factory that leaves memory to a desktop on the same card."""
     if on_cpu:
         return nullcontext
     fillable = context.backend.fillable_bytes(context.device, 0)
@@ -132,9 +135,9 @@ def _trainer(context: CheckContext, batch: int) -> Trainer:
 
 
 def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
-    """Yield the seconds of steps after a first one and a warm-up."""
+    """Yield the seconds of each step, after a first call and a warm-up."""
     trainer = _trainer(context, batch)
-    # To a library every batch is a problem of its own, which it may search and compile for.
+    # To a library every batch is a new problem, for which it may search and compile.
     _, seconds = context.first_call(trainer.step)
     clock.extend(seconds)
     for _ in range(_WARM_UP):

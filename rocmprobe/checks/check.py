@@ -1,6 +1,6 @@
-"""What a check declares: its question, its needs, the function that answers, and the words of its finding.
+"""Declaration of a check: its question, its requirements, its function, and the text of its finding.
 
-The suites say under which settings and in which dtypes it runs.
+The suites define the settings and dtypes in which a check runs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rocmprobe.model.results import Outcome
 
 @dataclass(frozen=True)
 class Requires:
-    """What a check depends on: where one of these fails, it is blocked.
+    """Checks that a check depends on. If one of them fails, the check is blocked.
 
-    ``below``: checks in its own dtype under ``default``; ``outside``: such checks, where its setting keeps
-    convolution out of the vendor library; ``beside``: checks in its own dtype under ``default``,
-    ``vendor-off`` or ``by-layer``, whichever treats other layers as its setting does; ``float32``: checks in
-    float32 under its own setting; ``autocast``: checks under autocast to its own dtype, unless that is
-    float32, and under its own setting. ``convolution``: of the first native problem under its own setting,
-    "every" direction, its "own" one, or "fwd".
+    ``below`` are checks in its own dtype under ``default``. ``outside`` are such checks, but only required if
+    its setting keeps convolution out of the vendor library. ``beside`` are checks in its own dtype under
+    ``default``, ``vendor-off`` or ``by-layer``, whichever treats other layers as its setting does.
+    ``float32`` are checks in float32 under its own setting. ``autocast`` are checks under autocast to its own
+    dtype, under its own setting, unless the dtype is float32. ``convolution`` requires the first native
+    problem under its own setting, in "every" direction, its "own" direction, or "fwd".
     """
 
     below: tuple[str, ...] = ()
@@ -38,15 +38,18 @@ class Requires:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The names of all checks that it depends on."""
+        """Names of all checks that the check depends on."""
         named = (*self.below, *self.outside, *self.beside, *self.float32, *self.autocast)
         return (*named, "convolution") if self.convolution else named
 
 
 @dataclass(frozen=True)
 class LibraryLayer:
-    """A kind of layer besides plain convolution that enters a vendor library. ``words`` name it; ``option``
-    is the keyword of ``rocmprobe.bypass.install`` that sends it to PyTorch's own kernels."""
+    """A kind of layer other than plain convolution that enters a vendor library.
+
+    ``words`` name the layer. ``option`` is the keyword of ``rocmprobe.bypass.install`` that sends the layer
+    to PyTorch's own kernels.
+    """
 
     words: str
     option: str
@@ -54,10 +57,12 @@ class LibraryLayer:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a finding says of a check that fails: its ``subject``; the rung whose layer it is in
-    (``blame.rung_layer``); and what to do where no setting was found to cure it. ``general``: the advice of a
-    cause that the evidence names is better. ``needed``: programs may need it. ``wrong`` is the cause of wrong
-    numbers where the evidence names none.
+    """Text of the finding for a check that fails.
+
+    ``subject`` is the subject of the finding. ``rung`` is the rung whose layer is at fault
+    (``blame.rung_layer``). ``advice`` says what to do if no setting cures the failure. If ``general`` is set,
+    the advice of a cause that the evidence names takes precedence. If ``needed`` is set, programs may need
+    the tested operation. ``wrong`` is the cause of incorrect numbers if the evidence names no cause.
     """
 
     subject: str
@@ -70,18 +75,21 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Check:
-    """A kind of question.
+    """A kind of test.
 
-    ``function`` answers it by torch, in a worker; None where the driver torch does not answer at all.
-    ``exclusive``: it measures time or memory, and has the device for itself; ``own_process``: each problem,
-    or dtype, has a process of its own. ``last``: asked at the end of a run, since it may stop the machine and
-    nothing depends on it. ``once``: a failure is not tried again, since a try takes minutes.
-    ``capi_dtypes``: the dtypes that the driver capi answers; empty for those of the problem, None where that
-    driver does not answer at all. ``verified``: the recommendation rests on it, so ``--verify`` repeats it.
-    ``seconds``: expected, besides what is measured, from a run of level quick on a two-core desktop.
-    ``script``: the computation that ``rocmprobe repro`` prints for an outcome, by the name of the vendor
-    library, or "" where that is off. ``layer``: what it tests in the vendor library. ``explanation``: the
-    words of a finding about it; a primitive that is no layer of the library gets one from its name.
+    ``function`` runs the check by torch in a worker, or is None if the driver torch cannot run the check. If
+    ``exclusive`` is set, the check measures time or memory and gets the device for itself. If ``own_process``
+    is set, each problem or dtype gets its own process. If ``last`` is set, the check runs at the end of a
+    run, because it can stop the machine and nothing depends on it. If ``once`` is set, a failure is not
+    retried, because an attempt takes minutes.
+
+    ``capi_dtypes`` are the dtypes that the driver capi runs: empty for those of the problem, None if that
+    driver cannot run the check. If ``verified`` is set, the recommendation rests on the check, so
+    ``--verify`` repeats it. ``seconds`` is the expected time without measurements, from a run of level quick
+    on a two-core desktop. ``script`` returns the computation that ``rocmprobe repro`` prints for an outcome,
+    given the name of the vendor library ("" if off). ``layer`` is the layer of the vendor library that is
+    tested. ``explanation`` is the text of a finding about the check. A primitive that is no layer of the
+    library gets its explanation from its name.
     """
 
     name: str
@@ -101,7 +109,7 @@ class Check:
     explanation: Optional[Explanation] = None
 
 
-#: Of a check that needs PyTorch's own kernels alone, and of one that measures convolution.
+#: Requirements of a check that needs only PyTorch's own kernels, and of a check that measures convolution.
 KERNELS = Requires(("elementwise",))
 EVERY_DIRECTION = Requires(convolution="every")
 
@@ -114,7 +122,7 @@ def layer_check(
     limits: Mapping[str, float] = LAYER_LIMITS,
     **declared: Any,
 ) -> Check:
-    """Declare a check that compares one layer or operator with itself in fp64 on the CPU."""
+    """Declare a check that compares one layer or operator with the same computation in fp64 on the CPU."""
 
     def function(context: CheckContext) -> CheckResult:
         return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))

@@ -1,4 +1,4 @@
-"""Kernels that are made while a program runs: one in Triton, and a small network by ``torch.compile``."""
+"""Checks of kernels that are compiled while a program runs: by Triton, and by ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from rocmprobe.checks.tools.computation import (
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 
-#: Several blocks of the kernel, the last not full.
+#: Several blocks of the kernel, where the last is not full.
 _COUNT = 5000
-#: What the buffer holds before; the kernel writes odd numbers.
+#: Initial value of the buffer. The kernel writes odd numbers.
 _BEFORE = -2
 _IMAGES, _CHANNELS, _CLASSES = (2, 3, 14, 14), 8, 4
 
 
 def triton(context: CheckContext) -> CheckResult:
-    """A kernel that fills a buffer with small integers: exact. One that was launched and wrote nothing is
-    told apart."""
+    """Launch a Triton kernel that fills a buffer with small integers. Test that the result is exact.
+
+    The message separates a kernel that was launched but wrote nothing from a kernel that wrote incorrect
+    numbers.
+    """
     import torch
 
     values = small_integers({"values": (_COUNT,)}, context.dtype, context.seed())["values"]
@@ -55,8 +58,11 @@ def triton(context: CheckContext) -> CheckResult:
 
 
 def inductor(context: CheckContext) -> CheckResult:
-    """A small network with convolution and batch norm, in training, by Inductor: its output and gradients
-    against the same without a compiler, in fp64 on the CPU. The first call is what compilation takes."""
+    """Train a small network with convolution and batch norm by Inductor.
+
+    Compare its output and gradients with the same network without a compiler, in fp64 on the CPU. The time of
+    the first call includes compilation.
+    """
     import torch
 
     count = sum(each.numel() for each in _net().parameters())

@@ -1,4 +1,7 @@
-"""Layers that PyTorch computes with kernels of its own: where one fails, the vendor library is not it."""
+"""Checks of layers that PyTorch computes with its own kernels.
+
+If one of them fails, the vendor library is not at fault.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from rocmprobe.checks.tools.computation import Named, uniform
 
 
 def pooling(image: Any) -> Named:
-    """Max and average pooling in 2-d, windows that overlap."""
+    """Apply max and average pooling in 2-d, with overlapping windows."""
     import torch.nn.functional as F
 
     functions: Any = {"max": F.max_pool2d, "average": F.avg_pool2d}
@@ -19,7 +22,7 @@ def pooling(image: Any) -> Named:
 
 
 def activation(image: Any) -> Named:
-    """ReLU, leaky ReLU, sigmoid, tanh, GELU and SiLU."""
+    """Apply ReLU, leaky ReLU, sigmoid, tanh, GELU and SiLU."""
     import torch
     import torch.nn.functional as F
 
@@ -28,29 +31,35 @@ def activation(image: Any) -> Named:
 
 
 def softmax(image: Any) -> Named:
-    """Softmax and log softmax over the channels."""
+    """Apply softmax and log softmax over the channels."""
     import torch.nn.functional as F
 
     return each_with_gradient(image, {"softmax": F.softmax, "log softmax": F.log_softmax}, dim=1)
 
 
 def instance_norm(image: Any) -> Named:
-    """Without weights: with weights it would be batch norm, which enters the vendor library."""
+    """Apply instance norm without weights.
+
+    With weights it would be batch norm, which enters the vendor library.
+    """
     import torch.nn.functional as F
 
     return each_with_gradient(image, {"instance norm": F.instance_norm})
 
 
 def local_response_norm(image: Any) -> Named:
-    """Over five channels; by a whole share of them, so that an error in it shows."""
+    """Normalize over five channels. The full alpha of 1 makes an error in the sum visible."""
     import torch.nn.functional as F
 
     return each_with_gradient(image, {"local response norm": F.local_response_norm}, size=5, alpha=1.0)
 
 
 def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], **options: Any) -> Named:
-    """Apply each function to the images. The gradient of its output is the output of the other image: for a
-    plain sum, the gradient of softmax or of a norm would be zero."""
+    """Apply each function to the images, and compute the gradient of the input.
+
+    The gradient of its output is the output for the other image. For a plain sum, the gradient of softmax or
+    of a norm would be zero.
+    """
     import torch
 
     found = {}

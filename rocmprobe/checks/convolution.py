@@ -1,4 +1,7 @@
-"""Convolution, one direction of one problem: guards, float tier, bound and exact tier, run twice."""
+"""Checks of convolution, in one direction of one problem: float tier, error bound and exact tier.
+
+Each computation runs twice. Buffers are filled with NaN before each run.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,12 @@ from rocmprobe.model.results import Outcome
 
 Results = Mapping[str, Any]
 _HALF = ("float16", "bfloat16")
-#: Multiplications and additions of a reference that more than one thread computes.
+#: Number of multiplications and additions above which the reference uses several threads.
 _WORTH_THREADS = 500_000_000
 
 
 def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
-    """Return the computation on uniform operands. No result has bounds where transforms are allowed."""
+    """Return the computation on uniform operands. If transforms are allowed, results have no error bounds."""
     limits, bounds = {}, {}
     parts = _parts(problem, direction, owed)
     for name in _results(problem, direction):
@@ -68,8 +71,10 @@ def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
 
 
 def exact_tier(problem: Problem, direction: str, owed: str) -> Computation:
-    """Return the computation on integers whose sums are exact. The sparse operand is the one that
-    ``direction`` sums over."""
+    """Return the computation on integers whose sums are exact.
+
+    The sparse operand is the operand that ``direction`` sums over.
+    """
     fill = exact_fill(problem.dtype, problem.terms(direction), owed)
     draw = partial(
         integers, _drawn(problem, direction), largest=fill.largest,
@@ -84,7 +89,7 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
     if direction == "bwd-weights":
-        # Over the batch, so that it cancels at the edges, too; of one sample, over all positions.
+        # Over the batch, so that it also cancels at the edges. For a single sample, over all positions.
         zero_sum, along = "grad", [1] if problem.batch > 1 else space
     elif (direction == "fwd") != problem.transposed:
         zero_sum, along = "weight", [2] if drawn["weight"][1] > 1 else space
@@ -99,7 +104,7 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
 
 
 def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
-    """Return a computation of which every element must be equal, or nearest if transforms are allowed."""
+    """Return a computation whose elements must all be equal, or nearest if transforms are allowed."""
     measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
     return Computation(
         draw, call_of(problem, direction), (measure,), {"": {"unequal": 0}}, layout=layout(problem)
@@ -117,18 +122,20 @@ def _results(problem: Problem, direction: str) -> tuple[str, ...]:
 
 
 def _terms(problem: Problem, direction: str, name: str) -> int:
-    """How many products are summed into one element of a result; the gradient of the bias is a sum of the
-    output's."""
+    """Return the number of products that are summed into one element of a result.
+
+    The gradient of the bias is a sum of elements of the output's gradient.
+    """
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
 def _parts(problem: Problem, direction: str, owed: str) -> int:
-    """Into how many parts a sum may be rounded."""
+    """Return the number of parts of a sum that may be rounded separately."""
     return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed, and the float tier for an outcome that is not wrong."""
+    """Return the tier that failed, or the float tier for an outcome that is not wrong."""
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
     owed = str(numerics.get("owed", SUMS))
@@ -149,14 +156,14 @@ def script(outcome: Outcome, library: str) -> Computation:
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
-    """Return True if the worst element is one of sums of integers."""
+    """Return True if the worst element belongs to sums of integers."""
     worst = numerics.get("worst")
     reference = worst.get("reference") if isinstance(worst, Mapping) else None
     return isinstance(reference, (int, float)) and float(reference).is_integer()
 
 
 def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
-    """Return True if the outcome has the measure, and it is not a number within the limit."""
+    """Return True if the outcome has the measure and the value is not a number within the limit."""
     values = (numerics.get(name, 0), limit)
     return name in numerics and not (
         all(isinstance(value, (int, float)) for value in values) and values[0] <= values[1]
@@ -164,8 +171,11 @@ def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
 
 
 def convolution(context: CheckContext) -> CheckResult:
-    """Judged against the same direction in fp64 on the CPU, outside the setting, by what its kernels owe
-    (``numerics.SUMS`` and what follows it). Where two runs differ, both are judged."""
+    """Compare a convolution with the same direction in fp64 on the CPU, outside the setting.
+
+    The kernels' numerical guarantee (``numerics.SUMS`` and the following) sets the limits. If two runs
+    differ, both are compared.
+    """
     tier = float_tier(_problem(context), _direction(context), _owed(context))
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)
@@ -193,13 +203,13 @@ def convolution(context: CheckContext) -> CheckResult:
 
 
 def reference(problem: Problem, tier: Computation, operands: Named) -> Named:
-    """Return the results of operands in fp64 on the CPU. Small problems use one thread."""
+    """Return the expected results in fp64 on the CPU. Small problems use one thread."""
     with nullcontext() if problem.flops > _WORTH_THREADS else one_thread():
         return tier.expected(operands)
 
 
 def _problem(context: CheckContext) -> Problem:
-    """The problem in the dtype of the context."""
+    """Return the problem in the dtype of the context."""
     return replace(context.the_problem, dtype=context.dtype_name)
 
 
@@ -208,7 +218,7 @@ def _direction(context: CheckContext) -> str:
 
 
 def _owed(context: CheckContext) -> str:
-    """What the kernels that may run owe."""
+    """Return the numerical guarantee that the eligible kernels must meet."""
     if not context.exact:
         return TRANSFORMS
     return (
@@ -222,7 +232,7 @@ def _leave_poison(context: CheckContext, results: Results) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Element by element; what is not a number is the same as itself."""
+    """Return True if all elements are equal. NaN equals NaN."""
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
@@ -241,8 +251,11 @@ def _float_tier(
     answer: CheckResult,
     words: str = "",
 ) -> None:
-    """Hold each result against the limits and, where ``sums`` of magnitudes are given, its bound. The numbers
-    are those of the first result, or of the first that is wrong, which ``words`` introduce."""
+    """Check each result against the limits and, if ``sums`` of magnitudes are given, against its error bound.
+
+    The numbers of the first incorrect result are kept, else those of the first result. ``words`` introduce
+    the message.
+    """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
         terms, parts = _terms(problem, direction, name), _parts(problem, direction, owed)
@@ -257,14 +270,14 @@ def _float_tier(
         if not holds and answer.state == "pass":
             allowed = tier.limit("max_ratio", name) * measured.max_reference
             error = (result[name].detach().to("cpu", right.dtype) - right).abs()
-            # Written so that what is not a number is bad.
+            # Written so that NaN counts as bad.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
             also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
             _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], right, bad)
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    """Integer operands, a plain fill, and a cancelling one for who owes plain sums."""
+    """Test integer operands: with a plain fill, and with a cancelling fill if the guarantee is plain sums."""
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     answer.numerics["exact_demanded"] = context.exact
     _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)
@@ -275,8 +288,10 @@ def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -
 def _equal_integers(
     context: CheckContext, floats: Computation, fill: str, tier: Computation, answer: CheckResult
 ) -> None:
-    """Note whether every element is equal under ``fill`` ("exact", "cancelling"), and judge what is owed:
-    equality; of transforms the nearest integer."""
+    """Record under ``fill`` ("exact", "cancelling") if every element is equal, and judge the result.
+
+    The result must be equal, or nearest to the integer if transforms are allowed.
+    """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)
     placed = _placed(context, tier, operands)
@@ -286,7 +301,7 @@ def _equal_integers(
         answer.numerics[fill] = not any(unequal(result[name], expected[name]) for name in expected)
     nearest = _owed(context) == TRANSFORMS
     if nearest:
-        # Other operands than before: what a kernel left from its last call is no answer to them.
+        # The operands differ from the first call, so leftovers of that call are detected.
         _float_tier(context, floats, result, expected, {}, answer, "on integers, ")
     for name, right in expected.items():
         with one_thread():

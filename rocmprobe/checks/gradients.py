@@ -1,5 +1,8 @@
-"""Gradients through autograd: against finite differences in fp64, and in the ways in which training requests
-them, each against fp64 on the CPU."""
+"""Checks of gradients through autograd.
+
+One compares with finite differences in fp64. The other computes gradients as training requests them, and
+compares each with fp64 on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
 
 #: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
-#: which convolution computes. Basis: benchmarks/results/layer_limits.json; each is over five times what is
-#: measured there, in float32 over thirty times: MIOpen may choose Winograd, which errs by ten times as much.
+#: which convolution computes. Basis: benchmarks/results/layer_limits.json. Each limit is over five times the
+#: value measured there, in float32 over thirty times, because MIOpen may choose Winograd, whose error is ten
+#: times as large.
 GRADIENT_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 1e-2,
@@ -29,7 +33,7 @@ Convolve = Callable[..., Any]
 
 @dataclass
 class Leaves:
-    """Operands as leaves of autograd, the gradient of the output, and the convolution that joins them."""
+    """Operands as leaves of autograd, the gradient of the output, and the convolution to apply."""
 
     input: Any
     weight: Any
@@ -41,7 +45,7 @@ class Leaves:
         return self.convolve(self.input, self.weight, self.bias)
 
     def gradients(self) -> dict[str, Any]:
-        """By operand; one that never arrived counts as zero."""
+        """Return the gradients by operand. A gradient that was never computed counts as zero."""
         import torch
 
         named = {"input": self.input, "weight": self.weight, "bias": self.bias}
@@ -56,26 +60,26 @@ def once(leaves: Leaves) -> None:
 
 
 def accumulated(leaves: Leaves) -> None:
-    """Two batches before the optimizer steps."""
+    """Accumulate the gradients of two batches."""
     _backward(leaves.output(), leaves.grad)
     _backward(leaves.output(), leaves.grad.flip(0))
 
 
 def retained(leaves: Leaves) -> None:
-    """Two backward passes through one graph."""
+    """Run two backward passes through one graph."""
     output = leaves.output()
     _backward(output, leaves.grad, retain_graph=True)
     _backward(output, leaves.grad.flip(0))
 
 
 def shared(leaves: Leaves) -> None:
-    """One weight in two convolutions."""
+    """Use one weight in two convolutions."""
     other = leaves.convolve(leaves.input.flip(0), leaves.weight, leaves.bias)
     _backward(leaves.output() + other, leaves.grad)
 
 
 def summed(leaves: Leaves) -> None:
-    """The gradient of a sum comes expanded from one number, with strides of 0."""
+    """Differentiate a sum, whose gradient is one number expanded with strides of 0."""
     leaves.output().sum().backward()
 
 
@@ -89,7 +93,7 @@ def channels_last_model(leaves: Leaves) -> None:
 
 
 def checkpointed(leaves: Leaves, use_reentrant: bool = False) -> None:
-    """The forward is computed again for the backward."""
+    """Recompute the forward for the backward."""
     from torch.utils.checkpoint import checkpoint
 
     operands = (leaves.input, leaves.weight, leaves.bias)
@@ -101,19 +105,19 @@ def checkpointed_reentrant(leaves: Leaves) -> None:
 
 
 def of_weights_alone(leaves: Leaves) -> None:
-    """A first layer, whose input needs no gradient."""
+    """Train a first layer, whose input needs no gradient."""
     leaves.input.requires_grad_(False)
     once(leaves)
 
 
 def frozen(leaves: Leaves) -> None:
-    """A layer that is not trained, with others below it that are."""
+    """Freeze a layer that has trained layers below."""
     leaves.weight.requires_grad_(False)
     once(leaves)
 
 
 Way = Callable[[Leaves], None]
-#: What is done on the device, and what is done for the reference.
+#: Functions for the device and for the reference, by name.
 WAYS: Mapping[str, tuple[Way, Way]] = {
     "plain": (once, once),
     "accumulated": (accumulated, accumulated),
@@ -130,8 +134,11 @@ WAYS: Mapping[str, tuple[Way, Way]] = {
 
 
 def gradient_flow(context: CheckContext) -> CheckResult:
-    """Every way of ``WAYS``; a problem in float16 or bfloat16 keeps its operands in float32, as training
-    does, and computes under autocast."""
+    """Test every way of ``WAYS``.
+
+    A problem in float16 or bfloat16 keeps its operands in float32, as training does, and computes under
+    autocast.
+    """
     import torch
 
     half = context.dtype in (torch.float16, torch.bfloat16)
@@ -187,8 +194,10 @@ def _channels_last(tensor: Any) -> Any:
 
 
 def gradients(context: CheckContext) -> CheckResult:
-    """``torch.autograd.gradcheck`` and ``gradgradcheck`` on a tiny problem, in fast mode: random
-    projections of the Jacobians (eps 1e-6, atol 1e-5, rtol 1e-3)."""
+    """Run ``torch.autograd.gradcheck`` and ``gradgradcheck`` on a tiny problem in fast mode.
+
+    Fast mode compares random projections of the Jacobians (eps 1e-6, atol 1e-5, rtol 1e-3).
+    """
     import torch
 
     problem = context.the_problem
@@ -210,7 +219,7 @@ def gradients(context: CheckContext) -> CheckResult:
             try:
                 check(forward, leaves, fast_mode=True)
             except RuntimeError as error:
-                # A mismatch is gradcheck's verdict; anything else is the device's failure.
+                # A mismatch is gradcheck's result. Any other error is a failure of the device.
                 if type(error).__name__ != "GradcheckError":
                     raise
                 return f"{check.__name__}: {str(error).splitlines()[0]}"

@@ -1,4 +1,4 @@
-"""The rungs below convolution: copy, elementwise, GEMM, im2col."""
+"""Checks of the rungs below convolution: copy, elementwise, GEMM, im2col."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TERMS = 576
 
 
 def random_bytes(dtype: Any, seed: int) -> Named:
-    """Draw 4 MiB of whatever bits, as ``dtype``."""
+    """Draw 4 MiB of random bits, as ``dtype``."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -36,7 +36,7 @@ def random_bytes(dtype: Any, seed: int) -> Named:
 
 
 def returned(sent: Any) -> Named:
-    """Copy on the device, and back from it."""
+    """Copy the tensor on the device, and back to the CPU."""
     return {"received": sent.clone().cpu()}
 
 
@@ -51,7 +51,7 @@ _COPY = Computation(partial(random_bytes), returned, (changed_bytes,), {"": {"ch
 
 
 def copy(context: CheckContext) -> CheckResult:
-    """4 MiB of whatever bits to the device and back, byte for byte."""
+    """Copy 4 MiB of random bits to the device and back. Compare byte for byte."""
     import torch
 
     if context.backend.device_type == "cuda" and not torch.cuda.is_available():
@@ -62,7 +62,7 @@ def copy(context: CheckContext) -> CheckResult:
 
 
 def affine(values: Any) -> Named:
-    """Multiply, add, take the maximum and a sum over integers: exact in every order."""
+    """Multiply, add, take the maximum and sum over integers, which is exact in every order."""
     import torch
 
     result = torch.relu(values * 2 + 1)
@@ -73,7 +73,7 @@ _ELEMENTWISE = exact(partial(small_integers, {"values": (64, 1024)}), affine)
 
 
 def unfold_and_fold(image: Any) -> Named:
-    """Copy elements by unfold, and add small integers by fold: both exact."""
+    """Copy elements by unfold, and add small integers by fold. Both are exact."""
     import torch.nn.functional as F
 
     geometry: Any = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
@@ -85,7 +85,7 @@ _IM2COL = exact(partial(small_integers, {"image": (2, 5, 17, 19)}), unfold_and_f
 
 
 def products(left: Any, right: Any) -> Named:
-    """Compute one product, and a batch of them."""
+    """Compute one product and a batch of products."""
     import torch
 
     return {"single": left[0] @ right[0], "batch": torch.bmm(left, right)}
@@ -108,7 +108,7 @@ def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
 
 
 def gemm(context: CheckContext) -> CheckResult:
-    """(192, 576) @ (576, 320) and a batch of four, float tier and exact tier."""
+    """Test (192, 576) @ (576, 320) and a batch of four such products, in the float and the exact tier."""
     float_tier, exact_tier = gemm_computations(context.dtype_name)
     drawn = float_tier.operands(context.dtype, context.seed())
     placed = context.placed(lambda: float_tier.placed(drawn, context.device, context.dtype))
@@ -131,7 +131,7 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed. The exact tier is judged only if the float tier holds."""
+    """Return the tier that failed. The exact tier is judged only if the float tier passes."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 

@@ -1,5 +1,7 @@
-"""Matrix products that PyTorch may send to hipBLASLt instead of rocBLAS: those of a linear layer in half
-precision, and of integers."""
+"""Checks of matrix products that PyTorch may send to hipBLASLt instead of rocBLAS.
+
+These are the products of a linear layer in half precision, and of integers.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,16 @@ from rocmprobe.checks.tools.failures import NotApplicable
 
 #: Rows, inputs and outputs of the layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
-#: Each product of bytes below this, and their sum, is exact in int32.
+#: Each product of bytes up to this value, and their sum, is exact in int32.
 _LARGEST_BYTE = 8
 
 
 def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """A product as it is, and a linear layer with a bias, which hipBLASLt adds in its own kernel; backward
-    brings products of transposed operands. By ``1 / sqrt(inputs)`` smaller, as layers draw their weights."""
+    """Compute a plain product and a linear layer with a bias, with gradients.
+
+    hipBLASLt adds the bias in its own kernel. Backward multiplies transposed operands. The weights are scaled
+    by ``1 / sqrt(inputs)``, as layers draw their weights.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -30,8 +35,10 @@ def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def int_matmul(context: CheckContext) -> CheckResult:
-    """``torch._int_mm`` of bytes, summed in int32: exact. PyTorch sends it to hipBLASLt whatever it prefers
-    for other products."""
+    """Test that ``torch._int_mm`` of bytes, summed in int32, is exact.
+
+    PyTorch sends this product to hipBLASLt whatever library is preferred for other products.
+    """
     import torch
 
     function: Any = getattr(torch, "_int_mm", None)

@@ -1,5 +1,7 @@
-"""What convolution allocates, held against what it should: the device belongs to the measurement alone
-meanwhile."""
+"""Check of the memory that convolution allocates, compared with its prediction.
+
+The measurement has the device for itself.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import operands_on_device, run
 from rocmprobe.model.problems import Problem
 
-#: Allocators round sizes up; more than this multiple of what was predicted is a wrong prediction.
+#: Allocators round sizes up. More than this multiple of the prediction is an incorrect prediction.
 TOLERANCE = 1.2
-#: PyTorch's own kernels that have the columns of the whole batch at once on a CPU: in forward, in backward.
-#: Where it is not the whole batch, and on a GPU, it is one sample. Source: aten/src/ATen/native/
+#: PyTorch's own kernels, and whether they hold the columns of the whole batch at once on a CPU: in forward,
+#: in backward. Otherwise, and on a GPU, they hold the columns of one sample. Source: aten/src/ATen/native/
 #: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp, NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp,
-#: NaiveDilatedConvolution.cpp of torch 2.13; 1.13.1 needs less in transposed forward: one sample, too.
+#: NaiveDilatedConvolution.cpp of torch 2.13. 1.13.1 needs less in transposed forward, also one sample.
 _WHOLE_BATCH = {
     "Slow2d": (True, True),
     "Slow3d": (True, True),
@@ -29,14 +31,15 @@ _WHOLE_BATCH = {
 
 
 def memory(context: CheckContext) -> CheckResult:
-    """Bytes: at the peak of forward and backward above the operands, and kept for backward.
+    """Measure the peak memory of forward and backward above the operands, and the bytes kept for backward.
 
-    ``peak_bytes`` is above input, weight and the output's gradient, so it holds the output and both
-    gradients; ``above_output_bytes`` is above the output, too; ``forward_workspace_bytes`` the same in the
-    forward alone. ``predicted_saved_bytes`` are input and weight, all that PyTorch's
-    ``convolution_backward`` is given besides the gradient (tools/autograd/derivatives.yaml).
-    ``predicted_bytes`` predicts the peak where the implementation reports its workspace, else
-    ``least_bytes``: output and gradients. What exceeds its prediction is wrong.
+    ``peak_bytes`` is the peak above input, weight and the output's gradient, so it includes the output and
+    both gradients. ``above_output_bytes`` is the peak above the output, too. ``forward_workspace_bytes`` is
+    the same for forward alone. ``predicted_saved_bytes`` are input and weight, all that PyTorch's
+    ``convolution_backward`` receives other than the gradient (tools/autograd/derivatives.yaml).
+    ``predicted_bytes`` predicts the peak if the implementation reports its workspace. Otherwise
+    ``least_bytes`` holds output and gradients. The result is wrong if a value exceeds ``TOLERANCE`` times its
+    prediction.
     """
     import torch
 
@@ -95,18 +98,21 @@ def _bytes(tensor: Any) -> int:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a convolution allocates above its operands and results, as far as it can be predicted.
+    """Predicted memory that a convolution allocates above its operands and results.
 
-    Upper bounds in bytes: above input, weight and output in ``forward``; above the gradients, too, in
-    ``backward``."""
+    Both values are upper bounds in bytes. ``forward`` is above input, weight and output. ``backward`` is also
+    above the gradients.
+    """
 
     forward: int
     backward: int
 
 
 def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
-    """What the algorithms that the bypass took say of themselves; None for operands with gaps, which they
-    copy first."""
+    """Return the workspace that the algorithms of the bypass declare.
+
+    Return None for operands with gaps, which the algorithms copy first.
+    """
     from rocmprobe import bypass
 
     problem = replace(context.the_problem, dtype=context.dtype_name)
@@ -122,12 +128,15 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
 
 
 def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
-    """What PyTorch's own kernels allocate where it takes them under the setting that holds now; None where a
-    library is taken, which does not report it."""
+    """Return the workspace of PyTorch's own kernel that the current setting selects.
+
+    Return None if PyTorch selects a library, which does not report its workspace, or if the layout needs
+    copies.
+    """
     problem = context.the_problem
     kernel = taken_kernel(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
-        # In other layouts there are copies besides.
+        # Other layouts need additional copies.
         return None
     size = input.element_size()
     image, filters = size * prod(problem.input_shape), size * prod(problem.weight_shape)
@@ -139,7 +148,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     groups = problem.groups
     if groups == 1:
         return Workspace(forward, backward)
-    # A group at a time, from copies of its slices; what they give is joined in the end.
+    # PyTorch computes one group at a time from copies of its slices, and joins the results at the end.
     return Workspace(
         max(forward + image // groups, feature),
         max(backward + (image + feature) // groups, image + filters),
@@ -147,7 +156,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
 
 
 def taken_kernel(problem: Problem, input: Any, weight: Any) -> str:
-    """PyTorch's name for who computes a convolution: "Slow2d", "Mkldnn", "Miopen", ..."""
+    """Return PyTorch's name for the backend of a convolution: "Slow2d", "Mkldnn", "Miopen", ..."""
     import torch
 
     taken = torch._C._select_conv_backend(
@@ -158,12 +167,15 @@ def taken_kernel(problem: Problem, input: Any, weight: Any) -> str:
 
 
 def _columns(problem: Problem) -> int:
-    """Values in the columns of one sample and group: a column of taps and channels for each window."""
+    """Return the number of values in the columns of one sample and group.
+
+    A column has one value for each tap and channel, and there is one column for each window.
+    """
     channels = problem.out_channels if problem.transposed else problem.in_channels
     windows = prod(problem.input_size if problem.transposed else problem.output_size)
     ones = {*problem.kernel, *problem.stride, *problem.dilation} == {1}
     if ones and not any(problem.padding) and not problem.transposed:
-        # The image itself serves as columns.
+        # The image serves as columns without a copy.
         return 0
     return channels // problem.groups * prod(problem.kernel) * windows
 

@@ -1,5 +1,7 @@
-"""The largest batch that fits: doubled until one does not, then halved in between. Out of memory is an
-answer."""
+"""Check of the largest batch that fits in memory.
+
+The batch is doubled until it does not fit, then bisected. Running out of memory is a result, not a failure.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 
-#: No batch is tried beyond this one, however small the problem.
+#: Largest batch that is tried, however small the problem.
 MOST = 1 << 16
-#: How long the search may take, in multiples of what one throughput measurement may: 5 s at level quick.
+#: Time limit of the search, in multiples of the time for one throughput measurement (5 s at level quick).
 _SECONDS = 10
-#: The search ends when the smallest batch that was refused is above the largest that fitted by at most this
-#: share of it.
+#: The search ends when the smallest batch that was refused exceeds the largest that fitted by at most this
+#: share of the latter.
 _PRECISION = 1 / 8
 
 Limit = Callable[[], AbstractContextManager[None]]
@@ -35,8 +37,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Found:
-    """``largest`` fitted (0 where not even a batch of 1 did), ``refused`` did not (None where nothing was);
-    ``ended_by``: "memory", "time", or "batch", the largest that is tried at all."""
+    """Result of the search.
+
+    ``largest`` is the largest batch that fitted (0 if not even a batch of 1 did). ``refused`` is the smallest
+    that did not (None if no batch was refused). ``ended_by`` is "memory", "time", or "batch" if the largest
+    allowed batch was reached.
+    """
 
     largest: int
     refused: Optional[int]
@@ -44,7 +50,7 @@ class Found:
 
 
 def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool], most: int = MOST) -> Found:
-    """The largest batch that ``fits``, from ``first`` on, as long as one ``may_go_on``."""
+    """Search the largest batch that ``fits``, starting at ``first``, while ``may_go_on`` returns True."""
     largest, refused, batch = 0, None, min(first, most)
     while may_go_on():
         if fits(batch):
@@ -63,11 +69,11 @@ def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool
 
 
 def memory_sweep(context: CheckContext) -> CheckResult:
-    """Forward and backward of the problem with ever larger batches, in memory of ``bound_bytes`` more than
-    the process has after a first call.
+    """Run forward and backward of the problem with ever larger batches.
 
-    Afterwards the problem itself must still come out right: who runs out of memory half way must leave
-    nothing behind. The search is for a process of its own: see ``_in_a_new_thread``.
+    The process may use ``bound_bytes`` more memory than after a first call. After the search, the problem
+    must still give correct results, so an out-of-memory error must not leave damage. The search needs its own
+    process, see ``_in_a_new_thread``.
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
     with context.measured():
@@ -87,15 +93,20 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 
 
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
-    """Where oneDNN had no memory for the code that it makes, it makes none in that thread any more: Xbyak
-    keeps its error for each thread until somebody clears it."""
+    """Run ``call`` in a new thread and return its result.
+
+    If oneDNN has once lacked memory for generated code, it generates no more code in the same thread. The
+    reason is that Xbyak keeps its error for each thread until the error is cleared.
+    """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()
 
 
 class Fits:
-    """Whether a batch fits under ``limit``, and whether to try more: as long as there is time, and oneDNN
-    has not ``soured``."""
+    """Predicate that returns True if a batch fits under ``limit``.
+
+    The search may go on while time is left and oneDNN has not ``soured``.
+    """
 
     def __init__(self, context: CheckContext, limit: Limit) -> None:
         self._context = context
@@ -123,12 +134,15 @@ class Fits:
                 _forward_and_backward(problem, self._context)
                 self._context.backend.synchronize(self._context.device)
 
-        # To a library every batch is a problem of its own, which it may search and compile for.
+        # To a library every batch is a new problem, for which it may search and compile.
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
-        """Whether it was the limit, though nobody says so: where oneDNN gets no memory it "could not create a
-        primitive". On a GPU the limit is PyTorch's alone, which always says so."""
+        """Return True if the memory limit caused a failure that does not say so.
+
+        Without memory, oneDNN "could not create a primitive". On a GPU only PyTorch has the limit, and it
+        always reports it.
+        """
         if self._context.backend.device_type != "cpu":
             return False
         try:
@@ -140,7 +154,7 @@ class Fits:
 
 
 def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
-    """Of operands whose values do not matter."""
+    """Run forward and backward on operands whose values do not matter."""
     import torch
 
     def ones(shape: tuple[int, ...]) -> Any:
@@ -154,7 +168,7 @@ def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
 
 
 def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
-    """The problem's output and gradients beside those in fp64 on the CPU."""
+    """Yield the problem's output and gradients with those in fp64 on the CPU."""
     problem = context.the_problem
     drawn, placed = problem_operands(problem, context.dtype, context.seed()), operands_on_device(context)
     for direction in DIRECTIONS:

@@ -1,5 +1,4 @@
-"""Small real networks, trained for some steps and held against the same training in fp64; and what a step
-takes."""
+"""Checks that train small real networks for some steps, compare with fp64, and time a step."""
 
 from __future__ import annotations
 
@@ -17,15 +16,18 @@ from rocmprobe.text.tables import table
 if TYPE_CHECKING:
     from rocmprobe.checks.networks.training import Trained, Trainer
 
-#: Steps before the timed ones, until allocators and caches are as they stay.
+#: Steps before the timed ones, until allocators and caches are stable.
 _WARM_UP = 3
-#: Seconds of timed steps at least, and the fewest steps, as long as these take no more than the last.
+#: Least seconds of timed steps, the fewest steps, and the limit of seconds for these.
 _TIMED_SECONDS, _FEWEST, _MOST_SECONDS = 0.5, 8, 10.0
 _DIGITS = 6
 
 
 def _trains(name: str, context: CheckContext) -> CheckResult:
-    """In float32 as it is, in another dtype in fp32 under autocast to it, its loss scaled."""
+    """Train a network and compare with fp64. Then time its steps.
+
+    float32 trains directly. Another dtype trains in fp32 under autocast to it, with a scaled loss.
+    """
     from rocmprobe.checks.networks import training
     from rocmprobe.checks.networks.catalogue import NETWORKS
 
@@ -52,7 +54,7 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
     except DeviceFailure as failure:
         if not out_of_memory(failure.__cause__):
             raise
-        # It trains right all the same.
+        # The training is still correct.
         answer.message = f"not timed: a batch of {batch} does not fit into memory"
         return answer
     answer.timings.update(seconds)
@@ -64,13 +66,16 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
 
 @lru_cache(maxsize=1)
 def limits() -> dict[str, dict[str, dict[str, float]]]:
-    """By network and dtype the largest deviation of ``losses``, ``gradients`` and ``ways``."""
+    """Return the largest deviation of ``losses``, ``gradients`` and ``ways``, by network and dtype."""
     found: dict[str, dict[str, dict[str, float]]] = table("model_limits")
     return found
 
 
 def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
-    """oneDNN has no LSTM in float16 for every CPU; PyTorch gives it one under autocast all the same."""
+    """Return NotApplicable if the failure is oneDNN's missing LSTM, else the failure.
+
+    oneDNN lacks an LSTM in float16 on some CPUs, but PyTorch still calls it under autocast.
+    """
     text = str(failure.__cause__)
     if context.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
         return NotApplicable(f"oneDNN has no such kernel on this CPU: {text.partition('.')[0]}")
@@ -78,7 +83,7 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
 
 
 def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
-    """The answer that the deviation of ``result`` from ``expected`` makes, whatever was timed."""
+    """Return the result for the deviation of ``result`` from ``expected``, without timings."""
     from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)
@@ -109,7 +114,10 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Che
 
 
 def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
-    """Median of a step's seconds with p10 and p90, after a warm-up. Steps that take seconds each are few."""
+    """Return the median seconds of a step with p10 and p90, after a warm-up.
+
+    Few steps run if each takes seconds.
+    """
     warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []
     with context.measured():
@@ -119,7 +127,7 @@ def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
         ]
         while sum(seconds) < _TIMED_SECONDS or (len(seconds) < _FEWEST and sum(seconds) < _MOST_SECONDS):
             seconds.append(context.steady_call(trainer.step)[1])
-    # Quantiles are of two at least.
+    # Quantiles need at least two values.
     seconds = seconds if len(seconds) > 1 else [*seconds, warm[-1]]
     return {"step": statistics.median(seconds), **deciles("step", seconds), "step_repeats": len(seconds)}
 

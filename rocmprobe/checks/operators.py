@@ -1,4 +1,4 @@
-"""Operators of training outside the layers: selection, sorting, scans, scatter, padding, losses and more.
+"""Checks of training operators outside the layers: selection, sorting, scans, padding, losses and more.
 
 PyTorch computes them with its own kernels, or with those of hipCUB and rocPRIM, which each build compiles for
 its chips. Results that are integers must be exact.
@@ -24,12 +24,12 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 
-#: Elements of several tiles. In a device-wide select, sort or scan, tiles wait for each other. Source:
-#: hipCUB's DeviceSelect, in a build for gfx1010, selects wrong elements
+#: Elements of several tiles, because in a device-wide select, sort or scan, tiles wait for each other.
+#: Source: hipCUB's DeviceSelect, in a build for gfx1010, selects wrong elements
 #: (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
-#: Dropout is held to six standard deviations of the share of 2^18 elements that two calls drop alike:
-#: 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
+#: Dropped elements and limit of dropout: six standard deviations of the share of 2^18 elements that two calls
+#: drop alike: 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
 _DROPPED, _DROPOUT_LIMIT = 1 << 18, 6e-3
 
 
@@ -185,7 +185,7 @@ def prelu(image: Any, slopes: Any, grad: Any) -> Named:
 
 
 def global_pooling(image: Any) -> Named:
-    """Pool whole images, and to a size that does not divide theirs, with gradients."""
+    """Pool whole images, and pool to a size that does not divide theirs, with gradients."""
     import torch.nn.functional as F
 
     functions: Any = {

@@ -1,4 +1,4 @@
-"""A sweep over PyTorch's operators, with the sample inputs of the installed torch's own OpInfo database.
+"""Sweep over PyTorch's operators, with the sample inputs of the installed torch's OpInfo database.
 
 Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU.
 
@@ -6,8 +6,9 @@ The limit counts roundoffs (u) of the dtype, as mixed forward and backward stabi
 and Stability of Numerical Algorithms, 1.5). A correct result is, up to ``limit / u`` roundoffs of its largest
 magnitude, the exact result for inputs that are changed by as many roundoffs. So each sample is also computed
 in fp64 for inputs that are changed by one roundoff. If that changes an element, the scale of the element's
-error grows with the change. Integers and truth values that do not change must be equal. An infinite result
-is wrong, unless the CPU has one there in the same dtype: a value on the way overflows.
+error grows with the change. Integers and truth values that do not change must be equal. An infinite result is
+wrong, unless the CPU also has an infinite value there in the same dtype, because an intermediate value
+overflows.
 
 ``rocmprobe repro`` prints the source of the functions that compute. They follow the rules of
 ``tools/computation.py``.
@@ -29,11 +30,11 @@ from rocmprobe.text.tables import table
 
 #: Dtypes of the sweep.
 DTYPES = ("float32", "float16", "bfloat16")
-#: The name of the check.
+#: Name of the check.
 NAME = "operator"
-#: An operator is tested with at most this many samples, evenly taken from all that it has.
+#: Largest number of samples per operator, taken evenly from all its samples.
 _SAMPLES = 12
-#: Namespaces with a process of their own. Other operators share one by their initial.
+#: Namespaces that have their own process. Other operators share a process by their first letter.
 _NAMESPACES = ("fft", "linalg", "masked", "nn", "signal", "special")
 
 
@@ -44,7 +45,7 @@ def group(operator: str) -> str:
 
 
 def unjudged(operator: str, dtype: str) -> Optional[str]:
-    """Return why the sweep leaves an operator out, or None if it does not."""
+    """Return the reason why the sweep skips an operator, or None if the sweep tests it."""
     for row in table("operators")["unjudged"]:
         if dtype in row.get("dtypes", DTYPES) and any(fnmatchcase(operator, name) for name in row["names"]):
             return f"{operator}: {row['reason']}"
@@ -52,7 +53,10 @@ def unjudged(operator: str, dtype: str) -> Optional[str]:
 
 
 def judged(kind: str) -> dict[str, list[str]]:
-    """Return the names of the operators to test on devices of type ``kind``, by dtype. Raises ImportError."""
+    """Return the names of the operators to test on devices of type ``kind``, by dtype.
+
+    Raise ImportError if the database cannot be imported.
+    """
     import torch
 
     found: dict[str, list[str]] = {dtype: [] for dtype in DTYPES}
@@ -99,7 +103,7 @@ def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
 
 
 def widened(sample: Any, roundoff: float, seed: int) -> Any:
-    """Return the sample in fp64, each number changed by a half to one ``roundoff`` of it, up or down."""
+    """Return the sample in fp64. Change each number up or down by a half to one ``roundoff`` of its value."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -164,7 +168,7 @@ def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: A
     """Return the largest error as a share of the reference's largest value, or of 1 if larger.
 
     The scale of an element grows by its largest change in ``others``, the results for changed inputs, in
-    roundoffs. Elements are left out that are not finite in ``witness``, the result in ``dtype`` on the CPU.
+    roundoffs. Elements are skipped if they are not finite in ``witness``, the result in ``dtype`` on the CPU.
     Return infinity if the shape, or an integer that does not change, is wrong.
     """
     import torch
@@ -191,7 +195,7 @@ def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: A
 def judge(
     operator: Any, sample: Any, device: str, dtype: Any, roundoff: float, call: Callable[..., Named]
 ) -> dict[str, float]:
-    """Return the error of each result of a sample on ``device``, where ``call`` calls a function."""
+    """Return the error of each result of a sample on ``device``. ``call`` runs the tested function."""
     expected = results(operator, widened(sample, 0, 0), dtype)
     changes = [(roundoff, 1), (-roundoff, 1), (roundoff, 2), (-roundoff, 2)]
     others = [results(operator, widened(sample, *change), dtype) for change in changes]
@@ -228,7 +232,7 @@ def is_random(operator: Any, sample: Any) -> bool:
 
 
 def operator(context: CheckContext) -> CheckResult:
-    """Test one operator with some of its samples. Its result holds the worst of them."""
+    """Test one operator with some of its samples. The result holds the largest error."""
     try:
         tested = database().get(context.operator or "")
     except Exception as error:
@@ -296,7 +300,7 @@ def _step(count: int) -> int:
 
 
 def _script(outcome: Outcome, library: str) -> Program:
-    """Return the computation of the outcome's worst sample, or of all if it has none."""
+    """Return the computation of the outcome's worst sample, or of all samples if none is named."""
     number = outcome.numerics.get("sample")
     chosen = f"samples[{number}:{number + 1}]" if isinstance(number, int) else "samples"
     limit, roundoff = LAYER_LIMITS[outcome.dtype], unit_roundoff(outcome.dtype)

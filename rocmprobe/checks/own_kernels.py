@@ -1,5 +1,7 @@
-"""Kernels of our own, which the bypass may use once they have computed exactly on the machine: the trial that
-it waits for, and what the device reaches in them."""
+"""Check of rocmprobe's own kernels, and measurement of the device's rates in them.
+
+The bypass uses the kernels only after they passed their self-test on the machine.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,17 @@ from rocmprobe.checks.tools.failures import NotApplicable
 _PRODUCTS = (
     (512, 512, 512), (64, 576, 3136), (128, 1152, 784), (256, 2304, 196), (512, 4608, 49), (4096, 4096, 4096),
 )  # fmt: skip
-#: Seconds that one product may take, by the rate of the first.
+#: Seconds that one product may take, predicted from the slowest product so far.
 _LONGEST_PRODUCT = 0.5
 _REPEATS = 5
 
 
 def kernel(context: CheckContext) -> CheckResult:
-    """The self-test of the kernels of a dtype, whose verdict is kept for the bypass; then the rates of the
-    device in them, and of ``torch.mm`` beside them."""
+    """Run the self-test of the kernels of a dtype, and keep its result for the bypass. Then measure rates.
+
+    In float32, the rates of the device in the kernels are measured. In each dtype, the rates of ``torch.mm``
+    are.
+    """
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")
     import torch
@@ -55,7 +60,7 @@ def kernel(context: CheckContext) -> CheckResult:
 
 
 def _products(context: CheckContext) -> dict[str, float]:
-    """Operations in a second of ``torch.mm`` for each of the products that is not too long."""
+    """Return the operations per second of ``torch.mm`` for each product that is not too long."""
     found: dict[str, float] = {}
     for rows, inner, columns in _PRODUCTS:
         work = 2.0 * rows * inner * columns

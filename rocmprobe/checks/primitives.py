@@ -1,5 +1,7 @@
-"""What enters the vendor library besides convolution alone: batch norm, recurrent layers, the CTC loss, and
-convolution fused with ReLU."""
+"""Checks of layers other than plain convolution that enter the vendor library.
+
+These are batch norm, recurrent layers, the CTC loss, and convolution fused with ReLU.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ from rocmprobe.model.numerics import BATCH_NORM_LIMITS
 
 
 def wide(tensor: Any) -> Any:
-    """Half precision as fp32: as autocast has the weights of batch norm, and as MIOpen wants them."""
+    """Return half precision as fp32.
+
+    Autocast keeps the weights of batch norm in fp32, and MIOpen requires fp32.
+    """
     return tensor.float() if tensor.element_size() == 2 else tensor
 
 
 def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Training mode, forward and gradients of input, weight and bias."""
+    """Apply batch norm in training mode, with the gradients of input, weight and bias."""
     import torch.nn.functional as F
 
     leaves = {"input": leaf(image), "weight": leaf(wide(weight)), "bias": leaf(wide(bias))}
@@ -37,7 +42,10 @@ def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
-    """With running mean and variance, forward alone: backward enters the library in training only."""
+    """Apply batch norm with running mean and variance, forward only.
+
+    Backward enters the library only in training mode.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -46,7 +54,7 @@ def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any
 
 
 def rnn(**operands: Any) -> Named:
-    """Elman's, with tanh."""
+    """Run an Elman RNN with tanh."""
     return recurrent("RNN", **operands)
 
 
@@ -59,7 +67,7 @@ def gru(**operands: Any) -> Named:
 
 
 def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
-    """Output over a short sequence and the gradients of the input and of all weights."""
+    """Return the output over a short sequence, and the gradients of the input and all weights."""
     import torch
 
     found = {}
@@ -74,15 +82,20 @@ def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
 
 
 def _sequence(gates: int) -> partial[Named]:
-    """Draw a sequence of 6 steps, 3 samples and 8 inputs, and the weights of two layers. Each gate has 10
-    units, with weights for 8 inputs, for the 10 outputs below, for its own 10, and two biases."""
+    """Return a function that draws 6 steps of 3 samples with 8 inputs, and the weights of two layers.
+
+    Each gate has 10 units, with weights for 8 inputs, for the 10 outputs below, for its own 10, and two
+    biases.
+    """
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return partial(uniform, {"sequence": (6, 3, 8), "weights": (weights,), "grad": (6, 3, 10)})
 
 
 def ctc_loss(frames: Any, grad: Any) -> Named:
-    """Of two sequences, with the gradient. Targets, lengths and blank are such as the libraries take: one
-    row of int32 on the CPU, all frames used, blank 0."""
+    """Compute the CTC loss of two sequences, with the gradient.
+
+    Targets, lengths and blank suit the libraries: one row of int32 on the CPU, all frames used, blank 0.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -137,8 +150,10 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """By the operator of ``library``. With the vendor library off there is nothing to fuse: then by separate
-    operators, which also give the reference."""
+    """Return the fused convolution by the operator of ``library``.
+
+    With the vendor library off, separate operators compute the result. They also compute the reference.
+    """
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:
         shapes["summand"] = (2, 6, 8, 8)
@@ -150,13 +165,15 @@ def convolution_relu(context: CheckContext) -> CheckResult:
 
 
 def convolution_add_relu(context: CheckContext) -> CheckResult:
-    """The same with a second image added before ReLU, as at the end of a residual block."""
+    """Test fused convolution with a second image added before ReLU, as at the end of a residual block."""
     return compare(context, _fused(context.dtype_name, True, _library(context)))
 
 
 def _library(context: CheckContext) -> str:
-    """Return the name of the library whose operator is called, or "" if it is off. Raises NotApplicable where
-    there is no such operator."""
+    """Return the name of the library whose operator is called, or "" if it is off.
+
+    Raise NotApplicable if there is no such operator.
+    """
     import torch
 
     library = context.backend.name
@@ -177,7 +194,7 @@ def _library(context: CheckContext) -> str:
 
 _CHANNELS = (16,)
 _NORMALIZED = (4, 16, 14, 14)
-#: Weights and variances far from zero.
+#: Weights and variances that are far from zero.
 _positive = partial(uniform, least=0.5, width=1)
 _primitive_check = partial(layer_check, rung="primitives", verified=False)
 _recurrent_check = partial(_primitive_check, requires=Requires(("elementwise", "gemm")))

@@ -1,4 +1,4 @@
-"""Two or more GPUs together. Not run yet: no machine with two was at hand."""
+"""Checks of two or more GPUs together. They have never run, because no such machine was available."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _gpus(context: CheckContext) -> int:
 
 
 def all_reduce(context: CheckContext) -> CheckResult:
-    """NCCL's (RCCL's on ROCm) sum over one vector of whole numbers on each GPU, in one process."""
+    """Sum one vector of whole numbers from each GPU by NCCL (RCCL on ROCm), in one process."""
     import torch
     from torch.cuda import nccl
 
@@ -50,8 +50,10 @@ def all_reduce(context: CheckContext) -> CheckResult:
 
 
 def data_parallel(context: CheckContext) -> CheckResult:
-    """Loss and gradients of one step under DataParallel over all GPUs, against one GPU's. Without batch
-    norm, whose statistics DataParallel takes on each GPU alone."""
+    """Compare loss and gradients of one step under DataParallel over all GPUs with a single GPU.
+
+    The network has no batch norm, because DataParallel computes its statistics on each GPU alone.
+    """
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""What each new input size costs a program whose sizes keep changing, as in detection and speech."""
+"""Check of the cost of each new input size, for programs with changing sizes, as in detection and speech."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from rocmprobe.checks.tools.computation import uniform
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.model.numerics import LAYER_LIMITS
 
-#: Sizes that no other check has, each once: a library that searches for each finds nothing to reuse.
+#: Sizes that no other check uses, each once, so that a library that searches finds nothing to reuse.
 SIZES = tuple((17 + number, 21 + number * 7 % 24) for number in range(24))
 _KNOWN = (16, 20)
-#: First calls go on for so many times the seconds of a throughput measurement; and the fewest sizes.
+#: Time limit of first calls, in multiples of the seconds of a throughput measurement, and the fewest sizes.
 _MOST, _FEWEST = 10, 3
-#: Calls of a size that follow its first.
+#: Calls of a size after its first call.
 _REPEATS = 3
 _CHANNELS = (3, 8, 8)
 
 
 def changing_sizes(context: CheckContext) -> CheckResult:
-    """Seconds of the first call of a small network for each size, one after the other in one process, and of
-    the calls that follow; each output against fp64 on the CPU."""
+    """Time the first call of a small network for each size, and the calls that follow.
+
+    All sizes run one after the other in one process. Each output is compared with fp64 on the CPU.
+    """
     import torch
 
     shapes: dict[str, tuple[int, ...]] = {
@@ -48,7 +50,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
         image = context.placed(lambda: inputs(size).to(context.device, context.dtype))
         return lambda: network(image, placed)
 
-    # The runtime starts here, and the library is loaded.
+    # The runtime starts and the library loads here.
     context.first_call(on_device(_KNOWN))
     first, steady, outputs = [], [], []
     with context.measured():

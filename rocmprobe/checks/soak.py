@@ -1,7 +1,7 @@
-"""The same training step again and again, for minutes: does a loaded device keep giving the same result?
+"""Check that repeats a training step for minutes, to test if a loaded device keeps giving the same result.
 
-The progress of the soak is what it has learned. The controller keeps it, so a process that is killed, or a
-device that is reset, loses nothing but the last second.
+The progress of the soak holds its results so far. The controller keeps the progress, so a process that is
+killed, or a device that is reset, loses only the last second.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from rocmprobe.checks.networks.repeated import Comparison, RepeatedStep
 
 NAME = "soak"
-#: Of the first steps this many, and this many of them with the same bits, make a setting deterministic. A
-#: device that computes some of these wrong must not pass for one whose results vary.
+#: Number of first steps, and how many of them must have the same bits to make a setting deterministic. A
+#: device that computes some of these wrong must not count as a setting whose results vary.
 _FIRST, _ALIKE = 10, 8
 #: A step loads the device if it takes this many seconds: launches and comparisons take a few milliseconds.
 _LOADED = 0.05
-#: Copies of the images to begin with, and at most: a step with the most fills about 1 GiB.
+#: Copies of the images at the start, and at most: a step with the most copies fills about 1 GiB.
 _COPIES = {"cpu": 1, "cuda": 64}
 _MOST_COPIES = 256
 #: Seconds between two reports, by the clock of the soak.
 _EVERY = 1.0
-#: Mismatches that are described. All are counted.
+#: Number of mismatches that are described. All mismatches are counted.
 _DESCRIBED = 10
 
 
 def soak(context: CheckContext) -> CheckResult:
-    """Repeat a seeded training step, and compare each result with the first one bit for bit.
+    """Repeat a seeded training step, and compare each result with the first result bit for bit.
 
     If the setting does not repeat its bits, compare each result with fp64 on the CPU within a tolerance.
     """
@@ -56,9 +56,9 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
 
 
 def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
-    """Return a step whose batch loads the device, and how many copies of the images it holds.
+    """Return a step whose batch loads the device, and the number of copies of the images in it.
 
-    Few batches are tried: the library may compile kernels for each.
+    Few batches are tried, because the library may compile kernels for each.
     """
     copies = _COPIES[context.backend.device_type]
     step = _made(context, copies)
@@ -89,7 +89,7 @@ def _made(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
 
 
 class _Soak:
-    """A soak so far: its steps and mismatches."""
+    """Progress of a soak: its steps and mismatches."""
 
     def __init__(
         self, context: CheckContext, step: RepeatedStep, comparison: Comparison, limit: float
@@ -111,7 +111,7 @@ class _Soak:
         return not self._goes_on or self._progress["seconds"] >= self._soak.seconds
 
     def compare_first(self, results: list[Tensor]) -> None:
-        """Take the most frequent of the first results as the one that all are compared with."""
+        """Select the most frequent of the first results as the baseline. Compare all of them with it."""
         from rocmprobe.checks.networks.repeated import most_frequent
 
         self._first, alike = most_frequent(results)
@@ -126,7 +126,7 @@ class _Soak:
             self.compare(result)
 
     def compare(self, result: Tensor) -> None:
-        """Count a step. Report it if its result is a mismatch to describe, or if a report is due."""
+        """Count a step. Report the step if its result is a mismatch to describe, or if a report is due."""
         from rocmprobe.checks.networks.repeated import same_bits
 
         progress, now = self._progress, self._soak.clock()
@@ -173,7 +173,7 @@ class _Soak:
 
 
 def _finite(error: float) -> Optional[float]:
-    """Return an error with few digits, or None for a result that is not finite, as results keep it."""
+    """Return an error with few digits, or None for a result that is not finite, as results store it."""
     return float(f"{error:.3g}") if error < float("inf") else None
 
 

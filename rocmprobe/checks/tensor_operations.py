@@ -1,7 +1,7 @@
-"""Operators of MIOpen that PyTorch does not call by themselves: tensor operations, bias, and batch norm fused
-with ReLU. Only the driver capi runs these checks.
+"""Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs them.
 
-MIOpen's RNN and its convolutions use the tensor operations. PyTorch adds a bias and applies ReLU itself.
+These are tensor operations, bias, and batch norm fused with ReLU. MIOpen's RNN and its convolutions use the
+tensor operations. PyTorch adds a bias and applies ReLU itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What convolution takes. The device belongs to the measurement alone meanwhile."""
+"""Checks of the time of convolution. The measurement has the device for itself."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run
 from rocmprobe.checks.tools.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
 from rocmprobe.model.results import DIRECTIONS
 
-#: Calls that follow the first one untimed, until allocators and caches are as they stay.
+#: Untimed calls after the first call, until allocators and caches are stable.
 _WARM_UP = 2
-#: Timed runs of a call at least.
+#: Fewest timed runs of a call.
 _LEAST = 5
-#: Seconds of a turn: short, so that all calls meet the same clocks; long enough for several short runs.
+#: Seconds of a turn: short, so that all calls run at the same clocks, but long enough for several short runs.
 _TURN = 0.005
-#: Seconds of steady calls after a first one: there are several first ones, so each may be short.
+#: Seconds of steady calls after a first call. There are several first calls, so each measurement can be
+#: short.
 STEADY_SECONDS = 0.2
 
 Calls = dict[str, Callable[[], Any]]
 
 
 def throughput(context: CheckContext) -> CheckResult:
-    """Median seconds with p10 and p90 of each direction alone and of forward with backward by autograd; of
-    the one requested direction, if there is one.
+    """Measure the seconds of each direction, and of forward with backward by autograd.
 
-    Yardsticks take turns with them: a matrix product, a copy and, where it is requested, naive im2col. They
-    have a phase of their own, and what convolution takes is settled before the first of them runs: one that
-    ends this process, or never ends, costs its figure alone.
+    The result has the median with p10 and p90. If a direction is requested, only that direction is measured.
+    Yardsticks take turns with convolution: a matrix product, a copy and, if requested, naive im2col. They run
+    in their own phase, and the times of convolution are settled before the first yardstick runs. So a
+    yardstick that ends this process, or never ends, loses only its own time.
     """
     operands = operands_on_device(context)
     own = _calls(context, run, operands)
@@ -44,7 +45,7 @@ def throughput(context: CheckContext) -> CheckResult:
 
 
 def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResult:
-    """The times of ``own`` with those of the yardsticks."""
+    """Return the times of ``own`` with those of the yardsticks."""
     problem = context.the_problem
     for call in own.values():
         with context.tested():
@@ -76,7 +77,7 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
 
 
 def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
-    """What is timed of the problem, by the key of its time; ``compute`` is ``run`` or does the same."""
+    """Return the calls to time, by the key of their time. ``compute`` has the signature of ``run``."""
     import torch
 
     problem = context.the_problem
@@ -95,8 +96,10 @@ def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operan
 
 
 def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
-    """A yardstick that has run twice. Raises DeviceFailure where it does not run, NotApplicable where it
-    takes too long."""
+    """Return a yardstick after running it twice.
+
+    Raise DeviceFailure if the yardstick does not run, and NotApplicable if it takes too long.
+    """
     context.report_phase("yardstick")
     with context.tested():
         yardstick = make()
@@ -111,13 +114,16 @@ def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
 
 
 def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
-    """Seconds of each call, ``own`` and those of yardsticks ``beside`` them, for ``at_least`` seconds in all.
-    They take turns, round by round, so that a clock that drifts meets all alike."""
+    """Return the timings of each call: ``own``, and the yardsticks ``beside`` them.
+
+    The calls run for ``at_least`` seconds in total. They take turns, round by round, so that a drifting clock
+    affects all calls alike.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
     rounds, ends = 0, time.perf_counter() + at_least
     with context.tested():
         while rounds < _LEAST or time.perf_counter() < ends:
-            # Each round has the whole budget: slow calls add up.
+            # Every round gets the full budget, because slow calls add up.
             for phase, calls in (("steady", own), ("yardstick", beside)):
                 if calls:
                     context.report_phase(phase)
@@ -128,8 +134,11 @@ def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float)
 
 
 def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
-    """Seconds of the runs of one turn. Where there are several, the first does not count: it finds the caches
-    as the call before left them."""
+    """Return the seconds of each run of one turn.
+
+    If there are several runs, the first is dropped, because it finds the caches as the previous call left
+    them.
+    """
     ends = time.perf_counter() + _TURN
     seconds = [_timed(context, call)]
     while time.perf_counter() < ends:
@@ -138,10 +147,10 @@ def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
 
 
 def start_up(context: CheckContext) -> CheckResult:
-    """Seconds of this process's first call of a problem (search, compilation, loading), and of those that
-    follow: all directions one after the other, or the requested one.
+    """Measure the first call of a problem in this process, and the following calls.
 
-    Whether the process finds databases and caches empty or filled is the controller's to arrange.
+    The first call includes search, compilation and loading. All directions run one after the other, or the
+    requested direction. The controller decides if the process finds databases and caches empty or filled.
     """
     import torch
 
@@ -152,7 +161,7 @@ def start_up(context: CheckContext) -> CheckResult:
         for direction in directions:
             run(problem, direction, operands)
 
-    # The runtime starts here, so that it is no part of the first convolution.
+    # Start the runtime here, so that its time does not count for the first convolution.
     context.first_call(lambda: torch.ones(8, device=context.device) * 2)
     with context.measured():
         _, seconds = context.first_call(call)
@@ -169,7 +178,7 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
 
 
 def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> list[float]:
-    """Seconds of each of a few runs or more, for ``at_least`` seconds in all."""
+    """Return the seconds of each run, for at least ``_LEAST`` runs and ``at_least`` seconds in total."""
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
     while len(seconds) < _LEAST or time.perf_counter() < ends:
@@ -187,7 +196,7 @@ def _timed(context: CheckContext, call: Callable[[], Any]) -> float:
 CHECKS = (
     Check(
         "throughput", "conv", "How fast is convolution, forward and with backward?", throughput,
-        # Its yardstick is a matrix product: one that hangs would be waited for beside every problem.
+        # Its yardstick is a matrix product. If the product hangs, every problem would wait for it.
         Requires(("gemm",), convolution="every"), exclusive=True, verified=False, seconds=0.6,
     ),
     Check(

@@ -1,4 +1,4 @@
-"""A training step of a small CNN: in the requested dtype, under autocast, and in channels-last."""
+"""Checks of a training step of a small CNN: in the requested dtype, under autocast, and in channels-last."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
 
 #: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale
-#: of at least 1. Basis: benchmarks/results/layer_limits.json; each is over five times what is measured there.
+#: of at least 1. Basis: benchmarks/results/layer_limits.json. Each limit is over five times the value
+#: measured there.
 AUTOCAST_LIMITS: Mapping[str, float] = {"float16": 4e-4, "bfloat16": 2e-3}
 
 
 def training_step(context: CheckContext) -> CheckResult:
-    """Two steps of SGD; weights and losses against the same in fp64 on the CPU."""
+    """Train two steps of SGD. Compare weights and losses with the same training in fp64 on the CPU."""
     return _against_fp64(context, plain(context.dtype), LAYER_LIMITS[context.dtype_name])
 
 
 def autocast_step(context: CheckContext) -> CheckResult:
-    """The same in fp32 under autocast to the requested dtype, the loss scaled by a GradScaler."""
+    """Train two steps in fp32 under autocast to the requested dtype, with the loss scaled by a GradScaler."""
     return _against_fp64(
         context, autocast(context.backend.device_type, context.dtype), AUTOCAST_LIMITS[context.dtype_name]
     )
 
 
 def channels_last_step(context: CheckContext) -> CheckResult:
-    """The same in the requested dtype, with the network and its images in NHWC, as programs ask for it; the
-    vendor library, or PyTorch before it, may take other kernels."""
+    """Train two steps in the requested dtype with the network and its images in NHWC.
+
+    In NHWC, the vendor library, or PyTorch before it, may select other kernels.
+    """
     import torch
 
     form = torch.channels_last
@@ -48,7 +51,7 @@ def _against_fp64(
     )
     answer = CheckResult(timings={"first_call": seconds}, numerics={"losses": losses})
     if precision.scaler.is_enabled():
-        # Smaller than at the start: a step was left out because a gradient overflowed.
+        # A scale below the initial scale shows that a step was skipped because a gradient overflowed.
         answer.numerics["loss_scale"] = precision.scaler.get_scale()
     names = (f"parameter {number}" for number in range(len(trained)))
     reference = torch.tensor(expected_losses, dtype=torch.float64)
@@ -58,7 +61,10 @@ def _against_fp64(
 def _train(
     context: CheckContext, device: str, precision: Precision, memory_format: Any = None
 ) -> tuple[list[Any], list[float]]:
-    """Parameters and losses of two steps on conv, batch norm, ReLU, depthwise and strided conv, linear."""
+    """Return parameters and losses after two steps of a small CNN.
+
+    The network has convolution, batch norm, ReLU, depthwise and strided convolution, and a linear layer.
+    """
     import torch
     from torch import nn
 

@@ -1,5 +1,5 @@
-"""What every command shares: the group, an exit code and one clear line for what goes wrong, and the words
-for a device that another run holds."""
+"""Code shared by all commands: the command group, exit codes, one-line error messages, and the description of
+the run that holds a device."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from rocmprobe.text import printing
 
 
 def answering(command: Callable[..., int]) -> Callable[..., None]:
-    """Turn what a command returns or raises into an exit code and one clear line."""
+    """Turn a command's return value or exception into an exit code and at most one clear line."""
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
         printing.ready()
         try:
             code = _code(functools.partial(command, *args, **options))
-            # After an interrupt inside `exec` of a text, by which a dataclass is made, CPython ends by SIGINT
-            # and not by its exit code, even where the interrupt was handled. The next text makes it forget.
+            # Workaround for CPython: after an interrupt inside `exec` of a text, as in the creation of a
+            # dataclass, Python ends by SIGINT instead of its exit code, even if the interrupt was handled.
+            # Another `exec` resets this.
             exec("")  # noqa: S102
             sys.exit(code)
         except BrokenPipeError:
             _unread()
         except SystemExit as end:
-            # rich exits with 1 over a broken pipe, which is the code of findings.
+            # rich exits with 1 on a broken pipe, which is the code of findings.
             if isinstance(end.__context__, BrokenPipeError):
                 _unread()
             raise
@@ -59,7 +60,7 @@ def _code(command: Callable[[], int]) -> int:
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise
     except Exception as error:
-        # Imported late: it costs a fifth of what `explain` takes.
+        # Imported late, because the import takes a fifth of `explain`'s time.
         from rocmprobe.engine.journal import CannotWrite
 
         if isinstance(error, CannotWrite):
@@ -67,19 +68,19 @@ def _code(command: Callable[[], int]) -> int:
         elif exhausted(error):
             raise
         else:
-            # Python's own exit code for this would be that of findings.
+            # Python's own exit code for an exception is the code of findings.
             printing.print_traceback()
         return INTERNAL
 
 
 def _unread() -> NoReturn:
-    """End without a word. What is left in the buffer goes nowhere: Python would complain of it at the end."""
+    """Exit without a message. Discard the output buffer, because Python would report an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(UNREAD)
 
 
 def exhausted(error: Optional[BaseException]) -> str:
-    """Return which resource of the system ran out and what to do, or "" if the error has another cause."""
+    """Return the system resource that ran out and the remedy, or "" if the error has another cause."""
     if error is None:
         return ""
     number = error.errno if isinstance(error, OSError) else None
@@ -95,7 +96,7 @@ def exhausted(error: Optional[BaseException]) -> str:
     return exhausted(error.__cause__ or error.__context__)
 
 
-#: Each command is in the file of its name. Its group in the help is in ``cli/help.py``.
+#: Each command is in the file with its name. ``cli/help.py`` has its group in the help.
 COMMANDS = (
     "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
     "run", "shapes", "soak", "submit", "table", "warm",
@@ -103,14 +104,14 @@ COMMANDS = (
 
 
 def command(name: str) -> click.Command:
-    """Import the command of that name."""
+    """Import the command with that name."""
     found: click.Command = getattr(import_module(f"rocmprobe.cli.{name}"), f"{name}_command")
     return found
 
 
 class _Commands(CommandGroup):
-    """The group of all commands, which imports the one that runs, and prints one line if a resource of the
-    system runs out."""
+    """The group of all commands. It imports only the command that runs, and prints one line if a system
+    resource runs out."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -128,7 +129,7 @@ class _Commands(CommandGroup):
             try:
                 sys.stdout.flush()
             except OSError:
-                # Python would try once more at exit, and complain.
+                # Otherwise Python would flush again at exit and report an error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             printing.print_stderr(reason)
             sys.exit(INTERNAL)
@@ -146,8 +147,10 @@ def main() -> None:
 
 
 def needs_linux(command: str) -> str:
-    """Why ``command`` cannot work here, in one line; "" where it can: on Windows processes cannot be forked,
-    and ended as groups, as it needs."""
+    """Return why ``command`` cannot run on this system, in one line, or "" if it can.
+
+    It needs to fork processes and to end process groups, which Windows does not support.
+    """
     if sys.platform != "win32":
         return ""
     return (
@@ -157,7 +160,7 @@ def needs_linux(command: str) -> str:
 
 
 def describe_holder(device: str) -> str:
-    """``run FOLDER (pid N) on DEVICE since HH:MM:SS``; "" where no process has it.
+    """Return ``run FOLDER (pid N) on DEVICE since HH:MM:SS``, or "" if no process holds the device.
 
     ``device`` is the name of a lease, such as "cpu" or "GPU 0000:03:00.0".
     """

@@ -1,4 +1,4 @@
-"""``rocmprobe compare``: what is read, what leaves the house, and where the answer goes besides."""
+"""``rocmprobe compare``: reads two runs, redacts the comparison and prints it."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 
 
 def compared(old: Path, new: Path) -> Comparison:
-    """The comparison of two runs, each a results.json or the folder of a run, without identifiers.
+    """Return the comparison of two runs, each a results.json or the folder of a run, without identifiers.
 
-    Raises BadInput for what holds no results, or no outcome.
+    Raise BadInput if a run has no results or no outcome.
     """
     from rocmprobe.text.redact import redacted, redacted_text
 
     found = compare(_results(old), _results(new), str(old), str(new))
     clean: Comparison = from_json(Comparison, redacted(asdict(found)))
-    # Redaction goes by names: a value has to be under its own, and a name may hold a path.
+    # Redaction depends on names, so each value must be under its own name. A name may contain a path.
     environment = (
         Difference(redacted_text(each.name), _clean(each.name, each.before), _clean(each.name, each.after))
         for each in found.environment
@@ -63,9 +63,9 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
-    """Print what changed, and write it where a GitHub job wants it; returns whether a job should fail.
+    """Print the changes, and write them to the summary of a GitHub job. Return True if a job should fail.
 
-    Two joined runs are compared environment by environment. Raises BadInput as ``compared``.
+    Two joined runs are compared environment by environment. Raise BadInput as ``compared`` does.
     """
     found = {name: compared(*pair) for name, pair in _pairs(old, new).items()}
     if as_json:
@@ -90,7 +90,8 @@ def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> b
 
 
 def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the two runs to compare; of two joined runs those of each environment, by its name."""
+    """Return the two runs to compare. For two joined runs, return the runs of each common environment, by its
+    name."""
     before, after = (read_joined(results_file(each)) for each in (old, new))
     if not before or not after:
         return {"": (old, new)}
@@ -101,7 +102,8 @@ def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def _results(source: Path) -> Results:
-    """Of a folder its results.json; where the run died before it wrote one, what its journal holds."""
+    """Read the results.json of a folder or file. If the run died before writing it, read the folder's
+    journal."""
     if source.is_dir() and not results_file(source).exists():
         from rocmprobe.report.write import recorded
 

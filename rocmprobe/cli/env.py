@@ -71,7 +71,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
         say_json(env)
     else:
         for name, value in env.items():
-            # PowerShell doubles a quote where a POSIX shell ends the text.
+            # PowerShell escapes a quote by doubling it, unlike a POSIX shell.
             doubled = "'" + value.replace("'", "''") + "'"
             say(forms[shell].format(name, doubled if shell == "powershell" else shlex.quote(value)))
     if configuration.code:
@@ -81,7 +81,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
 
 
 def _new_caches(chosen: Choice) -> dict[str, str]:
-    """Return the cache folders of `rocmprobe exec` that the variables of a configuration need to be new."""
+    """Return the cache folders of `rocmprobe exec` for variables of a configuration that need new caches."""
     from rocmprobe.exec.caches import caches_of
     from rocmprobe.knowledge.stacks import new_caches
 

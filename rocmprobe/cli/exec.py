@@ -14,7 +14,7 @@ from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
-#: How a program ended, by its exit code, where that tells more than that it failed.
+#: Kind of a program's end by its exit code, if it says more than failure.
 _ENDS = {128 + 6: "abort", 128 + 11: "segv"}
 _PROGRAM = {"allow_interspersed_args": False}
 
@@ -79,7 +79,7 @@ def exec_command(
 
 
 def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
-    """Print to stderr why a program failed here that wrote ``printed`` to its stderr."""
+    """Print to stderr why a program failed here. ``printed`` is its stderr."""
     from rocmprobe.cli.explain import facts_of_this_machine, without_identifiers
     from rocmprobe.explain.explain import explain
     from rocmprobe.explain.log_facts import Facts, facts_in, over, together, variables_in

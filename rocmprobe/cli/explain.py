@@ -1,4 +1,4 @@
-"""``rocmprobe explain``: what is read, what is known besides, and the answer as data."""
+"""``rocmprobe explain``: reads a log or a run and the known facts, and explains the failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rocmprobe.text.log import LONGEST, Log, read_log
 from rocmprobe.text.printing import say_json
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-#: Bytes of a file that are enough to distinguish results from a log.
+#: Number of bytes of a file that suffice to distinguish results from a log.
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
 
@@ -93,16 +93,16 @@ def explain_command(
 
 
 def facts_of_this_machine() -> Facts:
-    """Return what `rocmprobe detect` finds on this machine, as facts for a log from here."""
+    """Return the facts that `rocmprobe detect` finds on this machine, as facts for a local log."""
     from rocmprobe.detect import detect
 
     return facts_of_machine(detect(Path("/")))
 
 
 def explained(source: Optional[str], given: Facts) -> Explanation:
-    """The answer to a log or to the results of a run: of a file, or of standard input (``-`` or None).
+    """Return the explanation of a log or of a run's results, from a file or standard input (``-`` or None).
 
-    Raises BadInput for a file that cannot be read.
+    Raise BadInput if a file cannot be read.
     """
     if source in (None, "-"):
         log, recorded = _of_standard_input(piped=source is None)
@@ -122,7 +122,7 @@ def _not_looked_at(log: Log) -> Iterator[str]:
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:
-    """The answer as it may leave the house (docs/reporting-a-bug.md)."""
+    """Return the explanation without identifiers, safe to publish (docs/reporting-a-bug.md)."""
     from rocmprobe.text.redact import redacted
 
     clean: Explanation = from_json(Explanation, redacted(asdict(explanation)))
@@ -130,16 +130,16 @@ def without_identifiers(explanation: Explanation) -> Explanation:
 
 
 def as_data(explanation: Explanation) -> dict[str, Any]:
-    """The answer as JSON data (docs/troubleshooting.md)."""
+    """Return the explanation as JSON data (docs/troubleshooting.md)."""
     return {**asdict(explanation), "facts": known(explanation.facts)}
 
 
 def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
-    """The facts of a JSON file and of ``NAME=VALUE`` options; the latter win.
+    """Return the facts of a JSON file and of ``NAME=VALUE`` options. Options override the file.
 
-    The file has the keys of ``Facts``, or is what ``rocmprobe detect --json`` prints, or holds the results of
-    a run, of which the machine counts. The name of an option is a fact or a variable, the latter with or
-    without ``env.`` before it. Raises BadInput for anything else.
+    The file has the keys of ``Facts``, is output of ``rocmprobe detect --json``, or has the results of a run,
+    of which the machine is used. The name of an option is a fact or a variable, with or without ``env.``
+    before a variable. Raise BadInput for anything else.
     """
     of_file = _facts_file(path) if path else Facts()
     values: dict[str, Any] = {}
@@ -169,9 +169,10 @@ def _facts_file(path: Path) -> Facts:
 
 
 def read_facts(path: Path) -> Union[Machine, Facts]:
-    """The facts of a JSON file, or the machine of one that `rocmprobe detect --json` or a run wrote.
+    """Return the facts of a JSON file, or the machine of a file that `rocmprobe detect --json` or a run
+    wrote.
 
-    Raises BadInput for any other file.
+    Raise BadInput for any other file.
     """
     path = results_file(path)
     data = reading.read_json(path, "name a JSON file with facts")
@@ -209,7 +210,7 @@ def _of_file(path: Path) -> tuple[Log, Facts]:
 
 
 def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
-    """What a stream holds; it is read once, since a pipe cannot be read twice."""
+    """Read a stream's log or results. The stream is read once, because a pipe cannot be read twice."""
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
         return read_log(stream, start), Facts()
@@ -221,6 +222,6 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
 
 
 def _of_json_lines(content: bytes) -> bool:
-    """Whether each line is an object of its own, as loggers write them."""
+    """Return True if each line is a separate JSON object, as loggers write them."""
     first, _, rest = content.strip().partition(b"\n")
     return bool(rest) and isinstance(reading.json_line(first), dict)

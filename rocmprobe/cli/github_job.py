@@ -1,4 +1,4 @@
-"""A run as a step of a GitHub workflow: its summary, its annotations, and output that commands nothing."""
+"""A run as a step of a GitHub workflow: its summary, its annotations, and output without commands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 from rocmprobe.model.results import Results
 from rocmprobe.text.printing import print_stderr, say
 
-#: What GitHub takes as the summary of one step; it refuses all of a longer one.
+#: GitHub's size limit for the summary of a step. A longer summary is rejected completely.
 _STEP_BYTES = 2**20
 
 
 @contextmanager
 def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
-    """GitHub takes any line of output that begins with ``::`` for a command, also one from a log that a run
-    shows. In between, it does not. Nothing is printed elsewhere."""
+    """Disable GitHub's workflow commands during the block. Outside GitHub, print nothing.
+
+    GitHub executes any output line that begins with ``::`` as a command, including lines of a log that a run
+    shows.
+    """
     if environ.get("GITHUB_ACTIONS") != "true":
         yield
         return
@@ -30,7 +33,7 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def annotate(results: Results, environ: Mapping[str, str]) -> None:
-    """Print annotations (GITHUB_ACTIONS) and append to the summary of the job, where there are such."""
+    """Print annotations (GITHUB_ACTIONS) and append to the job's summary, if the variables are set."""
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
@@ -41,8 +44,10 @@ def annotate(results: Results, environ: Mapping[str, str]) -> None:
 
 
 def summarise(summary: str, environ: Mapping[str, str]) -> None:
-    """Append Markdown to the summary of the job (GITHUB_STEP_SUMMARY), where there is one. A summary that
-    cannot be written is one line on stderr."""
+    """Append Markdown to the job's summary (GITHUB_STEP_SUMMARY), if there is one.
+
+    If the summary cannot be written, print one line to stderr.
+    """
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return

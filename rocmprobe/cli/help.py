@@ -15,9 +15,9 @@ GROUPS = {
     "Share": ("table", "submit", "repro"),
     "Advanced": ("shapes", "soak", "warm", "monitor", "list"),
 }
-#: One width for the names in all groups.
+#: The same width for the names in all groups.
 _WIDEST = max(len(name) for names in GROUPS.values() for name in names)
-#: Title of the options that have no other group. Click adds ``--help`` to these.
+#: Title of options without a group. Click adds ``--help`` to them.
 _OPTIONS = "Options"
 
 

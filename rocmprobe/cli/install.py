@@ -1,4 +1,4 @@
-"""``rocmprobe install``: for which machine, which stacks, and the answer as text and as data."""
+"""``rocmprobe install``: finds the stacks for a machine, and prints them as text or data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rocmprobe.model.results_file import write_whole
 from rocmprobe.text.printing import say, say_json
 
 _WIDTH = 100
-#: Words of the names of cards of NVIDIA and Intel.
+#: Words in the names of NVIDIA and Intel cards.
 _OTHER_CARD = re.compile(
     r"\b(?:nvidia|geforce|gtx|rtx|gt ?\d{3,4}|quadro|tesla|titan|intel|arc [ab]\d{3}|u?hd graphics|iris)\b",
     re.IGNORECASE,
@@ -89,9 +89,9 @@ def _machine(simulated: Optional[str]) -> Machine:
 
 
 def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
-    """The machine that ``--facts`` and ``--fact`` tell of; the latter win.
+    """Return the machine that ``--facts`` and ``--fact`` describe. ``--fact`` overrides ``--facts``.
 
-    Raises BadInput for a file or a fact that cannot be read, NothingToTest where they name no chip.
+    Raise BadInput if a file or a fact cannot be read, and NothingToTest if they name no chip.
     """
     recorded = read_facts(path) if path else None
     if isinstance(recorded, Machine) and not given:
@@ -108,9 +108,9 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
 
 
 def place_of(machine: Machine) -> Place:
-    """The machine as far as it matters here: cards before GPUs of processors.
+    """Return the properties of a machine that installation depends on. Cards precede GPUs in processors.
 
-    Raises NothingToTest where it has no AMD GPU, or none whose target is known.
+    Raise NothingToTest if the machine has no AMD GPU, or no AMD GPU with a known target.
     """
     named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
     cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
@@ -133,9 +133,9 @@ def place_of(machine: Machine) -> Place:
 
 
 def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
-    """What there is for a machine, the best first; ``stack`` leaves one alone.
+    """Return the options for a machine, best first. ``stack`` selects a single option.
 
-    Raises BadInput for a stack that is unknown, or not to be had here.
+    Raise BadInput if the stack is unknown or not available here.
     """
     found = options(place.gfx, place.system, place.distribution, place.atomics)
     if stack is None:
@@ -152,7 +152,7 @@ def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
 def write_constraints(option: Option, place: Place, file: Path) -> None:
     """Write the constraints of a stack.
 
-    Raises BadInput where its versions are not known before the installation, or the file cannot be written.
+    Raise BadInput if its versions are unknown before the installation, or if the file cannot be written.
     """
     lines = plan(option, place).constraints
     if not lines:
@@ -167,7 +167,7 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
 
 
 def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[str, Any]:
-    """The answer as JSON data (docs/installing.md)."""
+    """Return the stacks as JSON data (docs/installing.md)."""
     return {
         "gpu": place.gpu, "chips": list(place.chips), "system": place.system,
         "distribution": place.distribution,
@@ -176,7 +176,7 @@ def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[st
 
 
 def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
-    """The answer as text: the first stack with its commands, the others by name, those that fail."""
+    """Yield the stacks as text: the first with its commands, the others by name, then those that fail."""
     working = [each for each in found if each.status != "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""

@@ -1,4 +1,4 @@
-"""`rocmprobe monitor`: the sensors of every AMD GPU while something else runs on it, live, and as CSV."""
+"""`rocmprobe monitor`: shows the sensors of every AMD GPU live while other programs run, and writes CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rocmprobe.report.text import bytes_
 from rocmprobe.text.console import Console
 
 _HEADER = ("time", "device", "name", *QUANTITIES, "alarms")
-#: Seconds without an answer after which a GPU is said to give none.
+#: A GPU without a reading for this many seconds is reported as silent.
 _PATIENCE = 5.0
 
 
@@ -57,7 +57,7 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
 
 
 class Watched:
-    """One device, read by a thread of its own: a read that never returns must not stop the others."""
+    """A device with its own reader thread, so that a read that never returns does not stop the others."""
 
     def __init__(self, tree: Tree, device: sensing.SensorDevice, interval: float) -> None:
         self.device = device
@@ -71,7 +71,7 @@ class Watched:
 
     @property
     def silent(self) -> float:
-        """Seconds since the last answer, 0 while answers come."""
+        """Seconds since the last reading, or 0 while readings arrive."""
         waited = time.monotonic() - self._answered
         return waited if waited > _PATIENCE else 0.0
 
@@ -83,15 +83,15 @@ class Watched:
 
     @property
     def used(self) -> str:
-        """Which runs of rocmprobe have the device at this moment."""
+        """Runs of rocmprobe that hold the device now."""
         return describe_holder(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
-        """Until the first answer is there."""
+        """Wait for the first reading, at most ``seconds``."""
         self._first.wait(seconds)
 
     def end(self) -> None:
-        """Read no more, once the reading under way has its answer."""
+        """Stop reading after the current read."""
         self._ended.set()
 
     def _read(self, tree: Tree, interval: float) -> None:
@@ -109,12 +109,11 @@ class Watched:
 
 
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
-    """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM, or
-    ``times`` times, and append them to ``csv_file``. Where the output is no terminal it gets a plain line a
-    time, and nothing at all where there is a file.
+    """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM.
 
-    Raises NothingToTest without an AMD GPU, BadInput for a file that holds something else, CannotWrite where
-    it takes no more.
+    Stop after ``times`` readings if given. Append the readings to ``csv_file``. If the output is no terminal,
+    print plain lines, or nothing if there is a file. Raise NothingToTest without an AMD GPU, BadInput if the
+    file has other content, and CannotWrite if it cannot be written any more.
     """
     tree, console = Tree(root), Console()
     devices = [device for device in sensing.find_devices(tree) if device.folder]
@@ -150,7 +149,7 @@ def _watching(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Ctrl-C is how one ends this, and SIGTERM does the same: neither is a failure."""
+    """End normally on Ctrl-C or SIGTERM, because users stop the monitor this way."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -169,7 +168,8 @@ def _ticks(interval: float, times: Optional[int]) -> Iterator[int]:
 
 
 def _begin(path: Path) -> None:
-    """A header where the file is new or empty."""
+    """Write a header if the file is new or empty. Raise BadInput if it has another header or cannot be
+    written."""
     header = ",".join(_HEADER)
     try:
         with path.open("a+", encoding="utf-8", newline="") as stream:
@@ -222,7 +222,7 @@ def _print_readings(watched: Sequence[Watched], console: Console) -> None:
 
 
 def _picture(watched: Sequence[Watched]) -> RenderableType:
-    # On top, where a terminal that is too low does not cut them off.
+    # On top, so that a terminal with few rows does not cut the alarms off.
     parts: list[Any] = [
         Text(f"ALARM: {words}" + (f" ({each.device.address})" if len(watched) > 1 else ""), style="bold red")
         for each in watched

@@ -1,6 +1,7 @@
-"""What a user sees of a run, in place of pytest's own terminal output.
+"""Progress output of a run, which replaces pytest's own terminal output.
 
-One status line, each new failure as a line above it, and with ``--verbose`` a line for each case.
+The output is one status line, each new failure as a line above it, and with ``--verbose`` a line for each
+case.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ NORMAL, VERBOSE, QUIET = "normal", "verbose", "quiet"
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
 _WIDEST_CHECK = max(map(len, CHECKS))
 _DIGITS = re.compile(r"\d+")
-#: Characters of a failure's line if the output is not a terminal.
+#: Number of characters of a failure's line if the output is not a terminal.
 _LONGEST = 200
-#: After so many seconds without an answer, or this share of the time limit, the status line counts down.
+#: The status line counts down after this many seconds without an event, or this share of the time limit.
 _PATIENCE, _SHARE = 3.0, 0.25
 
 
@@ -59,14 +60,14 @@ class Progress:
         self._planned: Optional[set[str]] = None
         self._targets = run.targets
         self._settings = run.settings
-        # Names of solvers are long, and most runs test none.
+        # Names of solvers are long, and most runs test no solvers.
         names = [setting.name for rows in run.settings.values() for setting in rows if not setting.solver]
         self._every_solver = run.options.settings == "all"
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run.targets) > 1
         self._widest_target = max(map(len, run.devices))
         self._several_drivers = any(len(target.drivers) > 1 for target in run.targets)
-        # The guesses are from a CPU. They lack a GPU's first calls, which compile.
+        # The estimates come from a CPU. They do not include a GPU's first calls, which compile.
         self._compiles = not run.simulation and any(device != "cpu" for device in run.devices)
         self._workers = 1
         self._appended = Appended(folder / NAME)
@@ -114,13 +115,13 @@ class Progress:
             self._line = StatusLine()
 
     def pytest_unconfigure(self) -> None:
-        """Give the terminal back, also after a session that did not finish."""
+        """Restore the terminal, including after a session that did not finish."""
         self._over.set()
         with self._lock:
             self._line.stop()
 
     def _print_failure(self, found: Mapping[str, Any], said: str) -> None:
-        """Print a failure, unless one of the same setting and check had the same reason."""
+        """Print a failure, unless a failure of the same setting and check had the same reason."""
         key = (found["device"], found["driver"], found["setting"], found["check"], _DIGITS.sub("#", said))
         if key in self._shown:
             return
@@ -140,7 +141,7 @@ class Progress:
         self._print(line)
 
     def _print_skipped(self) -> None:
-        """Print the cases that there was no reason to run, one line for each check and reason."""
+        """Print the skipped cases, one line for each check and reason."""
         for (check, said), cases in self._skipped.items():
             if len(cases) == 1:
                 self._print_case("skipped", cases[0], said)
@@ -165,7 +166,7 @@ class Progress:
         return Status(done, len(self._planned), failed - known, known, now, left, waiting)
 
     def _now(self) -> tuple[str, str, bool]:
-        """Return what runs, how long it takes, and whether another process holds its device."""
+        """Return what runs, the time left, and True if another process holds the device."""
         waiting = next((self._running[case] for case in self._waiting if case in self._running), None)
         if waiting is not None:
             return f"waiting for {self._holders(waiting.question)}", "", True
@@ -227,14 +228,14 @@ class Progress:
             self._settled.discard(record["case"])
 
     def _holders(self, question: Mapping[str, Any]) -> str:
-        """Name the other processes that hold the device of a case."""
+        """Return the other processes that hold the device of a case, in words."""
         case = from_json(Case, question)
         setting = next(each for each in self._settings[case.device] if each.name == case.setting)
         names = leased(case, setting, self._targets)
         return ", ".join(filter(None, map(describe_holder, names))) or f"another run on {', '.join(names)}"
 
     def _new_records(self) -> list[dict[str, Any]]:
-        # An unreadable journal must not end the run for its progress.
+        # An unreadable journal must not end the run just because of the progress output.
         try:
             return self._appended.new()
         except OSError:
@@ -274,29 +275,30 @@ class _Running:
     """A case in flight, and the time limit of its current phase."""
 
     def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        """``begun`` is the time in the journal's seconds."""
+        """Record the case ``question``. ``begun`` is the time in the journal's seconds."""
         self.question = question
         self.begun = begun
         self._since = time.monotonic()
         self._ends: Optional[float] = None
 
     def wait_until(self, left: float) -> None:
-        """Note that the child has ``left`` seconds to answer, 0 if it answered."""
+        """Record that the child must finish its step within ``left`` seconds. 0 means that no time limit
+        runs."""
         self._since = time.monotonic()
         self._ends = self._since + left if left else None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the child last answered."""
+        """Seconds since the child's last event."""
         return time.monotonic() - self._since
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the child is stopped, 0 if no time limit runs."""
+        """Seconds until the child is stopped, or 0 if no time limit runs."""
         return max(0.0, (self._ends or 0.0) - time.monotonic())
 
     @property
     def is_late(self) -> bool:
-        """True if the child has not answered for so long that it may hang."""
+        """True if the child has sent no event for so long that it may hang."""
         limit = (self._ends or 0.0) - self._since
         return self._ends is not None and self.seconds > min(_PATIENCE, _SHARE * limit)

@@ -1,4 +1,4 @@
-"""``rocmprobe report``: the report of a run, written again."""
+"""``rocmprobe report``: writes the report of a run again."""
 
 from __future__ import annotations
 

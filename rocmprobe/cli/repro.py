@@ -1,4 +1,4 @@
-"""``rocmprobe repro``: one case as a script without rocmprobe."""
+"""``rocmprobe repro``: prints one case as a script that does not need rocmprobe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocmprobe run``."""
+"""``rocmprobe run``: tests a GPU and writes a report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Display:
-    """How a run shows itself: where, how much, and whether its page is opened at the end."""
+    """Output options of a run: the console, the amount of output, and whether to open the page at the end."""
 
     console: Console
     verbose: bool = False
@@ -193,7 +193,7 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters that ``--python`` names, or that of the results to verify. Raise BadInput."""
+    """Return the interpreters of ``--python``, or of the results to verify. Raise BadInput."""
     from rocmprobe.engine.interpreters import interpreters, pass_on
 
     if not wanted and expected and expected.environment:
@@ -254,7 +254,7 @@ def _run_one(
 
 
 def _open(page: Path) -> None:
-    """Open a page in the browser. If there is none, say so on stderr."""
+    """Open a page in the browser. If there is no browser, print that to stderr."""
     if click.launch(str(page)):
         print_stderr(f"--open: found no program that opens {page}; open it in a browser")
 
@@ -262,7 +262,7 @@ def _open(page: Path) -> None:
 def _run_joined(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
 ) -> int:
-    """Run the suites for each run joined in ``folder``, and show the chosen one. Return the exit code."""
+    """Run the suites for each run joined in ``folder``, and show the chosen run. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
@@ -301,7 +301,7 @@ def _run_joined(
     codes = [_exit_code(results, fail_on) for results in runs.values()]
     if len(found.runs) < len(found.members) and fail_on == "findings":
         codes.append(FINDINGS)
-    # An environment that cannot use the GPU does not matter if another one was chosen.
+    # An environment that cannot use the GPU does not matter if another environment was chosen.
     return next((each for each in (WEDGED, FINDINGS) if each in codes), OK if chosen else max(codes))
 
 
@@ -314,7 +314,7 @@ def settled(
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written.
 
-    ``progress`` is a pytest plugin that shows the progress in place of that of `rocmprobe run`.
+    ``progress`` is a pytest plugin that shows the progress, in place of the one for `rocmprobe run`.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.session import start_server
@@ -333,12 +333,12 @@ def settled(
 
         with held():
             results = write_report(folder)
-    # Without a session, as for `-- --version`, there may be results of an earlier one.
+    # Without a session, as for `-- --version`, there may be results of an earlier session.
     return code, results or read_results(folder / "results.json")
 
 
 def run_options(given: dict[str, Any]) -> RunOptions:
-    """Return the options of the command line as those of a run. Raise BadInput if they conflict."""
+    """Return the options of the command line as options of a run. Raise BadInput if they conflict."""
     from rocmprobe.checks import CHECKS
     from rocmprobe.engine.options import RunOptions
     from rocmprobe.model.shapes import read_shapes
@@ -385,7 +385,7 @@ def _given() -> set[str]:
 
 
 class _Written:
-    """A pytest plugin that keeps the results of a session, or the resource of the system that it lacked."""
+    """A pytest plugin that keeps the results of a session, or the system resource that ran out."""
 
     results: Optional[Results] = None
     exhausted: str = ""
@@ -416,7 +416,8 @@ def _pytest(
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    # xdist's workers import from the working directory first. The user's may hold a random.py, or be gone.
+    # xdist's workers import from the working directory first. The user's directory may contain a random.py,
+    # or may have been deleted.
     os.chdir(folder)
     suites = str(suites_folder())
     arguments = [

@@ -1,4 +1,4 @@
-"""``rocmprobe shapes``: the convolutions of a program, recorded."""
+"""``rocmprobe shapes``: records the convolutions of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocmprobe soak``: the same training step for minutes, and whether its result stays the same."""
+"""``rocmprobe soak``: repeats a training step for minutes and checks that its result stays the same."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results, S
 from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.signals import ending_in_order
 
-#: Seconds between two plain lines where the output is no terminal.
+#: Seconds between two plain lines if the output is no terminal.
 _LINE_EVERY = 10.0
 _PREPARING = "preparing: the network's first calls may compile kernels"
-#: Lines of how it was compared and watched, and of findings besides the verdict.
+#: Number of lines about the comparison and the sensors, and number of findings in addition to the verdict.
 _FACTS_SHOWN, _FINDINGS_SHOWN = 3, 2
 
 
@@ -99,7 +99,7 @@ def soak_command(
 
 
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
-    """Return the results that name the configuration, or None if there are none. Raise BadInput."""
+    """Return the results that name the configuration, or None if no results exist. Raise BadInput."""
     if path is None:
         if simulate or not RECOMMENDED.exists():
             return None
@@ -135,9 +135,10 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
 
 
 def _device(device: str, expected: Optional[Results], simulate: str) -> str:
-    """Return the device to test. ``auto`` stands for that of the results.
+    """Return the device to test. ``auto`` means the device of the results.
 
-    Raise NothingToTest if torch cannot use the GPU: a soak of the CPU would say nothing about it.
+    Raise NothingToTest if torch cannot use the GPU, because a soak of the CPU would say nothing about the
+    GPU.
     """
     from rocmprobe.detect.machine import detect_devices
     from rocmprobe.engine.targets import find_targets
@@ -156,7 +157,7 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
 
 
 def _interpreter(expected: Optional[Results]) -> Any:
-    """Return the Python of the results, or None for this one."""
+    """Return the Python of the results, or None for the current Python."""
     if expected is None or expected.environment is None:
         return None
     from rocmprobe.engine.interpreters import interpreters, pass_on
@@ -175,7 +176,7 @@ def _exit_code(results: Results, outcome: Optional[Outcome]) -> int:
 
 
 def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: Any) -> None:
-    """Print what was tested, what was found besides, where the report is, and the verdict last."""
+    """Print what was tested, other findings, the path of the report, and the verdict last."""
     from rocmprobe.judge.findings.stability import sentence
     from rocmprobe.report import text
 
@@ -204,8 +205,10 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
 
 
 class SoakProgress:
-    """A pytest plugin that shows the progress of the soak in ``folder``: one live line on a terminal, and
-    elsewhere a plain line every ten seconds."""
+    """A pytest plugin that shows the progress of the soak in ``folder``.
+
+    On a terminal it shows one live line, elsewhere it prints a plain line every ten seconds.
+    """
 
     def __init__(self, console: Any, folder: Path, seconds: float) -> None:
         from rocmprobe.cli.status_line import uncaptured
@@ -253,7 +256,7 @@ class SoakProgress:
                 self._console.print(self._line(), soft_wrap=True)
 
     def _follow(self) -> None:
-        # A journal that cannot be read ends the run elsewhere.
+        # Another part ends the run if the journal cannot be read.
         with suppress(OSError):
             for record in self._appended.new():
                 if record["record"] == "progress":

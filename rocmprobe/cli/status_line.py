@@ -1,4 +1,4 @@
-"""The line that shows how far a run is: live on a terminal, else printed from time to time."""
+"""Status line of a run's progress: live on a terminal, otherwise printed at intervals."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rocmprobe.text.console import Console
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is.
+    """Progress of a run.
 
-    ``planned`` is None before the cases are known. ``now`` says what runs, and ``left`` how long it takes.
-    ``waiting`` is True while another process holds the device.
+    ``planned`` is None before the cases are known. ``now`` says what runs, and ``left`` how much time is
+    left. ``waiting`` is True while another process holds the device.
     """
 
     done: int = 0
@@ -50,11 +50,11 @@ class StatusLine:
 
 
 class LiveLine(StatusLine):
-    """One line at the bottom of a terminal. Whatever the console prints appears above it."""
+    """One line at the bottom of a terminal. The console prints everything else above it."""
 
     def __init__(self, console: Console) -> None:
         cropped = Column(ratio=1, no_wrap=True, overflow="crop")
-        # No thread of rich: each refresh would disturb measurements.
+        # rich's refresh thread is off, because each refresh would disturb measurements.
         self._progress = Progress(
             BarColumn(bar_width=max(8, min(30, console.width // 6))),
             TextColumn("{task.fields[count]}", table_column=Column(no_wrap=True)),
@@ -80,7 +80,7 @@ class LiveLine(StatusLine):
 
 
 class PlainLines(StatusLine):
-    """A line every ``every`` seconds, and one at once if the run begins to wait for a device."""
+    """Plain lines: one every ``every`` seconds, and one at once if the run starts to wait for a device."""
 
     def __init__(self, console: Console, every: float) -> None:
         self._console = console
@@ -101,16 +101,16 @@ class PlainLines(StatusLine):
 
 
 class RunConsole(Console):
-    """A console for a run. If its reader is gone, the run continues without output; rich would exit."""
+    """A console for a run. If its reader is gone, the run continues without output, while rich would exit."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
     @property
     def size(self) -> ConsoleDimensions:
-        """The size of the terminal that this console writes to.
+        """Size of the terminal that this console writes to.
 
-        rich would look at the standard streams, which pytest replaces while a case runs.
+        rich would check the standard streams, which pytest replaces while a case runs.
         """
         try:
             columns, rows = os.get_terminal_size(self.file.fileno())
@@ -124,7 +124,7 @@ class RunConsole(Console):
 
 
 def uncaptured(console: Console) -> Console:
-    """Return ``console`` on a separate descriptor, since pytest replaces stdout while a case runs."""
+    """Return ``console`` on a separate descriptor, because pytest replaces stdout while a case runs."""
     try:
         descriptor = os.dup(console.file.fileno())
     except (OSError, ValueError):

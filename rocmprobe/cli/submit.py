@@ -1,4 +1,4 @@
-"""``rocmprobe submit``."""
+"""``rocmprobe submit``: packs a run into a bundle, or checks bundles."""
 
 from __future__ import annotations
 
@@ -179,9 +179,10 @@ def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
 def _check(
     sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]
 ) -> tuple[list[tuple[Path, str]], int]:
-    """Print a line for each bundle. Return path and place of each valid one, and the number of refused ones.
+    """Print a line for each bundle. Return path and place of each valid bundle, and the number of refused
+    bundles.
 
-    Bundles that lie in the folder ``accepted`` are not read again.
+    Bundles in the folder ``accepted`` are not read again.
     """
     from rocmprobe.collection.packing import misplaced, read_bundle, same_file
     from rocmprobe.collection.sources import Refused

@@ -1,4 +1,4 @@
-"""The time that the remaining cases of a run will take."""
+"""Estimate of the time that the remaining cases of a run will take."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Iterable
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import trial_key
 
-#: Seconds of the fork server and of a child (some are spawned, and import torch).
+#: Seconds to start the fork server, and average seconds to start a child. Some children are spawned, and
+#: import torch.
 _SERVER, _CHILD = 4.0, 1.5
 
 
 class TimeLeft:
-    """Seconds that cases take. ``measure`` is for the rounds of a throughput question.
+    """Estimator of the seconds that cases take. ``measure`` is the time for the rounds of a throughput case.
 
-    What was answered predicts the rest: a check takes what it took so far, and one that has not run yet
-    is as much slower than the guess as those that were. On a GPU most of it is compilation.
+    Finished cases predict the rest. A check takes its average time so far. A check that has not run yet is
+    slower than its estimate by the same factor as the finished checks. On a GPU most of that factor is
+    compilation.
     """
 
     def __init__(self, measure: float) -> None:
@@ -25,18 +27,19 @@ class TimeLeft:
         self._taken: dict[str, float] = {}
 
     def answered(self, case_id: str, seconds: float) -> None:
-        """Take over what a case took, from the first word of it to its outcome."""
+        """Add the time of a finished case, from its first event to its outcome."""
         check = _check(case_id)
         self._answered[check] += 1
         self._taken[check] = self._taken.get(check, 0.0) + seconds
 
     @property
     def spent(self) -> float:
-        """Seconds that the answered cases took together."""
+        """Total seconds of the finished cases."""
         return sum(self._taken.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
-        """Seconds that these cases take where each answers, among ``workers`` of a device each."""
+        """Return the seconds that these cases take if all finish, spread over ``workers`` that each have one
+        device."""
         seconds = 0.0
         children: set[str] = set()
         asked: Counter[str] = Counter()
@@ -46,12 +49,12 @@ class TimeLeft:
         slower = self._slower()
         for check, count in asked.items():
             answered = self._answered[check]
-            # A soak lasts as long on a slow machine.
+            # A soak takes the same time on a slow machine.
             guess = self._guess(check) * (1.0 if CHECKS[check].once else slower)
             each = self._taken[check] / answered if answered else guess
             seconds += each * count
         started = bool(self._answered)
-        # What was answered has its share of the children's starts in it.
+        # The times of finished cases include the starts of their children.
         seconds += 0.0 if started else _CHILD * len(children)
         return (0.0 if started else _SERVER) + seconds / max(1, min(workers, len(children)))
 
@@ -59,7 +62,7 @@ class TimeLeft:
         return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)
 
     def _slower(self) -> float:
-        """How many times slower than guessed the answered questions were; never less than once."""
+        """Return the factor by which the finished cases were slower than estimated, at least 1."""
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())
         return max(1.0, self.spent / guessed) if guessed else 1.0
 

@@ -19,14 +19,14 @@ from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting
 from rocmprobe.model.results_file import from_json
 
-#: Checks that the recommendation does not rest on: measurements, and layers that it reports separately.
+#: Checks that the recommendation does not depend on: measurements, and layers that it reports separately.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
 _NOT_WITH_VERIFY = (
     "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
-#: Cases that prove nothing about a setting outside the vendor library, and that could hang the GPU again:
-#: every run tests ``default``.
+#: Cases that prove nothing about a setting outside the vendor library, and that could hang the GPU again.
+#: They are skipped, because every run tests ``default``.
 _OF_THE_LIBRARY = tuple(
     f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
@@ -57,7 +57,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
         same_override(isa_override(expected), os.environ, "--verify")
     return replace(
         ran,
-        # The comma makes this a list of names. "default" alone is the name of a set.
+        # The comma makes the text a list of names. "default" alone is the name of a set.
         settings=f"{setting},",
         skip=(*_NOT_VERIFIED, *outside, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
@@ -69,7 +69,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
 
 
 def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
-    """Raise BadInput, which names ``where``, if the ISA override differs from that of the results."""
+    """Raise BadInput, which names ``where``, if the ISA override differs from the override of the results."""
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
@@ -82,7 +82,7 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 def derived(expected: Optional[Results]) -> Optional[Setting]:
     """Return the recommended setting from ``expected`` if a run derived it, else None.
 
-    Raise BadInput if no run can derive such a setting: results can come from anywhere.
+    Raise BadInput if no run can derive such a setting, because results can come from anywhere.
     """
     found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:
@@ -92,7 +92,7 @@ def derived(expected: Optional[Results]) -> Optional[Setting]:
 
 
 def verified(expected: Results, results: Results) -> tuple[bool, str]:
-    """Return True if the recommended setting passes all its checks again, and a sentence that says so."""
+    """Return True if the recommended setting passes all its checks again, and a sentence with the result."""
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))

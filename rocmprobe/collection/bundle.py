@@ -1,7 +1,7 @@
-"""The format of a bundle: one run in one zip file, for a repository of results (docs/sharing-results.md).
+"""Format of a bundle: one run in one zip file, for a repository of results (docs/sharing-results.md).
 
-A bundle holds the run's journal, the results that rocmprobe derives from it, and a manifest with the hash of
-each file. The same files give the same bytes. A bundle is read as a file that anybody may have made.
+A bundle contains the run's journal, the results that rocmprobe derives from it, and a manifest with the hash
+of each file. The same files give the same bytes. Readers treat a bundle as untrusted.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from rocmprobe.text.redact import census
 
 FORMAT = 1
 LICENCE = "CC-BY-4.0"
-#: The files of a bundle in their order, and the largest unpacked size of each in bytes.
+#: Files of a bundle in their order, with the largest unpacked size of each in bytes.
 LARGEST_FILES: Mapping[str, int] = {
     MANIFEST: 64 * 2**10, RESULTS: 64 * 2**20, JOURNAL: 128 * 2**20, SAMPLES: 32 * 2**20,
 }  # fmt: skip
 #: Files that may be missing. Only a run that watched sensors has samples.
 OPTIONAL = frozenset({SAMPLES})
-#: Bytes of a bundle. GitHub accepts attachments of at most 25 MB.
+#: Largest size of a bundle in bytes. GitHub accepts attachments of at most 25 MB.
 LARGEST = 25_000_000
-#: A submitter's name for a machine. Bundles with one label count as one machine.
+#: A submitter's name for a machine. Bundles with the same label count as one machine.
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A valid bundle. ``results`` are derived from its journal by this rocmprobe, not read from its file."""
+    """A valid bundle. This rocmprobe derived ``results`` from the journal, ignoring the results file."""
 
     content: bytes
     manifest: Mapping[str, Any]
@@ -65,7 +65,7 @@ class Bundle:
 
     @property
     def place(self) -> str:
-        """The path of the bundle in a repository's folder of bundles."""
+        """Path of the bundle in a repository's folder of bundles."""
         return place_of(self.chip, self.sha256)
 
 
@@ -85,7 +85,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """Return the files of a bundle. Raises Refused before it unpacks more than ``LARGEST_FILES`` allows."""
+    """Return the files of a bundle. Raise Refused before it unpacks more than ``LARGEST_FILES`` allows."""
     if len(content) > LARGEST:
         raise Refused(f"larger than {LARGEST:,} bytes")
     try:
@@ -105,7 +105,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     missing = [name for name in LARGEST_FILES if name not in names and name not in OPTIONAL]
     if missing:
         raise Refused(f"lacks {', '.join(missing)}")
-    # A repository publishes the whole file, so nothing may hide between its parts.
+    # A repository publishes the whole file, so no data may hide between its parts.
     if not archive.is_dense(entries, size):
         raise Refused("holds data beside its files; make it with `rocmprobe submit`")
 
@@ -145,7 +145,7 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
 
 
 def document(data: Any) -> bytes:
-    """Return JSON data as the files of a bundle hold it."""
+    """Return JSON data in the format of a bundle's files."""
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace")
 

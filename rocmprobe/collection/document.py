@@ -1,7 +1,7 @@
-"""The table as one document, from a store: cells, configurations, outliers, changes, machines.
+"""The table as one document, built from a store: cells, configurations, outliers, changes, machines.
 
-The rows come once, in the order of machine, device, question and time. Only the latest state of each machine
-in each cell is kept, and the changes on each machine.
+The store yields each row once, in the order of machine, device, question and time. The document keeps only
+the latest state of each machine in each cell, and the changes on each machine.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from rocmprobe.model.results import GPU_IDENTITY
 from rocmprobe.model.states import rank, state_of
 
 SCHEMA_VERSION = 1
-#: The latest changes of one machine in the document.
+#: Number of changes per machine in the document. The latest are kept.
 _CHANGES = 30
-#: Facts that changed between two runs.
+#: Number of facts listed for a change between two runs.
 _FACTS = 12
 _TELLING = (
     "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
     "os.name", "rocmprobe",
 )  # fmt: skip
-#: Changes that are written to the store together.
+#: Number of changes that are written to the store at once.
 _AT_ONCE = 1000
-#: A state with this many changes comes and goes.
+#: A state with this many changes counts as unsteady.
 _UNSTEADY = 2
 
 
 class CellKey(NamedTuple):
-    """The numbers of one question, one chip and one stack, for which machines are compared."""
+    """Key of a cell: the numbers of a chip, a stack and a question. Machines are compared within a cell."""
 
     chip: int
     stack: int
@@ -45,7 +45,7 @@ class CellKey(NamedTuple):
 
 @dataclass
 class _Sum:
-    """The states in one cell, by the latest run of each machine."""
+    """States in one cell, from the latest run of each machine."""
 
     seen: dict[tuple[int, int], LatestState] = field(default_factory=dict)
     causes: Counter[str] = field(default_factory=Counter)
@@ -89,10 +89,11 @@ def document(store: Store, read: Read) -> dict[str, Any]:
 
 
 class _Past:
-    """The past of one machine's device in one cell.
+    """History of one machine's device in one cell.
 
-    ``row`` is the latest row that learned anything. ``states`` are its states in the order in which each last
-    began, ``turns`` the number of changes, and ``since`` the number of runs since the last change.
+    ``row`` is the latest row with a result, or the latest row if no row has a result. ``states`` are its
+    states in the order in which each last began. ``turns`` counts the changes, and ``since`` the runs since
+    the last change.
     """
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
@@ -173,7 +174,8 @@ def _take(
 
 
 class _Order:
-    """The order of machines, chips, stacks and questions in the document, whatever the order of the files."""
+    """Order of machines, chips, stacks and questions in the document. It does not depend on the order of
+    files."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -219,7 +221,7 @@ class _Order:
 
 
 def _machine_names(machines: list[MachineIdentity]) -> list[str]:
-    """Return the label of each machine, or a number if it has none or shares it."""
+    """Return a name for each machine: its label if unique, else its label or "machine" and a number."""
     labels = Counter(machine.label for machine in machines)
     return [
         machine.label if machine.label and labels[machine.label] == 1
@@ -235,7 +237,7 @@ def _question(order: _Order, number: int) -> dict[str, str]:
 def _states(found: dict[tuple[int, int], LatestState]) -> tuple[dict[str, int], int]:
     """Return the number of machines by state, and the number of machines.
 
-    A machine with two GPUs that differ counts under both states.
+    A machine with two GPUs in different states counts under both states.
     """
     by_state: dict[str, set[int]] = {}
     for (machine, _), seen in found.items():
@@ -256,7 +258,7 @@ def _cell(order: _Order, cell: CellKey, found: _Sum) -> dict[str, Any]:
 
 
 def _telling(name: str) -> tuple[int, str]:
-    """Return the sort key of a fact: those that explain most come first."""
+    """Return the sort key of a fact. Facts that explain most come first."""
     return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 
@@ -330,7 +332,8 @@ def _outliers(
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:
-    """Return the changed states on each machine, the latest first, with the facts that changed meanwhile."""
+    """Return the changed states on each machine, the latest first, with the facts that changed between the
+    runs."""
     store = order.store
     amounts = store.number_of_changes()
     rows = []

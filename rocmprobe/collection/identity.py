@@ -1,7 +1,7 @@
-"""What results are about: questions, chips, stacks and machines, and their names in a repository of results.
+"""Identity of results: questions, chips, stacks and machines, and their names in a repository of results.
 
-Facts come from results that were decoded in part (``reading``). A GPU is a mapping from the names of its
-facts to the facts, and the processor is an empty mapping.
+Facts come from results that were decoded in part (``reading``). A GPU is a mapping from fact names to facts.
+The processor is an empty mapping.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_GPUS = 64
 
 
 class Question(NamedTuple):
-    """What was tested, whatever the problem. ``caller`` is who called the library: torch or capi."""
+    """A question: the tested case without its problem. ``caller`` is the library's caller: torch or capi."""
 
     setting: str
     caller: str
@@ -39,7 +39,7 @@ class Question(NamedTuple):
 
 
 class Chip(NamedTuple):
-    """The silicon. Two machines are compared only if their chips are equal."""
+    """A chip. Two machines are compared only if their chips are equal."""
 
     isa: str
     pci_id: str
@@ -48,7 +48,7 @@ class Chip(NamedTuple):
 
 
 class SoftwareStack(NamedTuple):
-    """The software. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty."""
+    """A software stack. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty."""
 
     torch: str
     rocm: str
@@ -58,7 +58,7 @@ class SoftwareStack(NamedTuple):
 
 
 class System(NamedTuple):
-    """The machine as one run found it. ``gpus`` holds the ``GPU_IDENTITY`` of each GPU."""
+    """The machine as one run detected it. ``gpus`` has the ``GPU_IDENTITY`` of each GPU."""
 
     os: str
     kernel: str
@@ -67,10 +67,10 @@ class System(NamedTuple):
 
 
 class MachineIdentity(NamedTuple):
-    """The properties that tell machines apart. ``label`` is the submitter's name for the machine.
+    """Properties that distinguish machines. ``label`` is the submitter's name for the machine.
 
-    With a label, ``gpus`` holds native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty: an
-    update does not make another machine. Without a label, ``gpus`` also holds compute units and VRAM.
+    With a label, ``gpus`` has native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty, so
+    that an update does not make another machine. Without a label, ``gpus`` also has compute units and VRAM.
     """
 
     label: str
@@ -81,14 +81,14 @@ class MachineIdentity(NamedTuple):
 
 
 def machine_of(system: System, label: str, simulated: str) -> MachineIdentity:
-    """Return the machine on which ``system`` was found."""
+    """Return the identity of the machine that ``system`` describes."""
     if label:
         return MachineIdentity(label, tuple(gpu[:3] for gpu in system.gpus), "", "", simulated)
     return MachineIdentity("", system.gpus, system.kernel, system.driver, simulated)
 
 
 def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
-    """Return the system of a run. A machine without a GPU is known by its processor."""
+    """Return the system of a run. A machine without a GPU is identified by its processor."""
     found = tuple(sorted(tuple(word(gpu, name) for name in GPU_IDENTITY) for gpu in gpus[:_MOST_GPUS]))
     driver = word(facts, "amdgpu.version") or word(facts, "amdgpu.origin")
     if not found:
@@ -98,17 +98,17 @@ def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
 
 @lru_cache(maxsize=1024)
 def _clean(release: str) -> str:
-    """Redact the release of a kernel: one that was built at home may be named after its host."""
+    """Return the redacted release of a kernel. A self-built kernel may be named after its host."""
     return redacted_text(release)
 
 
 def gpu_of(
     gpus: Sequence[Facts], device: str, native_isa: Optional[str], target: Optional[Mapping[str, Any]]
 ) -> Facts:
-    """Return the GPU that a device such as "cuda:1" is, or no facts for the processor.
+    """Return the GPU of a device such as "cuda:1", or no facts for the processor.
 
-    ``target`` is the run's entry for the device, if the results hold one. The GPU is found by torch's number
-    of it, else by its place among the GPUs that fit, else by its name.
+    ``target`` is the run's entry for the device, if the results have one. The GPU is found by torch's number,
+    else by its position among the GPUs that fit, else by its name.
     """
     backend = target.get("backend") if target else None
     if device == "cpu" or backend == "onednn":
@@ -128,14 +128,14 @@ def gpu_of(
 
 
 def chip_of(gpu: Facts, device: str, native_isa: Optional[str], facts: Facts) -> Chip:
-    """Return the chip of a device. The processor counts as one."""
+    """Return the chip of a device. The processor counts as a chip."""
     if not gpu and not native_isa:
         return Chip("cpu" if device == "cpu" else "", "", "", word(facts, "cpu.name"))
     isa = text(native_isa or word(gpu, "native_isa"), 40)
     return Chip(isa, word(gpu, "pci_id"), word(gpu, "revision"), word(gpu, "name"))
 
 
-#: For each part of a question the words that come first. Others follow by the alphabet.
+#: Words that come first, for each part of a question. Others follow alphabetically.
 _FIRST: Mapping[str, tuple[str, ...]] = {
     "setting": ("default", "as-found"),
     "caller": ("torch", "capi"),
@@ -158,7 +158,7 @@ def in_order(question: Question) -> tuple[tuple[int, str], ...]:
 
 
 def chip_name(native_isa: Any, device: str) -> str:
-    """Return the name of a chip as a folder: its native ISA, or "cpu" or "nvidia" without one."""
+    """Return the name of a chip as a folder: its native ISA, or else "cpu", "nvidia" or "unknown"."""
     if isinstance(native_isa, str) and _ISA.fullmatch(native_isa):
         return native_isa
     return "cpu" if device.partition(":")[0] == "cpu" else "nvidia" if not native_isa else "unknown"
@@ -167,8 +167,8 @@ def chip_name(native_isa: Any, device: str) -> str:
 def stack_name(facts: Facts, gpu: Facts) -> str:
     """Return the name of a stack as a folder, such as "torch-2.12.0-rocm10.1.0-as-gfx1030".
 
-    Without torch it is named after the vendor library that was called. "as-" and an ISA follow if an override
-    makes the chip pass for another one.
+    Without torch the name is that of the vendor library. "as-" and an ISA follow if an override changes the
+    chip's effective ISA.
     """
     torch, miopen = _text_or_none(facts, "torch.version"), _text_or_none(facts, "capi.miopen")
     hip = _text_or_none(facts, "capi.hip") or _text_or_none(facts, "hip.version")
@@ -183,13 +183,13 @@ def stack_name(facts: Facts, gpu: Facts) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Return ``name`` with only small letters, digits, full stops and hyphens, for paths and addresses."""
+    """Return ``name`` with only lower-case letters, digits, full stops and hyphens, for paths and URLs."""
     safe = _UNSAFE.sub("-", name.lower())[:_LONGEST_NAME].strip("-.")
     return re.sub(r"\.{2,}", ".", safe) or "unknown"
 
 
 def stack_facts(facts: Facts, gpu: Facts) -> dict[str, Optional[str]]:
-    """Return the versions, the driver and the effective ISA of a stack. An unknown one is None."""
+    """Return the versions, the driver and the effective ISA of a stack. Unknown values are None."""
 
     def first(*names: str) -> Optional[str]:
         values = [_text_or_none(facts, name) for name in names]
@@ -209,7 +209,7 @@ def stack_facts(facts: Facts, gpu: Facts) -> dict[str, Optional[str]]:
 
 
 def gpu_facts(gpu: Facts) -> dict[str, Any]:
-    """Return the facts of a GPU that two cards of one product share."""
+    """Return the facts of a GPU that are the same for all cards of a product."""
     names = ("native_isa", "effective_isa", "name", "pci_id", "revision", "cus", "vram_bytes")
     return {name: _scalar(_value(gpu, name)) for name in names}
 
@@ -219,7 +219,7 @@ def _value(facts: Facts, name: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Return a text, a number or None. A journal from elsewhere may hold anything."""
+    """Return a text, a number or None. A foreign journal may contain any type."""
     return value if value is None or isinstance(value, (str, int, float)) else one_line(json.dumps(value))
 
 
@@ -234,18 +234,18 @@ def _isa(gpu: Facts, name: str) -> Optional[str]:
 
 
 def word(facts: Facts, name: str) -> str:
-    """Return a fact in one short line, empty if it is unknown."""
+    """Return a fact as one short line, or "" if it is unknown."""
     return short(_value(facts, name))
 
 
 def short(value: Any) -> str:
-    """Return the value of a fact in one short line, empty for None."""
+    """Return the value of a fact as one short line, or "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        # The order of a list of targets or groups says nothing, and a comparison needs all of it.
+        # The order of targets or groups has no meaning, but a comparison needs the whole list.
         words = " ".join(sorted(short(each) for each in value[:200]))
         if len(words) > _LONGEST_TEXT:
             digest = hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]

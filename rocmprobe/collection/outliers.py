@@ -1,8 +1,8 @@
-"""Machines that should be equal and are not, and the facts that separate them.
+"""Machines that should be equal but differ, and the facts that separate them.
 
 Machines with the same native ISA, PCI id, revision and stack are equal. For one question about the same
 problems, a machine is an outlier if its state differs from that of a majority: at least ``FEWEST`` machines,
-and at least ``SHARE`` of those that learned anything. A machine is no outlier if it is flaky or changed more
+and at least ``SHARE`` of the machines with a result. A machine is no outlier if it is flaky or changed more
 than once, or if an unsteady machine of the cell has had the same state.
 """
 
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from rocmprobe.model.states import state_of
 
-#: Machines that agree, and their share.
+#: Number of machines that must agree, and their share.
 FEWEST = 3
 SHARE = 0.75
-#: Facts named for an outlier.
+#: Number of facts named for an outlier.
 _MOST_FACTS = 6
 
 Unit = tuple[int, int]
@@ -27,7 +27,8 @@ Unit = tuple[int, int]
 class LatestState(NamedTuple):
     """The latest state of a machine's device in a cell.
 
-    ``states`` are all its states if they come and go, else empty. ``asked`` stands for the problems.
+    ``states`` are all its states if they come and go, else empty. ``asked`` is the number of its set of
+    problems.
     """
 
     state: str
@@ -38,7 +39,7 @@ class LatestState(NamedTuple):
 
 @dataclass
 class MachineGroup:
-    """The machines that are compared: their states by question, and the number of each machine's facts."""
+    """Machines that are compared: their states by question, and the number of each machine's facts."""
 
     chip: int
     stack: int
@@ -73,7 +74,7 @@ class Outlier(NamedTuple):
 
 
 def outliers(place: MachineGroup, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
-    """Yield the outliers of one place. ``facts`` returns the facts with a number."""
+    """Yield the outliers of one group. ``facts`` returns the facts with a number."""
     differing: dict[Unit, list[Difference]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
@@ -99,7 +100,7 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
         if state_of(each.state, each.cause).learned and not each.states
     }
     shaken = {state for each in seen.values() for state in each.states}
-    # Several devices of one machine are not independent witnesses.
+    # Several devices of one machine are not independent evidence.
     witnesses: dict[str, set[int]] = {}
     for (machine, _), each in steady.items():
         witnesses.setdefault(each.state, set()).add(machine)

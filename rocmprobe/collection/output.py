@@ -1,4 +1,4 @@
-"""A table in forms other than a page: CSV and Parquet with its rows, and Markdown for a CI job."""
+"""Writers of a table's other formats: CSV and Parquet with its rows, and Markdown for a CI job."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COLUMNS = (
     "miopen", "override", "simulated", "setting", "caller", "check", "dtype", "direction", "state",
     "cause", "solver", "problems", "started", "partial", "rocmprobe", "sha256", "file",
 )  # fmt: skip
-#: Rows that are in memory at once.
+#: Number of rows in memory at once.
 _BATCH = 20_000
-#: A spreadsheet takes a cell with this beginning for a formula, and a job of GitHub a line for a command.
+#: A spreadsheet reads a cell that begins like this as a formula, and a GitHub job reads a line as a command.
 _FORMULA = ("=", "+", "-", "@", "::")
 
-#: Rows of each kind. GitHub accepts 1 MiB for a step, and a summary stays far below that.
+#: Number of rows of each kind. GitHub accepts 1 MiB for a step, and a summary stays far below that.
 _ROWS = 40
 _LIST = 20
 
@@ -39,7 +39,7 @@ class Writable(Protocol):
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], stream: Writable) -> None:
-    """Write CSV with a header. An apostrophe precedes text that a spreadsheet would take for a formula."""
+    """Write CSV with a header. Put an apostrophe before text that a spreadsheet would read as a formula."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
@@ -52,7 +52,8 @@ def _cell(value: Any) -> Any:
 
 
 def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write Parquet by way of a file beside ``path``. Raises BadInput if pyarrow is missing, and OSError."""
+    """Write Parquet through a temporary file next to ``path``. Raise BadInput if pyarrow is missing, and
+    OSError."""
     try:
         import pyarrow
         from pyarrow import parquet

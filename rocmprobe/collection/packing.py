@@ -1,8 +1,8 @@
-"""Packing a run into a bundle, and checking a bundle before a repository accepts it.
+"""Functions to pack a run into a bundle, and to check a bundle before a repository accepts it.
 
 A check derives the results from the bundle's journal again, compares results and manifest with them, and
-searches every file for identifiers. It does not ask whether the journal is true: docs/sharing-results.md says
-what that means.
+searches every file for identifiers. It does not check that the journal is true. docs/sharing-results.md
+explains what that means.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted, redacted_by_form, redacted_with, users_of_homes
 
-#: Parts of results that are judged. Another version of rocmprobe may judge the same journal otherwise.
+#: Judged parts of results. Another version of rocmprobe may judge the same journal differently.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
 #: Entries of a manifest that do not depend on the version of rocmprobe.
 _LASTING = ("date", "partial", "chip", "native_isa", "pci_id", "revision", "files")
@@ -50,9 +50,9 @@ _AGAIN = "make it again with `rocmprobe submit`"
 
 
 def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bundle, bool]:
-    """Return a bundle of the run at ``source``, and whether the run itself was redacted.
+    """Return a bundle of the run at ``source``, and True if the run itself was redacted.
 
-    ``source`` is the folder of the run or the results.json in it. Raises BadInput if there is no run, if the
+    ``source`` is the folder of the run or the results.json in it. Raise BadInput if there is no run, if the
     run was simulated or is partial (unless ``partial``), or if its results.json does not match its journal.
     """
     if why := wrong_label(label):
@@ -100,7 +100,7 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
 
 
 def _check_folder(path: Path, derived: Results) -> None:
-    """Raise BadInput if the results.json at ``path`` does not match the journal beside it."""
+    """Raise BadInput if the results.json at ``path`` does not match the journal next to it."""
     read_results(path)  # reports a file that holds no results
     older = derived.rocmprobe != __version__
     where = _edited(reading.read_json(path, _NO_RUN), derived, older, measured_only=older)
@@ -126,7 +126,7 @@ def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
         record["boot"] = ""
     if record.get("record") == "run":
         record["folder"] = PurePosixPath(str(record.get("folder", ""))).name
-        # Whoever derives results from this journal then counts its placeholders, and redacts new text.
+        # With this option, later derivations from the journal count its placeholders and redact new text.
         if isinstance(record.get("options"), dict):
             record["options"] = {**record["options"], "redact": True}
     return record
@@ -143,8 +143,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Check the bundle at ``path`` and return it.
 
-    A partial run is accepted if ``partial``. With ``accepted``, a repository holds the bundle already, so the
-    judgement of an older rocmprobe may differ. Raises Refused, whose reason does not name the file.
+    A partial run is accepted if ``partial``. ``accepted`` means that a repository already has the bundle, so
+    the judgement of an older rocmprobe may differ. Raise Refused, whose reason does not name the file.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -179,7 +179,7 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
     except Refused:
         raise
     except Exception as error:
-        # A journal on which the judgement fails must not prevent the check of other bundles.
+        # A journal that makes the judgement fail must not prevent the check of other bundles.
         why = f"{type(error).__name__}: {error}"
         raise Refused(f"{JOURNAL}: cannot be judged ({one_line(why, 120)}); {_AGAIN}") from error
     return Bundle(content, about, right)
@@ -188,7 +188,7 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
 def derive(files: Mapping[str, bytes]) -> Results:
     """Return the judged results of the journal and the samples among ``files``.
 
-    Raises BadInput if the journal does not hold what a run writes.
+    Raise BadInput if the journal is not one that a run writes.
     """
     with tempfile.TemporaryDirectory(prefix="bundle-") as name:
         folder = Path(name)
@@ -202,7 +202,7 @@ def derive(files: Mapping[str, bytes]) -> Results:
 
 
 def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Results, accepted: bool) -> None:
-    """Raise Refused if results or manifest differ from those that the journal gives."""
+    """Raise Refused if results or manifest differ from those derived from the journal."""
     made_by, label = (about.get(name) if _is_object(about) else None for name in ("rocmprobe", "label"))
     if not isinstance(made_by, str) or not isinstance(label, str):
         raise Refused(f"{MANIFEST}: lacks rocmprobe or label; {_AGAIN}")
@@ -226,7 +226,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
 
 
 def _is_older(made_by: str) -> bool:
-    """Return True if ``made_by`` is an older version of rocmprobe. Raises Refused if it is newer."""
+    """Return True if ``made_by`` is an older version of rocmprobe. Raise Refused if it is newer."""
     if made_by == __version__:
         return False
     try:
@@ -247,7 +247,7 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 
 
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of results that was not judged. A state that was expected counts as it was."""
+    """Return the part of results that was not judged. Observed states replace expected failures."""
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
     return kept
@@ -263,7 +263,7 @@ def _unexpected(outcome: Mapping[str, Any]) -> dict[str, Any]:
 def difference(found: Any, right: Any, older: bool = False) -> Optional[str]:
     """Return the first place where two JSON values differ, with both values, or None if they are equal.
 
-    With ``older``, ``found`` may lack keys: a later version of rocmprobe added them.
+    If ``older``, ``found`` may lack keys that a later version of rocmprobe added.
     """
     return next(_differences(found, right, older, ()), None)
 
@@ -321,7 +321,7 @@ def misplaced(folder: Path) -> list[tuple[Path, str]]:
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         fits = len(parts) == 2 and path.suffix == ".zip" and _SHA256.fullmatch(path.stem)
-        if path == folder / ".gitkeep":  # git keeps no empty folder
+        if path == folder / ".gitkeep":  # git does not keep empty folders
             continue
         if path.is_symlink() or not ((path.is_dir() and len(parts) == 1) or (fits and path.is_file())):
             found.append((path, "the folder of bundles holds CHIP/SHA256.zip and nothing else"))

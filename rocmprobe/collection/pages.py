@@ -1,7 +1,7 @@
-"""The pages of a collection: a table as one HTML file, and a folder of static pages from bundles.
+"""Pages of a collection: a table as one HTML file, and a folder of static pages from bundles.
 
-No page makes a request or needs a server, and the same input gives the same pages. Foreign text is escaped by
-the templates, or is JSON that the table's script shows as text.
+No page makes a request or needs a server, and the same input gives the same pages. The templates escape
+foreign text, or include it as JSON that the table's script shows as text.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from rocmprobe.report.templates import asset, content_security_policy, environme
 from rocmprobe.text import reading
 
 _PACKAGE = "rocmprobe.collection"
-#: The file that shows that a folder holds such pages.
+#: File that marks a folder as such a site.
 _MARK = Path("api") / "v1" / "index.json"
 _RAW = "raw"
-#: Characters of one value on a page.
+#: Length limit of one value on a page, in characters.
 _LONGEST = 2000
-#: Rows of a list on the page. table.json has all of them.
+#: Number of rows of a list on the page. table.json has all rows.
 MOST_ROWS = 300
-#: Cells of an outlier that are listed.
+#: Number of cells listed for an outlier.
 _MOST_CELLS = 12
-#: Changes of one machine that are shown.
+#: Number of changes shown for one machine.
 _MOST_CHANGES = 8
-#: Checks in the summary of a setting: the layers that break first.
+#: Checks in the summary of a setting: the layers that most often fail first.
 _SHOWN = ("convolution", "batch-norm", "training-step")
 
 
 def table_page(table: Mapping[str, Any], title: str = "rocmprobe: what works where") -> str:
-    """Return the page of a document of ``document``."""
+    """Return the HTML page of a table made by ``document.document``."""
     script = asset(_PACKAGE, "table.js")
     return _templates().get_template("table.html.jinja").render(
         title=title,
@@ -81,7 +81,7 @@ def table_page(table: Mapping[str, Any], title: str = "rocmprobe: what works whe
 
 
 def chip_words(chip: Mapping[str, str]) -> str:
-    """Return a chip in one line: its ISA, name, PCI id and revision, as far as they are known."""
+    """Return a chip in one line: its ISA, name, PCI id and revision, as far as known."""
     known = (chip["isa"] or "unknown chip", chip["name"], _identity(chip))
     return " · ".join(filter(None, known))
 
@@ -106,7 +106,7 @@ def stack_words(stack: Mapping[str, str]) -> str:
 
 
 def question_words(question: Mapping[str, str]) -> str:
-    """Return a question in one line: setting, check, dtype, direction, and capi without torch."""
+    """Return a question in one line: setting, check, dtype, direction, and the caller if not torch."""
     caller = question["caller"] if question["caller"] != "torch" else ""
     words = (question["check"], question["dtype"], question["direction"], caller)
     return f"{question['setting']}: " + " ".join(filter(None, words))
@@ -139,7 +139,7 @@ def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return machines that differ, once for all stacks under which the same facts separate them."""
+    """Return machines that differ, with one entry for all stacks in which the same facts separate them."""
     found: dict[str, dict[str, Any]] = {}
     for each in table["outliers"]:
         key = json.dumps([each["machines"], each["chip"], each["facts"]])
@@ -190,7 +190,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells with a number for each word, which makes thousands of them small."""
+    """Return the cells with a number for each word, because thousands of cells must stay small."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields
@@ -215,7 +215,7 @@ def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _embedded(data: Any) -> Markup:
-    """Return JSON that no parser of HTML takes for the beginning or the end of a script."""
+    """Return JSON in which no HTML parser finds the beginning or the end of a script."""
     made = json.dumps(data, separators=(",", ":"))
     for sign in "<>&":
         made = made.replace(sign, f"\\u{ord(sign):04x}")
@@ -225,11 +225,11 @@ def _embedded(data: Any) -> Markup:
 def write_site(
     bundles: Iterable[tuple[Path, Bundle]], folder: Path, repository: str = "", raw: str = ""
 ) -> None:
-    """Write the pages of ``bundles``, each with its path, in place of those in ``folder``.
+    """Write the pages of ``bundles``, given with their paths, and replace those in ``folder``.
 
     ``repository`` is the address of the repository of the bundles. ``raw`` is the address of its folder of
-    bundles; without it the bundles are copied beside the pages. Raises BadInput if ``folder`` holds anything
-    but such pages, and OSError.
+    bundles. Without ``raw`` the bundles are copied next to the pages. Raise BadInput if ``folder`` has other
+    content than such pages, and OSError.
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):
@@ -281,9 +281,9 @@ def _write(chips: Sequence[ChipPage], folder: Path, repository: str, raw: str) -
 
 @dataclass(frozen=True)
 class _Table:
-    """The table of a check: settings as columns, dtypes and directions as rows.
+    """Table of a check: settings as columns, dtypes and directions as rows.
 
-    ``untried`` are settings under which nothing was learned.
+    ``untried`` are settings without any result.
     """
 
     name: str
@@ -298,7 +298,7 @@ class _Table:
 
 
 def _by_check(stack: StackPage) -> list[_Table]:
-    """Return the tables of a stack. The default setting and those recommended are the first columns."""
+    """Return the tables of a stack. The default and the recommended settings are the first columns."""
     first = ["default", *(each.recommended.setting for each in stack.advised)]
     found: dict[str, dict[str, dict[str, Cell]]] = {}
     for cell in stack.cells:
@@ -344,7 +344,7 @@ def _templates() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as a page may show it: without control characters, and of limited length."""
+    """Return a value as a page may show it, without control characters and truncated."""
     if value is None:
         return ""
     if isinstance(value, Markup):

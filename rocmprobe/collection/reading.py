@@ -1,7 +1,7 @@
-"""One results.json as rows of the table: devices, questions, states and recommendations.
+"""Reader of results.json as rows of the table: devices, questions, states and recommendations.
 
 Only the needed part of a file is decoded, because msgspec skips the rest in a fraction of the time. A file is
-accepted if that part has the right types, whatever else it holds.
+accepted if that part has the expected types. The rest is not checked.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line
 
 _MOST_FACTS = 2000
-#: Depth of a fact that is a table itself, such as the installed packages.
+#: Depth of a fact that is itself a table, such as the installed packages.
 _DEEPEST_FACT = 3
-#: Facts of the moment, of a single device, or of the place in the file system.
+#: Facts that describe the moment, a single device, or a place in the file system.
 _LEFT_OUT = re.compile(
     r"memory\.available_bytes|memory\.swap_bytes|dmesg\.|simulation\.|capi\.mapped|miopen\.(?:user_db|kernel_cache)"
     r"|rocminfo\.agents|access\.nodes|torch\.path|torch\.loader|rocm\.loader|rocm\.libraries|torch\.libraries"
@@ -64,15 +64,15 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-
 
 
 class Joined(Refused):
-    """The file names the runs of several Python environments, and holds no outcomes itself."""
+    """The file lists the runs of several Python environments and has no outcomes itself."""
 
 
 class Simulated(Refused):
-    """The results are those of a simulated machine."""
+    """The results come from a simulated machine."""
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct of some fields of a class of the results, all of them optional.
+    """Return a struct of some fields of a class of the results. All fields are optional.
 
     ``types`` replace the types of fields.
     """
@@ -122,10 +122,10 @@ _DECODER = msgspec.json.Decoder(_RESULTS)
 
 
 class TableRow(NamedTuple):
-    """The worst outcome among the problems of one question, and the number of problems.
+    """Worst outcome among the problems of one question, and the number of problems.
 
-    ``asked`` is a hash of the problems. A run of more problems may find more, so only rows with equal hashes
-    are compared.
+    ``asked`` is a hash of the problems. A run with more problems may find more failures, so only rows with
+    equal hashes are compared.
     """
 
     question: Question
@@ -147,7 +147,7 @@ class TableAdvice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """One device of a run. ``facts`` are those that may explain a difference between machines."""
+    """A device of a run. ``facts`` are the facts that may explain a difference between machines."""
 
     device: str
     chip: Chip
@@ -158,7 +158,7 @@ class Subject(NamedTuple):
 
 
 class TableRun(NamedTuple):
-    """One results.json. ``started`` is a date in ISO 8601, or empty."""
+    """Content of one results.json. ``started`` is a date in ISO 8601, or empty."""
 
     sha256: str
     rocmprobe: str
@@ -172,7 +172,8 @@ class TableRun(NamedTuple):
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
     """Return the rows of a results.json.
 
-    Raises Refused: Simulated for a simulated machine unless ``simulated``, Joined for a file of several runs.
+    Raise Refused. Raise its subclass Simulated for a simulated machine unless ``simulated``, and Joined for a
+    file of several runs.
     """
     try:
         data: Results = _DECODER.decode(content)
@@ -206,7 +207,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun
 
 
 class Tested(NamedTuple):
-    """The machine of a run with the GPU behind each tested device, as ``identity`` names them."""
+    """The machine of a run, with the GPU behind each tested device in the form that ``identity`` uses."""
 
     facts: Facts
     gpus: Mapping[str, Facts]
@@ -224,7 +225,7 @@ def tested(whole: Results) -> Tested:
 
 
 def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
-    """Return the run's targets by device. Results without them are accepted."""
+    """Return the run's targets by device. Results without targets are accepted."""
     options: Any = data.options
     targets = options.get("targets") if isinstance(options, dict) else None
     rows = targets if isinstance(targets, list) else []
@@ -232,7 +233,7 @@ def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
 
 
 def _gpus(data: Results) -> list[Facts]:
-    """Return the GPUs as the file has them, by the names of their facts."""
+    """Return the GPUs as the file has them: mappings from fact names to facts."""
     return cast("list[Facts]", data.machine.gpus)
 
 
@@ -267,7 +268,7 @@ def _rows(outcomes: list[Outcome]) -> Iterator[TableRow]:
     for each in outcomes:
         state = each.state
         if state in ("xfail", "xpass") and each.expected is not None and each.expected.state:
-            # Expectations differ between versions. What happened does not.
+            # Expectations differ between versions, but the observed state does not.
             state = each.expected.state
         if state not in STATES:
             continue
@@ -298,7 +299,7 @@ def _hash(*problems: str) -> str:
 
 
 def _check_in(identity: str) -> str:
-    """Return the check in an id: `device/driver/setting/check/...`."""
+    """Return the check in a case id: `device/driver/setting/check/...`."""
     parts = identity.split("/")
     return parts[3] if len(parts) > 3 else ""
 

@@ -1,6 +1,6 @@
-"""Results behind the names that a user gives: files, folders, patterns, archives, a list.
+"""Finder of results behind the names that a user gives: files, folders, patterns, archives, a list.
 
-One file is in memory at a time. A file that cannot be read does not end the search: its source has a refusal.
+One file is in memory at a time. A file that cannot be read does not end the search. Its source has a refusal.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any, BinaryIO, Optional
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.reading import BadInput, json_of
 
-#: Bytes of a results.json: that of 6,000 questions has 7 million.
+#: Size limit of a results.json in bytes. A file with 6,000 questions has 7 million.
 LARGEST_FILE = 64 * 2**20
-#: Bytes that one archive may unpack to, and its number of members.
+#: Limits of one archive: its unpacked bytes and its number of members.
 LARGEST_ARCHIVE = 4 * 2**30
 MOST_MEMBERS = 200_000
-#: An archive of bundles holds archives. Bundles hold none.
+#: An archive of bundles contains archives. Bundles contain no archives.
 _DEEPEST_ARCHIVE = 2
 _TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 _ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
 RESULTS, JOURNAL, SAMPLES = "results.json", "journal.jsonl", "samples.jsonl"
-#: The file beside the results in a bundle of `rocmprobe submit`.
+#: The file next to the results in a bundle of `rocmprobe submit`.
 MANIFEST = "manifest.json"
 _DAMAGED = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
@@ -38,7 +38,7 @@ _DAMAGED = (
 
 
 class Refused(Exception):
-    """The reason why a file is not accepted, in one line without its name."""
+    """The reason why a file is not accepted, in one line without the file's name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(message(reason))
@@ -46,10 +46,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """The bytes of one file, or why it is refused.
+    """The content of one file, or the reason why it is refused.
 
-    ``name`` is how the file was reached, an archive's member as ARCHIVE:MEMBER. ``label`` is the submitter's
-    name for the machine, or empty.
+    ``name`` is how the file was reached. A member of an archive is ARCHIVE:MEMBER. ``label`` is the
+    submitter's name for the machine, or empty.
     """
 
     name: str
@@ -65,8 +65,8 @@ def _refused(name: str, reason: str) -> Source:
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
     """Yield every file behind ``names``, in their order.
 
-    With ``by_folder``, the first folder below a given folder or archive is the label of the machine. For a
-    file that was given by its own name it is the folder of the file.
+    If ``by_folder``, the first folder below a given folder or archive is the label of the machine. For a file
+    that was given by its own name, the label is the file's folder.
     """
     for name in names:
         if os.path.exists(name):
@@ -98,7 +98,7 @@ def _named(path: Path, by_folder: bool) -> Iterator[Source]:
 
 def _folder(root: Path, by_folder: bool) -> Iterator[Source]:
     unread: list[OSError] = []
-    # Links are not followed: `reports/latest` is one, and so may be a loop.
+    # Links are not followed, because `reports/latest` is a link and a link may form a loop.
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
         if JOURNAL in names and RESULTS not in names:
@@ -128,7 +128,7 @@ def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Source
             yield from _archive(path, name, label, by_folder)
             return
         with path.open("rb") as stream:
-            # A buffer for the largest file takes longer to free than a usual file takes to read.
+            # A buffer for the largest file takes longer to free than an ordinary file takes to read.
             size = os.fstat(stream.fileno()).st_size
             content = stream.read(min(size, LARGEST_FILE) + 1)
     except OSError as error:
@@ -152,7 +152,7 @@ def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Sou
 
 
 class _Archive:
-    """Reader of an archive, up to a number of members and bytes."""
+    """Reader of an archive, with limits on members and bytes."""
 
     def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
         self.name = name
@@ -162,7 +162,7 @@ class _Archive:
         self._left = LARGEST_ARCHIVE
 
     def read(self, stream: BinaryIO) -> Iterator[Source]:
-        """Yield the results in the archive. Raises the errors of zipfile and tarfile if it is damaged."""
+        """Yield the results in the archive. Raise the errors of zipfile and tarfile if it is damaged."""
         if self.name.lower().endswith(".zip"):
             yield from self._zip(stream)
         else:
@@ -200,7 +200,7 @@ class _Archive:
                 opened = archive.extractfile(info) if info.isfile() and _wanted(info.name) else None
                 if opened is not None:
                     yield from self._member(info.name, opened.read(LARGEST_FILE + 1))
-                # tarfile would keep every member in memory.
+                # Otherwise tarfile would keep every member in memory.
                 archive.members = []  # type: ignore[attr-defined]
 
     def _too_large(self) -> Source:
@@ -237,7 +237,7 @@ def _wanted(member: str) -> bool:
 
 
 def _label(manifest: bytes) -> str:
-    """Return the submitter's name for the machine, or nothing if the manifest has none."""
+    """Return the submitter's name for the machine, or "" if the manifest has none."""
     try:
         data = json_of(manifest, MANIFEST, "")
     except BadInput:

@@ -24,14 +24,14 @@ from rocmprobe.collection.sources import Refused, Source
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted, redacted_text
 
-#: KiB of SQLite's cache. It sorts on disk above that.
+#: Size of SQLite's cache in KiB. SQLite sorts larger data on disk.
 _CACHE = 8 * 1024
-#: Runs between two commits.
+#: Number of runs between two commits.
 _COMMIT = 500
-#: Refused files that the table names, and that stderr names.
+#: Number of refused files that the table names, and that stderr names.
 NAMED = 100
 PRINTED = 10
-#: Parts of a path that the table shows: the file, the run, the machine.
+#: Number of parts of a path that the table shows: the file, the run, the machine.
 _PARTS = 3
 
 _TABLES = """
@@ -91,7 +91,7 @@ def _system(content: str) -> System:
 
 
 class Changed(NamedTuple):
-    """The changes on a device between two runs: each as (before, after, question), and the facts of both."""
+    """Changes on a device between two runs, as (before, after, question), and the facts of both runs."""
 
     device: int
     before: RunRow
@@ -102,7 +102,7 @@ class Changed(NamedTuple):
 
 
 class _Names:
-    """Numbers for values that repeat."""
+    """Numbers for repeated values."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -123,7 +123,7 @@ class Store:
     """
 
     def __init__(self) -> None:
-        # SQLite unlinks the file of a database without a name at once, so nothing is left behind.
+        # SQLite unlinks the file of an unnamed database at once, so no file is left behind.
         self._base = sqlite3.connect("", isolation_level=None)
         run = self._base.execute
         run("PRAGMA journal_mode = OFF")
@@ -209,14 +209,14 @@ class Store:
         found = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
         if found:
             return int(found[0])
-        # Results of a run with --no-redact are not redacted. The table always is.
+        # Results of a run with --no-redact are not redacted, but the table always is.
         clean = json.dumps(redacted(facts), sort_keys=True)
         added = self._base.execute("INSERT INTO facts VALUES (NULL, ?, ?)", (digest, clean)).lastrowid
         assert added is not None
         return added
 
     def in_order(self) -> None:
-        """Put all runs in the order of time. Runs without a date come first."""
+        """Sort all runs by time. Runs without a date come first."""
         self._base.execute("COMMIT")
         run = self._base.execute
         run("CREATE TABLE placed (place INTEGER PRIMARY KEY, id INTEGER UNIQUE)")
@@ -240,7 +240,7 @@ class Store:
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield the changes on a machine from run to run: the latest ``most``, the latest first."""
+        """Yield the latest ``most`` changes on a machine from run to run, the latest first."""
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
             "JOIN run ON run.id = change.after WHERE change.machine = ? "
@@ -324,9 +324,9 @@ class Store:
 
 @dataclass
 class Read:
-    """The counts of what was read, and the reasons for the first ``NAMED`` refusals.
+    """Counts of what was read, and the reasons for the first ``NAMED`` refusals.
 
-    ``duplicates`` equal another file byte for byte.
+    ``duplicates`` counts files that equal another file byte for byte.
     """
 
     files: int = 0
@@ -341,7 +341,7 @@ class Read:
 def gather(
     sources: Iterable[Source], store: Store, simulated: bool = False, refuse: Callable[[str], None] = print
 ) -> Read:
-    """Put every results file into ``store``.
+    """Add every results file to ``store``.
 
     ``refuse`` gets one line for each of the first ``PRINTED`` refusals, and one line that counts the others.
     Runs of simulated machines are accepted if ``simulated``.
@@ -354,12 +354,12 @@ def gather(
                 raise source.refused
             run = run_of(source.content, source.label, simulated)
         except Joined:
-            # The runs that the file joins are files of their own beside it.
+            # The joined runs have their own files next to this file.
             read.files -= 1
         except Refused as error:
             _leave_out(read, source.name, error, refuse)
         except (ValueError, RecursionError, OverflowError) as error:
-            # An integer of ten thousand digits, or lists in lists in a fact.
+            # For example an integer of ten thousand digits, or deeply nested lists in a fact.
             _leave_out(read, source.name, Refused(f"cannot be read ({one_line(str(error))})"), refuse)
         else:
             if store.add(run, _short_name(source.name)):

@@ -1,7 +1,7 @@
-"""Bundles put together for the public pages: by chip, by stack, by question, with who stands behind each.
+"""Bundles combined for the public pages: by chip, stack and question, with the submissions behind each.
 
-Every submission counts, whatever its date: the pages show disagreement. ``document`` instead keeps the latest
-state of each machine.
+Every submission counts, whatever its date, so the pages show disagreement. ``document`` instead keeps the
+latest state of each machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIRECTIONS = ("", *DIRECTIONS)
 class Recommended:
     """The recommendation of one submission.
 
-    ``vendor_library`` says whether convolution may enter the vendor library, and is None if that is unknown.
+    ``vendor_library`` is True if convolution may use the vendor library, and None if that is unknown.
     ``pytorch_layers`` are the other layers that PyTorch's own kernels compute.
     """
 
@@ -54,7 +54,7 @@ class Recommended:
 
 @dataclass(frozen=True)
 class Submission:
-    """A bundle without its results: those of thousands would not fit into memory."""
+    """A bundle without its results, because the results of thousands of bundles would not fit into memory."""
 
     path: Path
     sha256: str
@@ -74,7 +74,7 @@ class Submission:
 class Answer:
     """The part of a submission about one chip and stack.
 
-    ``states`` holds the worst state of each question, and ``rungs`` the place of each check on the ladder.
+    ``states`` has the worst state of each question, and ``rungs`` the rung of each check.
     """
 
     submission: Submission
@@ -101,7 +101,7 @@ def works(state: str) -> Optional[bool]:
 
 
 def answers_of(path: Path, bundle: Bundle) -> Iterator[Answer]:
-    """Yield an answer for each device that was tested."""
+    """Yield one Answer for each device that was tested."""
     results, run = bundle.results, tested(bundle.results)
     submission = Submission(
         path, bundle.sha256, len(bundle.content), bundle.chip, results.started, results.rocmprobe,
@@ -145,9 +145,9 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state that says something about the device. A known failure is a failure."""
+    """Return the worst state that says something about the device. A known failure counts as a failure."""
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
-    # A run that was ended says nothing about the device. A machine that died does.
+    # A run that was ended says nothing about the device, but a machine that died does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
         return "hang"
     learned = [each for state, each in came if works(state) is not None]
@@ -166,7 +166,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     row = results.setting(setting)
     if verdict in UNJUDGED:
         return None
-    # Nothing follows from "none". Under the other verdicts convolution stays out of the library.
+    # "none" says nothing about the library. Under the other verdicts convolution does not use it.
     library = None if verdict == "none" else verdict in NATIVE
     return Recommended(
         verdict, setting, library, row.pytorch_layers if row else (), dict(sorted(env.items())),
@@ -176,7 +176,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
 
 @dataclass(frozen=True)
 class Backing:
-    """The answers behind a statement. Some may come from one machine."""
+    """Answers behind a statement. Several may come from one machine."""
 
     answers: tuple[Answer, ...]
 
@@ -186,7 +186,7 @@ class Backing:
 
     @property
     def machines(self) -> int:
-        """The number of machines. All that have one label count as one."""
+        """Number of machines. All machines with the same label count as one."""
         return len({each.machine.label or each.machine for each in self.answers})
 
     @property
@@ -211,18 +211,18 @@ class Cell:
 
     @property
     def differs(self) -> bool:
-        """True if it works for some and fails for others."""
+        """True if the question passes for some and fails for others."""
         return {True, False} <= set(map(works, self.by_state))
 
     @property
     def works(self) -> Optional[bool]:
-        """True or False if all who learned it agree, else None."""
+        """True or False if all submissions with a result agree, else None."""
         said = {works(state) for state in self.by_state} - {None}
         return said.pop() if len(said) == 1 else None
 
     @property
     def state(self) -> Optional[str]:
-        """The worst state if all agree on whether it works, else None."""
+        """Worst state if all agree on whether it works, else None."""
         if self.differs:
             return None
         return next((state for state in self.by_state if works(state) is not None), next(iter(self.by_state)))
@@ -245,7 +245,7 @@ class StackPage:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells in the order of the ladder."""
+        """Cells in the order of the ladder."""
         found: dict[Question, dict[str, list[Answer]]] = {}
         for answer in self.backing.answers:
             for question, state in answer.states.items():
@@ -274,7 +274,7 @@ class StackPage:
 
     @cached_property
     def settings(self) -> Mapping[str, Setting]:
-        """The settings in the order of the newest submission, each as described by the newest that has it."""
+        """Settings in the order of the newest submission. The newest one with a setting describes it."""
         found: dict[str, Setting] = {}
         for answer in sorted(self.backing.answers, key=lambda each: each.date, reverse=True):
             for name, setting in answer.settings.items():
@@ -292,13 +292,13 @@ class StackPage:
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """The settings whose variables were found on each machine."""
+        """Settings whose variables were determined on each machine."""
         asked = {cell.question.setting for cell in self.cells}
         return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
-        """Every recommendation, that of most machines first."""
+        """All recommendations, the one of most machines first."""
         found: dict[str, tuple[Recommended, list[Answer]]] = {}
         for answer in self.backing.answers:
             if answer.recommended:
@@ -308,7 +308,7 @@ class StackPage:
 
     @property
     def recommended(self) -> Optional[Recommended]:
-        """The recommendation of all submissions, or None if they differ or recommend nothing."""
+        """Recommendation of all submissions, or None if they differ or recommend nothing."""
         return self.advised[0].recommended if len(self.advised) == 1 else None
 
     @property
@@ -332,12 +332,12 @@ class ChipPage:
 
     @property
     def products(self) -> tuple[str, ...]:
-        """The names of the cards in the submissions."""
+        """Names of the cards in the submissions."""
         return tuple(sorted({str(each.gpu["name"]) for each in self.backing.answers if each.gpu["name"]}))
 
 
 def chip_pages(bundles: Iterable[tuple[Path, Bundle]]) -> tuple[ChipPage, ...]:
-    """Return the chips of ``bundles``, by name. The same bundle twice counts once."""
+    """Return the chips of ``bundles``, by name. Duplicate bundles count once."""
     once = {bundle.sha256: tuple(answers_of(path, bundle)) for path, bundle in bundles}
     by_chip: dict[str, dict[str, list[Answer]]] = {}
     every = (each for answers in once.values() for each in answers)
@@ -362,7 +362,7 @@ def _at(order: tuple[str, ...], name: str) -> int:
 
 
 def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
-    """Return ``index.json``: where to find each chip, and its stacks.
+    """Return ``index.json``, which lists the file of each chip and its stacks.
 
     The schema of all JSON is ``data/site.schema.json``. Keys are added, never renamed.
     """
@@ -382,7 +382,7 @@ def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
 
 
 def chip_data(chip: ChipPage, raw: str, repository: str) -> dict[str, Any]:
-    """Return the JSON of a chip. ``raw`` is the address of the folder of bundles, as seen from that file."""
+    """Return the JSON of a chip. ``raw`` is the address of the folder of bundles, relative to that file."""
     return {
         **_head(repository),
         "chip": chip.name,

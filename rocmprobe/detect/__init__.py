@@ -1,8 +1,8 @@
-"""Facts of the machine, each with its source, without importing torch here.
+"""Facts of the machine, each with its source, read without importing torch in this process.
 
-What this room reads it reads where the stack is broken, too. Every reader works on a tree, so a recorded
-``/`` is as good as the real one. On the own machine ROCm's tools, where they are installed, are run as
-well, and MIOpen for its version: each in a process of its own with a limit.
+The readers work even if the stack is broken. Every reader works on a tree, so a recorded ``/`` is as good as
+the real one. On this machine, ROCm's tools (if installed) run as well, and MIOpen reports its version. Each
+runs in its own process with a time limit.
 """
 
 from rocmprobe.detect.machine import detect

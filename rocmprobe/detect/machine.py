@@ -25,11 +25,11 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    ``environ`` defaults to this process's variables for the own machine and to none for a recorded
-    tree, which they are not about. ``python`` is the one whose torch is looked at, this one if None is given.
-    Never raises: what a reader could not learn is a fact without a
-    value whose source says why, and a reader that broke leaves ``errors.<reader>``.
-    GPUs are sorted by PCI address; on Windows itself they are not looked up.
+    ``environ`` defaults to this process's variables for this machine. A recorded tree gets an empty default,
+    because these variables do not describe it. ``python`` is the interpreter whose torch is inspected, by
+    default this one. Never raises: if a reader finds no value, the fact's source says why. A reader that
+    fails leaves ``errors.<reader>``. GPUs are sorted by PCI address. On Windows itself, GPUs are not looked
+    up.
     """
     tree = Tree(Path(root))
     if environ is None:
@@ -52,7 +52,7 @@ def detect(
     torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     gpus, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
-    # They work while the files are read, but not while the sensors are: rocminfo wakes every GPU.
+    # The tools run while files are read, but not while sensors are read, because rocminfo wakes every GPU.
     asleep = attempt("suspended", lambda: amd.suspended(tree, devices)) or []
     runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
     gpus += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
@@ -104,7 +104,7 @@ def detect_devices(
 
 
 def _on_windows(tree: Tree, environ: Mapping[str, str]) -> Machine:
-    """Return what Python alone knows: the system, the files of torch, the variables."""
+    """Return the facts that Python alone knows: the system, the files of torch, the variables."""
     found = read_variables(environ)
     torch = torch_build.read_build(tree)
     facts = {**system.read_windows(), **torch.facts, "python.version": torch_build.python_version(tree)}
@@ -119,7 +119,7 @@ def _pci_order(gpu: Gpu) -> tuple[int, str]:
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the variables of the GPU stack that are set, by name, sorted.
 
-    These are the variables of the catalogue, and every name with a prefix like theirs, misspelled or not. A
+    The result holds the catalogue's variables and every name with a similar prefix, misspelled or not. A
     variable whose name suggests a secret is left out.
     """
     return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}

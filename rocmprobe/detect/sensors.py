@@ -1,9 +1,10 @@
-"""The devices whose sensors can be watched, and readings of them, from hwmon and sysfs alone: telemetry over
-time, or the clocks and temperatures under which something is measured.
+"""Devices with readable sensors, and their readings, from hwmon and sysfs alone.
 
-Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst; of gpu_metrics
+The readings serve as telemetry over time, or as the clocks and temperatures of a measurement.
+
+Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst. gpu_metrics:
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
-Which files there are is found out once, so that a reading opens these and no others.
+The existing files are looked up once, so that a reading opens only these files.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from rocmprobe.model.telemetry import CONDITIONS, TEMPERATURES, Limit
 from rocmprobe.text.tables import table
 
 _T = TypeVar("_T")
-#: In gpu_metrics 1.3: the format and its content revision, and where the status of throttling is, which has
-#: the same bits on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
+#: gpu_metrics 1.3: the format, its content revision, and the throttling status. The status has the same bits
+#: on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
-#: Range in degrees in which a limit reported by a driver is believed.
+#: Range in degrees Celsius in which a driver's limit is plausible.
 _BELIEVED = (70, 130)
 
 
 @dataclass(frozen=True)
 class SensorDevice:
-    """What can be read of one device: ``files`` by quantity, each with what its number is divided by.
+    """A device and its readable ``files``, keyed by quantity, each with the divisor of its number.
 
-    A device without a ``folder`` is the processor."""
+    A device without a ``folder`` is the processor.
+    """
 
     address: str
     name: str
@@ -48,8 +50,10 @@ class SensorDevice:
 
 
 def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
-    """Every AMD GPU that has sensors, by PCI address, whether it sleeps or not; the processor where there is
-    none."""
+    """Return every AMD GPU that has sensors, by PCI address, suspended or not.
+
+    Without any, return the processor.
+    """
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
     watched = [card for card in cards if card.files]
@@ -59,7 +63,10 @@ def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
 
 
 def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
-    """One reading, by the names of ``telemetry.QUANTITIES``; empty where the GPU sleeps: it is not woken."""
+    """Return one reading, keyed by the names of ``telemetry.QUANTITIES``.
+
+    The reading is empty if the GPU is suspended, because the GPU is not woken.
+    """
     if not device.folder:
         return processor(tree)
     if amdgpu.is_suspended(tree, device.folder):
@@ -69,17 +76,17 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
         for quantity, (name, divisor) in device.files.items()
         if (value := number(tree.text(name))) is not None
     }
-    # A sensor that a card does not have reads as zero degrees.
+    # A missing sensor reads as zero degrees.
     reading = {name: value for name, value in reading.items() if value or not name.startswith("temperature")}
     return {**reading, **_throttled(tree, f"{device.folder}/gpu_metrics")}
 
 
 def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
-    """The limits of a device, by quantity. Asking for that of power wakes a GPU that sleeps, so this is for
-    one that has answered.
+    """Return the limits of a device, keyed by quantity.
 
-    Temperatures are what the card says of itself; those of the table where it says nothing, or a limit above
-    the one at which it switches off.
+    Reading the power limit wakes a suspended GPU, so call this only for a device that has responded.
+    Temperature limits are the card's own. The table's limits apply if the card reports none, an
+    implausible limit, or a limit above its emergency shutdown.
     """
     found = {}
     by_table = table("thermal").get(device.isa or "", {})
@@ -92,7 +99,7 @@ def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
             switched_off is None or switched_off >= millidegrees
         ):
             found[quantity] = Limit(millidegrees / 1000, name)
-        # "temperature_edge_c" is "edge" there.
+        # The table calls "temperature_edge_c" "edge".
         elif (sensor := quantity.split("_")[1]) in by_table:
             source = f"data/thermal.toml: {by_table['source']}"
             found[quantity] = Limit(float(by_table[sensor]), source)
@@ -118,13 +125,13 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
     isa = gpus.gfx_of(pci_id)
     chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
     name = gpus.marketing_name(pci_id, device.revision.value) or chip
-    # The carve-out of a processor with graphics is full as it comes; more is taken from the system's memory.
+    # The carve-out of an APU is always nearly full. Further memory comes from the system.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
     return SensorDevice(device.address, name, folder, hwmon, files, isa, vram)
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:
-    """The driver's word, where its table is of the one format that has the same bits on every chip."""
+    """Return the driver's throttling status, if its table has the format with the same bits on every chip."""
     try:
         with tree.opened(name) as handle:
             data = os.read(handle, _METRICS.size)
@@ -139,35 +146,36 @@ def _throttled(tree: Tree, name: str) -> dict[str, float]:
     }
 
 
-#: Seconds that a reading may take: the controller of a GPU that hangs lets a read wait for ever.
+#: Timeout of a reading in seconds, because the controller of a hung GPU can block a read forever.
 _PATIENCE = 1.0
 _CPUS = "/sys/devices/system/cpu"
 _HWMON = "/sys/class/hwmon"
 _ZONES = "/sys/class/thermal"
 _CPUINFO = "/proc/cpuinfo"
-#: Drivers whose first sensor is that of the whole processor: linux Documentation/hwmon, coretemp and k10temp.
+#: Drivers whose first sensor covers the whole processor: linux Documentation/hwmon, coretemp and k10temp.
 _CPU_HWMON = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-#: Thermal zones of a processor: Intel's package sensor, and what device trees call them.
+#: Thermal zones of a processor: Intel's package sensor, and the names in device trees.
 _CPU_ZONE = re.compile(r"x86_pkg_temp|(cpu|soc)[-_]?\d*[-_]?thermal")
 _MHZ = re.compile(r"^cpu MHz\s*:\s*([0-9]{1,6}(?:\.[0-9]+)?)\s*$", re.MULTILINE)
 _CPU = re.compile(r"cpu[0-9]+")
 
 
 def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
-    """Clocks (MHz), temperatures (degrees Celsius) and power (watts) of ``gpu``, or of the processor where
-    that is None: ``core_clock_mhz`` is then that of its fastest core, ``temperature_c`` the highest of its
-    sensors.
+    """Return clocks (MHz), temperatures (degrees Celsius) and power (watts) of ``gpu``.
 
-    What cannot be read within a second is not there; neither is anything of a GPU that sleeps, which is
-    not woken, or that is not AMD's.
+    If ``gpu`` is None, return the processor's values: ``core_clock_mhz`` of its fastest core and
+    ``temperature_c``, the highest of its sensors.
+
+    Values that cannot be read within a second are missing. The result is empty for a suspended GPU, which is
+    not woken, and for a GPU of another vendor.
     """
     return _in_time(lambda: processor(tree) if gpu is None else _gpu(tree, gpu))
 
 
 def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
-    """Return the limits of ``gpu`` by quantity, or none if its sensors do not answer within a second."""
+    """Return the limits of ``gpu`` by quantity, or an empty dict if its sensors time out."""
     address = str(gpu.address.value)
-    # The parts of a card share its sensors, which are those of function 0.
+    # The partitions of a card share the sensors of function 0.
     places = (address, f"{address.rpartition('.')[0]}.0")
 
     def read() -> dict[str, Limit]:
@@ -190,7 +198,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     if gpu.vendor.value != "amd" or not gpu.address.value:
         return {}
     address = str(gpu.address.value)
-    # The parts of a card share its sensors, which are those of function 0.
+    # The partitions of a card share the sensors of function 0.
     folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
     folder = next(filter(tree.exists, folders), "")
     state = amdgpu.read_state(tree, folder) if folder else {}
@@ -199,7 +207,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
 
 
 def processor(tree: Tree) -> dict[str, float]:
-    """The clock of the fastest core and the highest temperature of the processor."""
+    """Return the clock of the fastest core and the highest temperature of the processor."""
     cores = [f"{_CPUS}/{name}" for name in tree.names(_CPUS) if _CPU.fullmatch(name)]
     clocks = _thousandths(tree, [f"{core}/cpufreq/scaling_cur_freq" for core in cores])
     if not clocks:
@@ -211,7 +219,7 @@ def processor(tree: Tree) -> dict[str, float]:
 
 
 def _thousandths(tree: Tree, names: Iterable[str]) -> list[float]:
-    """Kilohertz as megahertz, millidegrees as degrees; of the files that hold a number."""
+    """Return kilohertz as megahertz, or millidegrees as degrees, from the files that hold a number."""
     values = (number(tree.text(name)) for name in names)
     return [value / 1000 for value in values if value is not None]
 

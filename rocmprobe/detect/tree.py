@@ -1,4 +1,4 @@
-"""Reading files of a machine, its own or a recorded one, without trusting any of them."""
+"""Reader for the files of this machine or of a recorded one. No file is trusted."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Optional
 
 from rocmprobe.model.results import Fact
 
-#: Bytes read of a file at most; the largest file that matters is /proc/cpuinfo of a big server.
+#: Most bytes read of a file. The largest file that matters is /proc/cpuinfo of a big server.
 LIMIT = 1 << 20
 _MAX_LINKS = 40
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
-#: The source of a fact that is about this machine, in a recorded tree.
+#: The source, in a recorded tree, of a fact about this machine.
 NOT_LOOKED_UP = "not looked up: --root"
 
 
 class ReadError(Exception):
-    """A file that gave nothing; the message says why, in the kernel's words, without the root path."""
+    """Failure to read a file. The message gives the kernel's reason, without the root path."""
 
 
 class Tree:
-    """The file system of a machine below ``root``; every name is absolute on that machine."""
+    """The file system of a machine below ``root``. Every name is absolute on that machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -32,7 +32,7 @@ class Tree:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
-        """A descriptor of a regular file; opening it never blocks and never touches a device.
+        """Yield a descriptor of a regular file. Opening never blocks and never touches a device.
 
         Raises ReadError, also for an OSError inside the context.
         """
@@ -52,28 +52,28 @@ class Tree:
             os.close(handle)
 
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
-        """The start of a file as text, without the NUL bytes that sysfs captures are padded with.
+        """Return the start of a file as text, without the NUL bytes that pad sysfs captures.
 
-        At most ``limit`` bytes, with ``tail`` those at its end. Raises ReadError.
+        At most ``limit`` bytes are read, with ``tail`` from the end. Raises ReadError.
         """
         data = b""
         with self.opened(name) as handle:
             if tail:
                 os.lseek(handle, max(0, os.fstat(handle).st_size - limit), os.SEEK_SET)
-            # sysfs and procfs hand out a page or so at a time.
+            # sysfs and procfs return about a page at a time.
             while len(data) < limit and (piece := os.read(handle, limit - len(data))):
                 data += piece
         return data.replace(b"\0", b"").decode("utf-8", "replace")
 
     def text(self, name: str) -> Optional[str]:
-        """The text of a file without white space around it, None if unreadable or empty."""
+        """Return the text of a file, stripped, or None if the file is unreadable or empty."""
         try:
             return self.read(name).strip() or None
         except ReadError:
             return None
 
     def fact(self, name: str) -> Fact:
-        """The text of a file as a fact; where there is none its source says why."""
+        """Return the text of a file as a fact. If there is no text, the source says why."""
         try:
             text = self.read(name).strip()
         except ReadError as error:
@@ -81,14 +81,14 @@ class Tree:
         return Fact(text, name) if text else Fact(None, f"{name}: empty")
 
     def names(self, folder: str) -> list[str]:
-        """Sorted names in a folder; none if it cannot be listed."""
+        """Return the sorted names in a folder, or an empty list if the folder cannot be listed."""
         try:
             return sorted(os.listdir(self.locate(folder)))
         except (OSError, ValueError):
             return []
 
     def why_not(self, folder: str) -> str:
-        """Why a folder gave no names: "<folder>: no such file or directory", or that it is empty."""
+        """Return why a folder gave no names: "<folder>: no such file or directory", or that it is empty."""
         try:
             os.listdir(self.locate(folder))
         except (OSError, ValueError) as error:
@@ -102,17 +102,17 @@ class Tree:
             return False
 
     def real(self, name: str) -> str:
-        """``name`` with symbolic links followed, as a name on that machine.
+        """Return ``name`` with symbolic links followed, as a name on that machine.
 
         Raises OSError for a loop of links.
         """
         return str(self._follow(name))
 
     def locate(self, name: str) -> Path:
-        """The path of ``name`` on this machine.
+        """Return the path of ``name`` on this machine.
 
-        An absolute link inside a recorded tree is a link within that tree, so it is followed by hand:
-        the kernel would lead it into this machine's own files. Raises OSError for a loop of links.
+        An absolute link inside a recorded tree points within that tree. It is followed here, because the
+        kernel would follow it into this machine's own files. Raises OSError for a loop of links.
         """
         if self.own:
             return Path(name)
@@ -145,7 +145,7 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """A non-negative decimal or 0x number of at most 64 bits, None for anything else."""
+    """Parse a non-negative decimal or 0x number of at most 64 bits. Return None for anything else."""
     try:
         value = int((text or "").strip(), 0)
     except ValueError:

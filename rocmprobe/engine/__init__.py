@@ -1,1 +1,1 @@
-"""Running the checks: the plan, the trials in child processes, the journal, the time limit of a check."""
+"""The execution of checks: plan, trials in child processes, journal, time limit of a check."""

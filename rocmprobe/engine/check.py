@@ -1,6 +1,6 @@
 """The prober of ``rocmprobe check``: it detects the machine and runs a few small cases in one worker.
 
-Any step can block for ever, even reading a file. ``engine/watchdog.py`` ends the prober then. Nothing is left
+Any step can block forever, even reading a file. Then ``engine/watchdog.py`` kills the prober. Nothing is left
 behind: the worker dies with the prober, and the guardian removes its folder.
 """
 
@@ -41,20 +41,20 @@ from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: The name of a check among the holders of a device, where a run has its folder.
 CHECK = "check"
-#: Shares of the budget: how long a worker can be silent at its start, in a first call and in any other.
+#: Shares of the budget for the longest silence of a worker: at its start, in a first call, in any other call.
 _START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
-#: Folders for temporary files if those that Python knows have no room.
+#: Folders for temporary files if Python's usual folders have no room.
 _OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
-#: Bytes written to find out whether a disk is full. A worker's databases and kernels need far more.
+#: Bytes written to test if a disk is full. A worker's databases and kernels need far more.
 _TRIED_BYTES = 1 << 16
-#: How many problems of convolution are tested in float32, and in each other dtype.
+#: Number of convolution problems tested in float32, and in each other dtype.
 _FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
 #: Checks below convolution, which every setting needs, lowest first.
 _BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
-    """The check ends here, with this state and reason."""
+    """The end of the check, with its state and reason."""
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ def probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _find_temporary_folder() -> None:
-    """Send temporary files to a folder that has room for them."""
+    """Use a folder with enough room for temporary files. Raise CheckOver if there is none."""
     named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     failed = ""
     for folder in filter(None, dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS))):  # noqa: S108
@@ -137,7 +137,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _set_override(before: Mapping[str, str]) -> None:
-    """Set the ISA override to that of the run that wrote the results."""
+    """Set the ISA override to the value in the run that wrote the results."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(before)
@@ -182,10 +182,10 @@ def _machine(
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
-    """Return the device to check. ``auto`` stands for that of the results, else the first GPU.
+    """Return the device to check. ``auto`` stands for the device of the results, else the first GPU.
 
-    It stands for the CPU only if there is no GPU and torch is built for none: a check of the CPU would say
-    nothing about a GPU that torch cannot use.
+    ``auto`` falls back to the CPU only if there is no GPU and torch is a CPU build. A check of the CPU would
+    say nothing about a GPU that torch cannot use.
     """
     recommended = results.recommendation if results else None
     judged = recommended is None or recommended.verdict != "gpu-not-tested"
@@ -206,7 +206,7 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are of another chip: their recommendation does not apply to this one."""
+    """Raise CheckOver if the results are of another chip: their recommendation does not apply here."""
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))
@@ -220,14 +220,14 @@ def _name(options: CheckOptions, results: Optional[Results]) -> str:
 
 
 def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
-    """Take the lease of the device, so that a run waits until the check is over.
+    """Take and return the lease of the device, so that a run waits until the check is over.
 
     Raise CheckOver if another process uses the device.
     """
     on_cpu = setting.device == "cpu"
     name = "cpu" if on_cpu else lease_name(target)
     lease = None
-    # Without a folder for leases, no other process has one either.
+    # If there is no folder for leases, no other process has a lease either.
     with contextlib.suppress(OSError):
         lease = DeviceLease([name], Path(CHECK))
         if not lease.take(wait=False):
@@ -271,8 +271,9 @@ def cases_of(
     """Return the cases to run, in order, each with the seconds of its first call in ``results`` if known.
 
     These are the ladder, convolution in float32 (backward only for training), batch norm, and convolution in
-    the other dtypes for which ``results`` recommend the same setting. ``own`` problems replace those of
-    convolution. A case that failed in ``results`` is left out: the setting is recommended without it.
+    the other dtypes for which ``results`` recommend the same setting. ``own`` problems replace the
+    convolution problems. If ``results`` recommend this setting, the cases that failed there are left out,
+    except convolution in float32.
     """
     recommended = results.recommendation if results else None
     follows = recommended is not None and recommended.configuration.setting == setting.name
@@ -319,7 +320,7 @@ def _cases(
 def _problems(
     setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
 ) -> tuple[Problem, ...]:
-    """Return a few small problems of each dtype: correct ones of the results, else those of level quick."""
+    """Return a few small problems of each dtype: correct problems of the results, else of level quick."""
     if own:
         return tuple(map(parse_problem, own))
     correct = {

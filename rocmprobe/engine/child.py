@@ -63,10 +63,10 @@ class Capture:
 
 
 class Child:
-    """A worker process. It sends events, and its output goes to ``log``.
+    """A worker process that sends events. Its output goes to ``log``.
 
-    A fork server forks it, unless ``spawn`` is set or the server is not ready within ``seconds``. ``launch``
-    names the interpreter.
+    A fork server forks the worker, unless ``spawn`` is set or the server is not ready within ``seconds``.
+    ``launch`` names the interpreter.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Child:
         return self._process.pid
 
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
-        """Write one command line. Ignore a child that is gone or reads nothing: it will send no event."""
+        """Write one command line. Ignore a child that is gone or does not read: it will send no event."""
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while data and select.select([], [self._commands], [], seconds)[1]:
@@ -161,7 +161,7 @@ class Child:
             raise EOFError
 
     def _drain(self) -> None:
-        """Read all earlier output, but no more than a pipe holds: a child can print without end."""
+        """Read all earlier output, but no more than a pipe holds, because a child can print without end."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
@@ -179,12 +179,18 @@ class Child:
         self._drain()
 
     def close(self, seconds: float) -> str:
-        """Close the commands, so that the child ends, and kill it after ``seconds``. Return how it ended."""
+        """Close the command pipe, so that the child ends, and kill it after ``seconds``.
+
+        Return how it ended.
+        """
         self._close_commands()
         return self.exit(seconds)
 
     def exit(self, seconds: float) -> str:
-        """Wait for the end, and kill after ``seconds``. Return "0", a code, a signal or "killed"."""
+        """Wait for the child's end, and kill it after ``seconds``.
+
+        Return "0", a code, a signal or "killed".
+        """
         below = descendants(self.pid)
         ends = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < ends:
@@ -216,7 +222,8 @@ class Child:
     def _gone(self) -> str:
         self._drain()
         code = self._process.poll()
-        # Kill the processes that the child left behind. Its own number can belong to another process now.
+        # Kill the processes that the child left behind. The child's own pid can belong to another process
+        # now.
         kill_group(self.pid)
         self._close_commands()
         self._selector.close()
@@ -265,7 +272,7 @@ def _parsed(line: bytes) -> Optional[dict[str, Any]]:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-#: By interpreter. None stands for a server that failed to start.
+#: Keyed by interpreter. None stands for a server that failed to start.
 _servers: dict[str, Optional[ForkServer]] = {}
 
 
@@ -280,7 +287,7 @@ def start_fork_server(launch: Launch) -> None:
 
 
 def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
-    """Return the server of an interpreter, started if necessary, or None if the interpreter has none.
+    """Return the server of an interpreter, started if necessary, or None if the server failed.
 
     A server that takes more than ``seconds`` to import torch, or that opens a device, is killed and never
     started again. A server that ended later is replaced.

@@ -1,5 +1,4 @@
-"""The evidence of a try: how the child ended, its calls into the libraries, and the lines of its output that
-explain the end."""
+"""The evidence of a try: how the child ended, its library calls, and the output that explains the end."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     """Return lines of evidence, the most informative first.
 
     These are the errors in the library's log (``reading``), its last command, lines that look like a failure,
-    the stack, the exception in Python, and the end of the output. Of lines that differ only by numbers,
-    addresses and names of temporary files, the first is kept.
+    the stack, the exception in Python, and the end of the output. If lines differ only by numbers, addresses
+    and names of temporary files, only the first is kept.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -109,10 +108,10 @@ def _counter(path: Path) -> Optional[int]:
 
 
 class Calls:
-    """The calls of one try into the libraries, as a child of the driver ``capi`` reports them.
+    """The library calls of one try, as a child of the driver ``capi`` reports them.
 
-    Each call has its status. Successive calls that are alike become one entry. A call after ``end`` only
-    tests if the device still answers, so it is reported only if it does not return.
+    Each call has its status. Equal successive calls become one entry. A call after ``end`` only tests if the
+    device still responds, so it is listed only if it does not return.
     """
 
     def __init__(self) -> None:
@@ -122,7 +121,7 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """Note that the try has its answer."""
+        """Mark the result of the try as complete."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -144,12 +143,12 @@ class Calls:
 
     @property
     def last(self) -> Optional[str]:
-        """The function that runs, or else the last call that returned, with its status."""
+        """The running function, or else the last call that returned, with its status."""
         return self._running or (self._done[-1][0] if self._done else None)
 
     @property
     def where(self) -> str:
-        """The function that runs, for the end of a sentence, or an empty text."""
+        """The running function, for the end of a sentence, or an empty text."""
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:

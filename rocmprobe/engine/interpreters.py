@@ -1,6 +1,6 @@
-"""The Python environments that ``--python`` names: how they are found, and whether they can be tested.
+"""The Python environments that ``--python`` names: their interpreters, and whether they can be tested.
 
-Such an interpreter needs torch, and none of rocmprobe's own requirements.
+An interpreter needs torch, but none of rocmprobe's own requirements.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted_text
 
-#: How the paths of interpreters reach the processes of a run, by name: their journal is redacted.
+#: Passes the interpreters' paths to the processes of a run, because the journal holds only redacted paths.
 VARIABLE = "ROCMPROBE_PYTHONS"
-#: Seconds to start an interpreter. On a cold or a network disk it takes a few.
+#: Timeout in seconds for the start of an interpreter. On a cold or a network disk the start takes a few.
 _ANSWER_SECONDS = 20.0
-#: ``-c`` puts the working directory on ``sys.path``, which the interpreter does not have otherwise.
+#: ``-c`` adds the working directory to ``sys.path``, which the interpreter does not have otherwise.
 _QUESTION = """
 import json, sys
 reads_toml = False
@@ -63,9 +63,9 @@ class Interpreter:
 def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
     """Return the interpreters that ``wanted`` names, each by "PATH" or "NAME=PATH".
 
-    A path is that of an interpreter or of a virtual environment. One that does not answer is unusable.
+    A path names an interpreter or a virtual environment. An interpreter that does not run is unusable.
 
-    Raise BadInput for an invalid or repeated name, and if all of them are unusable.
+    Raise BadInput for an invalid or repeated name, and if all interpreters are unusable.
     """
     named = [_named(text) for text in wanted]
     for name in [name for name, _ in named]:
@@ -79,7 +79,7 @@ def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
 
 def _named(text: str) -> tuple[str, Path]:
     name, equals, rest = text.partition("=")
-    # A path may have an equals sign in it.
+    # A path may contain an equals sign.
     if not equals or Path(text).exists() or "/" in name:
         path = Path(os.path.abspath(Path(text).expanduser()))
         return _name_of(path), path
@@ -92,7 +92,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def _name_of(path: Path) -> str:
-    """Return a name for the environment at ``path``: that of its folder, or else that of the interpreter."""
+    """Return a name for the environment at ``path``: the name of its folder, or else of the interpreter."""
     folder = path if path.is_dir() else path.parent.parent
     if (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir():
         name = folder.name
@@ -124,7 +124,10 @@ def _asked(name: str, path: Path) -> Interpreter:
 
 
 def _interpreter(path: Path) -> Optional[str]:
-    """Return the interpreter at or below ``path``. Keep links: in a virtual environment it is one."""
+    """Return the interpreter at or below ``path``.
+
+    Keep links, because a virtual environment's interpreter is a link.
+    """
     names = ("bin/python", "bin/python3", "python") if path.is_dir() else ("",)
     return next((str(path / name) if name else str(path) for name in names if (path / name).is_file()), None)
 
@@ -137,7 +140,7 @@ def pass_on(found: Sequence[Interpreter]) -> None:
 def found_again(name: str, python: str) -> str:
     """Return the interpreter of an environment that the journal names in redacted form.
 
-    Raise BadInput if it is gone.
+    Raise BadInput if the interpreter is gone.
     """
     passed = json_line(os.environ.get(VARIABLE, "")) or {}
     expanded = python.replace("<home>", str(Path.home()), 1)

@@ -1,8 +1,8 @@
 """The journal: one JSON line per event of a run, appended with a single write and fsynced.
 
 Results, gates and resumption are all read from the journal, by every process of the run. A torn last line is
-skipped: the machine died while it was written. Each kind of record has a class; they are described in
-``docs/results.md``.
+skipped, because the machine died during the write. Each kind of record has a class. ``docs/results.md``
+describes the records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAME = "journal.jsonl"
 
 @dataclass(frozen=True)
 class Run:
-    """The first record: the run as it began."""
+    """The first record: the run at its start."""
 
     rocmprobe: str
     started: str
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Against:
-    """The earlier run that this one is compared with."""
+    """The earlier run that this run is compared with."""
 
     baseline: Baseline
 
@@ -81,8 +81,10 @@ class Intent:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A silent child, and the seconds until its timeout; 0 when it is heard again. In the phase ``device``
-    the case waits for another run, and ``left`` is None."""
+    """A silent child, and the seconds until its timeout, or 0 when the child sends events again.
+
+    In the phase ``device``, the case waits for another run, and ``left`` is None.
+    """
 
     case: str
     phase: str
@@ -91,7 +93,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Progressed:
-    """State of a soak so far: its ``progress`` as numerics of its outcome, and its ``conditions``."""
+    """The present state of a soak: its ``progress`` as numerics of its outcome, and its ``conditions``."""
 
     at: float
     case: str
@@ -126,7 +128,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class Wedged:
-    """A device that stopped answering."""
+    """A device that stopped responding."""
 
     device: str
 
@@ -153,7 +155,7 @@ class End:
     at: str
 
 
-#: By the word of the field ``record``.
+#: Keyed by the value of the field ``record``.
 KINDS: Mapping[str, type[Any]] = {
     "run": Run, "baseline": Against, "plan": Plan, "intent": Intent, "waiting": Waiting,
     "progress": Progressed, "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
@@ -174,8 +176,10 @@ def from_record(record: Mapping[str, Any]) -> Any:
 
 
 def is_whole(record: Any) -> bool:
-    """Return True if a line has a kind, and the fields of its kind as JSON has them. What is inside an object
-    or an array is for ``from_record``."""
+    """Return True if a line has a kind, and the fields of its kind with the right JSON types.
+
+    The content of objects and arrays is left to ``from_record``.
+    """
     if not isinstance(record, dict) or not isinstance(record.get("record"), str):
         return False
     fields = _required(record["record"])
@@ -206,7 +210,7 @@ class CannotWrite(OSError):
 class RunState:
     """The state of a run after the records so far.
 
-    ``questions`` are the cases that were begun, by id. ``progress`` is the last one of a soak by its case.
+    ``questions`` are the started cases, by id. ``progress`` is the last progress of a soak, by case.
     ``derived`` is keyed by device, driver and setting.
     """
 
@@ -261,7 +265,7 @@ class Appended:
         self._offset = 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the whole records appended since the last call, or none if there is no journal."""
+        """Return the complete records appended since the last call. An absent journal has none."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -285,7 +289,7 @@ class BaseJournal(ABC):
 
     @property
     def state(self) -> RunState:
-        """The state according to all records, also those of other processes."""
+        """The state according to all records, including the records of other processes."""
         return self._state
 
     def outcome(self, outcome: Outcome) -> None:
@@ -301,10 +305,10 @@ class BaseJournal(ABC):
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Count the cases of the same device, driver and setting, or check, that ended in ``state``."""
+        """Count the cases of the same device, driver and setting (or check) that ended in ``state``."""
 
         def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
-            # The sweep of operators counts by itself.
+            # The operator sweep is counted separately.
             return each.device, each.driver, getattr(each, of), each.operator is None
 
         wanted = kind(case)
@@ -320,7 +324,7 @@ class BaseJournal(ABC):
         return self.state.derived.get((case.device, case.driver, case.setting))
 
     def wedged(self, device: str) -> bool:
-        """Return True if the canary gave the device up."""
+        """Return True if the canary found that the device no longer responds."""
         return device in self.state.wedged
 
 
@@ -346,7 +350,7 @@ class Journal(BaseJournal):
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size
-            # A writer that was killed in mid-line must not take this record along.
+            # If a writer was killed in mid-line, this record must not become part of the torn line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
             data = ("\n" * bool(torn) + line).encode()
             while data:
@@ -376,7 +380,7 @@ class NullJournal(BaseJournal):
 
 
 def run_of(folder: Path) -> Run:
-    """Return the first record of the journal in ``folder``. Raise BadInput if it is not a run's."""
+    """Return the first record of the journal in ``folder``. Raise BadInput if the journal is not a run's."""
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
@@ -386,18 +390,21 @@ def run_of(folder: Path) -> Run:
 
 
 def journal_of(folder: Path) -> Journal:
-    """Return the journal of a run, which redacts if the run's options say so. Raise BadInput."""
+    """Return the journal of a run. It redacts if the run's options say so. Raise BadInput."""
     return Journal(folder, run_of(folder).options.redact)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return every whole record of the journal in ``folder``. Raise BadInput if it is not a run's."""
+    """Return every complete record of the journal in ``folder``.
+
+    Raise BadInput if the journal is not a run's.
+    """
     return list(_of_a_run(folder))
 
 
 @contextlib.contextmanager
 def naming_journal(folder: Path) -> Iterator[None]:
-    """Name the journal in ``folder`` in the BadInput that a wrong record raises."""
+    """Name the journal in ``folder`` in the BadInput that an invalid record raises."""
     path = str(folder / NAME)
     try:
         yield
@@ -424,5 +431,5 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records in ``lines``. Skip torn, too long or too deep lines, and those that lack a field."""
+    """Yield the records in ``lines``. Skip lines that are torn, too long, too deep, or lack a field."""
     return (record for record in map(reading.json_line, lines) if is_whole(record))

@@ -1,5 +1,7 @@
-"""How a child is launched: the command of its interpreter, its environment, and its folders for databases and
-compiled kernels."""
+"""The launch of a child: the command of its interpreter, its environment, and its folders.
+
+The folders hold databases and compiled kernels.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def _own_flags() -> tuple[str, ...]:
     return tuple(flag for flag, is_set in flags.items() if is_set)
 
 
-#: The interpreter that this process runs in.
+#: This process's interpreter.
 OWN = Launch(sys.executable, flags=_own_flags())
 
 
@@ -73,7 +75,7 @@ def launch_of(python: str, reads_toml: bool) -> Launch:
 
 @functools.lru_cache(maxsize=1)
 def _tables() -> Path:
-    """Return a folder with the tables in JSON, for a Python that reads no TOML. It is removed at exit."""
+    """Return a folder with the tables in JSON, for a Python without a TOML parser. It is removed at exit."""
     folder = own_folder()
     guardian().remove(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -94,8 +96,8 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
 def picks_kernels_alone(setting: Setting) -> bool:
     """Return True if a setting changes which kernels run, but not how kernels are compiled.
 
-    Such settings can share their compiled kernels. A kernel that fails to compile enters no cache, so each of
-    them still meets the failure.
+    These settings can share their compiled kernels. A kernel that fails to compile enters no cache, so each
+    setting still meets the failure.
     """
     return all(
         name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
@@ -117,7 +119,7 @@ def environment(
     return {**kept(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
 
 
-#: The folders of databases and caches, by the variables that name them.
+#: The folders of databases and caches, keyed by the variables that name them.
 OWN_FOLDERS = {
     "MIOPEN_USER_DB_PATH": "miopen-db",
     "MIOPEN_CUSTOM_CACHE_DIR": "miopen-cache",
@@ -128,8 +130,10 @@ OWN_FOLDERS = {
 
 
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
-    """Make folders for the databases of the vendor library and for compiled kernels. Return the variables
-    that name them."""
+    """Make folders for the vendor library's databases and for compiled kernels.
+
+    Return the variables that name the folders.
+    """
     own = {
         variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
         for variable, name in OWN_FOLDERS.items()
@@ -150,7 +154,8 @@ def must_spawn(setting: Setting) -> bool:
 def databases_folder(base: Path, case: Case) -> Path:
     """Return the folder for the databases of the child for ``case``.
 
-    The trials of a setting share one. A start-up has its own, because a cold start needs an empty one.
+    The trials of a setting share a folder. A start-up has its own, because a cold start needs an empty
+    folder.
     """
     words = [
         case.device,
@@ -164,7 +169,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the kernels that the child for ``case`` compiles.
 
-    Settings that compile the same kernels share one. A start-up has its own.
+    Settings that compile the same kernels share a folder. A start-up has its own.
     """
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)
@@ -172,5 +177,5 @@ def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
 
 
 def _named(base: Path, words: Sequence[str]) -> Path:
-    # Some compilers get these paths through a shell, and solvers have names like "A<2-3>".
+    # Some compilers pass these paths through a shell, and solvers have names like "A<2-3>".
     return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)

@@ -1,7 +1,8 @@
 """The lease of devices: only one process at a time uses a device, across the processes of all runs.
 
 A lease is ``flock`` on a file for each device below the user's runtime folder. The kernel wakes waiting
-processes in their order, and ends a lease with its process. The file names the holder, for those who wait.
+processes in their order, and ends a lease with its process. The file names the holder, so that waiting
+processes can report it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rocmprobe.process.processes import pid_namespace, started
 from rocmprobe.text.reading import read_json
 
 with contextlib.suppress(ImportError):
-    # Windows has none. There, this package only reads the results of runs.
+    # Windows has no fcntl. There, this package only reads the results of runs.
     import fcntl
 
 
@@ -33,8 +34,8 @@ with contextlib.suppress(ImportError):
 class Holder:
     """A process that holds a device: its run's folder, and since when (seconds since the epoch).
 
-    ``start`` and ``space`` distinguish it from a later process with the same number, and from one of another
-    container.
+    ``start`` and ``space`` distinguish the holder from a later process with the same number, and from a
+    process of another container.
     """
 
     pid: int
@@ -60,7 +61,7 @@ def hold_for_good(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Lock a file, which is made if needed, for the block. Yield False if another process has locked it."""
+    """Lock a file for the block, and create it if needed. Yield False if another process has locked it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield _lock(descriptor, wait=False)
@@ -69,13 +70,13 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock a file. If another process has locked it, ``wait`` for it, or return False."""
+    """Lock a file. If another process has locked it, ``wait`` for the lock, or return False."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
-        # A file system without locks must not fail the run.
+        # Without lock support in the file system, the run must still continue.
         return True
     return True
 
@@ -85,7 +86,7 @@ def holder(device: str) -> Optional[Holder]:
     try:
         found: Holder = from_json(Holder, read_json(_file(device), ""))
     except (OSError, BadInput, TypeError):
-        # Absent, released, or being written at this moment.
+        # The file is absent, released, or being written.
         return None
     return found if found.lives else None
 
@@ -94,13 +95,13 @@ class DeviceLease:
     """The lease of ``devices``, by the names that ``leased`` returns. ``run`` is the folder of the run."""
 
     def __init__(self, devices: Iterable[str], run: Path) -> None:
-        # Every process takes them in this order, so that no two wait for each other.
+        # Every process takes devices in this order, so that no two processes wait for each other.
         self._devices = sorted(set(devices))
         self._run = run
         self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
-        """Hold the devices. If another process holds one, ``wait`` for it, or return False."""
+        """Take the devices. If another process holds a device, ``wait`` for it, or return False."""
         taken = False
         try:
             taken = all(self._take(device, wait) for device in self._devices)
@@ -118,7 +119,7 @@ class DeviceLease:
             os.close(descriptor)
 
     def _take(self, device: str, wait: bool) -> bool:
-        # Not inherited by children: a leaked descriptor would keep the lock alive.
+        # Children do not inherit it, because a leaked descriptor would keep the lock alive.
         descriptor = os.open(_file(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         locked = False
         try:
@@ -141,7 +142,7 @@ class DeviceLease:
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:
-    """Return the names of the devices that a case under ``setting`` uses, of a run with ``targets``."""
+    """Return the names of the devices that a case under ``setting`` uses, in a run with ``targets``."""
     own = next(each for each in targets if each.device == case.device)
     if setting.device == "cpu":
         return ["cpu"]
@@ -151,16 +152,16 @@ def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]
 
 
 def lease_name(target: Device) -> str:
-    """Return the name of a device's lease: the PCI address of a GPU.
+    """Return the name of a device's lease: the PCI address of a GPU, else torch's name.
 
-    torch's numbers of GPUs change with variables such as HIP_VISIBLE_DEVICES.
+    torch's numbers of GPUs change with variables like HIP_VISIBLE_DEVICES.
     """
     address = target.gpu.address.value if target.gpu else None
     return f"GPU {address}" if address else target.device
 
 
 def _file(device: str) -> Path:
-    """Return the file of a lease; its folder is made if needed."""
+    """Return the file of a lease. Create its folder if needed."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
     # In sudo and containers, the variable is often set but its folder is absent.
     if not os.access(base, os.W_OK | os.X_OK):

@@ -17,14 +17,14 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted
 
-#: Passes a folder that was named by hand to the other processes of a run. The journal is redacted.
+#: Passes a folder that was named by hand to the other processes of a run, because the journal is redacted.
 VARIABLE = "ROCMPROBE_LIBRARIES"
-#: The driver needs these two. rocBLAS is optional.
+#: The driver needs both libraries. rocBLAS is optional.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = (
     "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
 )
-#: The first start of a GPU after boot is slow, and so is loading some GB from a cold disk.
+#: The first start of a GPU after boot is slow. Loading some GB from a cold disk is slow, too.
 _QUERY_SECONDS = 60.0
 
 
@@ -32,8 +32,8 @@ _QUERY_SECONDS = 60.0
 class HipReport:
     """The report of HIP.
 
-    ``devices`` are in HIP's order, each with its ``arch``, ``name`` and ``bytes``. ``versions`` are
-    reported by the libraries, or empty. ``mapped`` are the files that the child had mapped.
+    ``devices`` are in HIP's order, each with its ``arch``, ``name`` and ``bytes``. ``versions`` are reported
+    by the libraries, or empty. ``mapped`` are the files that the child had mapped.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -41,7 +41,7 @@ class HipReport:
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """Return a GPU from HIP's facts alone. HIP does not know its native ISA."""
+        """Return a GPU from HIP's facts alone. HIP does not know the native ISA."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -55,8 +55,8 @@ class HipReport:
 def find_place(wanted: str, first: str = "") -> Place:
     """Return the place that ``wanted`` names: one of ORIGINS, a folder, or "" for the best place.
 
-    The origin ``first`` is the best if it has all libraries. Raise BadInput for any other word, and
-    NothingToTest if no such place has HIP and MIOpen.
+    The origin ``first`` is preferred if it has all libraries. Raise BadInput for any other word, and
+    NothingToTest if no place has HIP and MIOpen.
     """
     if wanted and wanted not in ORIGINS:
         if not Path(wanted).is_dir():
@@ -81,7 +81,7 @@ def _lacking(place: Place) -> list[str]:
 
 
 def found_again(place: Place) -> Place:
-    """Return the place that a run's journal names in redacted form. Raise BadInput if it is gone."""
+    """Return the place that a run's journal names in redacted form. Raise BadInput if the place is gone."""
     named = os.environ.get(VARIABLE)
     candidates = [*([place_in(named)] if named else []), *places(os.environ)]
     for candidate in candidates:
@@ -91,9 +91,9 @@ def found_again(place: Place) -> Place:
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ``, with a folder that was named by hand on the loader's path.
+    """Return ``environ``. If the folder was named by hand, add it to the loader's path.
 
-    The loader finds every other place by itself.
+    The loader finds every other place without help.
     """
     if place.origin != "folder":
         return dict(environ)

@@ -11,15 +11,15 @@ from rocmprobe.engine.options import RunOptions
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 
-#: The import of torch and of its database takes a few seconds, on a cold disk up to a minute.
+#: Importing torch and its database takes a few seconds, from a cold disk up to a minute.
 _SECONDS = 120.0
 _MOST_BYTES = 1 << 20
-#: The names do not depend on a GPU, so none is started for them.
+#: The names do not depend on a GPU, so no GPU is started.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def sweeps(options: RunOptions) -> bool:
-    """Return True if the run can have cases of the sweep."""
+    """Return True if the run can have cases of the operator sweep."""
     named = any(NAME in pattern for pattern in options.only)
     return named or (options.level != "quick" and not options.only)
 
@@ -27,7 +27,7 @@ def sweeps(options: RunOptions) -> bool:
 def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the operators to test on ``device_type``, by dtype.
 
-    They are empty if the database cannot be imported. The case of the check then says why.
+    The result is empty if the database cannot be imported. Then the check's case reports the reason.
     """
     command = launch.command("rocmprobe.worker.device_query", "operators", device_type)
     environ = {**kept(os.environ), **launch.variables, **_NO_GPU}

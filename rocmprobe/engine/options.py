@@ -17,9 +17,10 @@ from rocmprobe.model.shapes import Shapes
 class RunOptions:
     """The options of ``rocmprobe run`` that decide what is tested.
 
-    If there are ``shapes``, ``problems`` are theirs. ``estimate`` describes a workload, or is empty.
-    ``note`` is for readers of the report. ``minutes`` is how long a soak lasts, 0 for the time of the level,
-    and ``stop_at`` the temperature in degrees Celsius that ends it, 0 for the limit of the device.
+    If there are ``shapes``, ``problems`` hold their problems. ``estimate`` describes a workload, or is empty.
+    ``note`` is for readers of the report. ``minutes`` is the duration of a soak, or 0 for the level's
+    duration. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of the
+    device.
     """
 
     device: str = "auto"
@@ -42,7 +43,7 @@ class RunOptions:
     def selects(self, case: Case) -> bool:
         """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) keep the case.
 
-        The cases that it depends on run only if they are selected, too.
+        The cases that this case depends on run only if they are selected, too.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:
@@ -78,14 +79,14 @@ class Budgets:
     """The time limits of a run, in seconds, and other limits.
 
     A child can be silent for ``start`` while it imports torch, for ``first_call`` while it searches and
-    compiles, for ``steady`` in repeated calls and references, and for ``teardown`` at its end. ``server``
-    is for the start of the fork server; None stands for ``start``. ``measure`` is for one throughput
+    compiles, for ``steady`` in repeated calls and references, and for ``teardown`` at its end. ``server`` is
+    for the start of the fork server. None stands for ``start``. ``measure`` is for one throughput
     measurement, ``starts`` for repeated cold and warm starts.
 
-    After ``hangs`` hangs or ``crashes`` crashes under one setting, the rest is blocked: it would teach
+    After ``hangs`` hangs or ``crashes`` crashes under one setting, the rest is blocked. More cases would show
     nothing new, and each hang costs its whole limit. ``sweep_mb`` is the memory in MiB that the search for
-    the largest batch can fill on a CPU. A case is tried at most ``tries`` times. After a single try, no
-    canary runs. ``soak`` is how long a soak lasts.
+    the largest batch can fill on a CPU. A case is tried at most ``tries`` times. If ``tries`` is 1, no canary
+    runs. ``soak`` is the duration of a soak.
     """
 
     start: float
@@ -105,7 +106,7 @@ class Budgets:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
 
 
-#: By the level of the run.
+#: Keyed by the level of the run.
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
     "standard": Budgets(

@@ -1,4 +1,4 @@
-"""The plan of a run: the cases that the suites request, their order, and what each depends on."""
+"""The plan of a run: the cases that the suites request, their order, and their dependencies."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 class Request:
     """The arguments of ``@pytest.mark.check``.
 
-    ``settings`` are names, "every", or "forced" for those that force one solver each. ``problems`` is a key
-    of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. ``directions``: each direction is a
-    case. ``operators``: each operator of the installed torch is a case. ``level`` is the first level that
-    includes the check.
+    ``settings`` are names, "every", or "forced" for the settings that force one solver each. ``problems`` is
+    a key of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. If ``directions``, each direction is
+    a case. If ``operators``, each operator of the installed torch is a case. ``level`` is the first level
+    that includes the check.
     """
 
     check: str
@@ -40,7 +40,7 @@ class Request:
 def cases(
     request: Request, target: Device, settings: tuple[Setting, ...], options: RunOptions
 ) -> Iterator[Case]:
-    """Yield the cases of ``request`` on one device, in the order in which they should be settled."""
+    """Yield the cases of ``request`` on one device, in the order in which they should run."""
     if not _requested_at(request, options):
         return
     for driver in target.drivers:
@@ -60,7 +60,7 @@ def cases_under(
 ) -> Iterator[Case]:
     """Yield the cases of ``request`` under one setting, even if it names others.
 
-    ``chosen`` problems replace those of the request. They are in the form that ``setting`` needs.
+    ``chosen`` problems replace the request's problems. They are in the form that ``setting`` needs.
     """
     native = native_problems(options, setting) if chosen is None else chosen
     form = Case(target.device, driver, setting.name, request.check, "")
@@ -74,11 +74,11 @@ def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
-    """Return the cases in the order in which they run: each after those it depends on, a trial's together.
+    """Return the cases in the order in which they run: dependencies first, the cases of a trial together.
 
-    First comes ``default``, which all others depend on. Then the solvers, from which a setting is derived,
-    then the other settings, then the one derived from these. Measurements come last in each group, because
-    they depend on correct results. Checks that can stop the machine end the run.
+    First comes ``default``, which all others depend on. Then come the solvers, from which a setting is
+    derived, then the other settings, then the setting derived from these. Measurements come last in each
+    group, because they depend on correct results. Checks that can stop the machine end the run.
     """
     checks = list(CHECKS)
     trials: dict[str, int] = {}
@@ -97,8 +97,8 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 def _requested_at(request: Request, options: RunOptions) -> bool:
     """Return True if the run includes the request.
 
-    Its level decides, but a check that ``--only`` names runs at any level, and an estimate includes the
-    models. For inference, no model is trained.
+    The request's level decides, with two exceptions. A check that ``--only`` names runs at any level, and an
+    estimate includes the models. For inference, no model is trained.
     """
     if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
         return False
@@ -114,7 +114,7 @@ def _under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]],
 ) -> Iterator[Case]:
-    """Yield the cases of a request under one setting, made from ``form``, without what they depend on."""
+    """Yield the cases of a request under one setting, made from ``form``, without their dependencies."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -143,7 +143,7 @@ def _wanted(setting: Setting, options: RunOptions) -> bool:
 def _sweep(
     request: Request, form: Case, target: Device, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """Yield the cases of a forced solver: those that it supports, if ``default`` fails or all are wanted.
+    """Yield the cases that a forced solver supports, to run if ``default`` fails or all settings are wanted.
 
     Level quick tests only the first problem of each dtype, made small.
     """
@@ -174,7 +174,8 @@ def _small(problem: Problem) -> Problem:
 def _directly(request: Request) -> Request:
     """Return the request for the driver capi.
 
-    It tests batch norm under every setting: capi has no training step that would show if a setting can train.
+    It tests batch norm under every setting, because capi has no training step that would show if a setting
+    can train.
     """
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
@@ -188,14 +189,14 @@ def _directly(request: Request) -> Request:
 
 
 def _through_torch(request: Request) -> Request:
-    """Return the request for the driver torch. It has no settings if only capi runs the check."""
+    """Return the request for the driver torch, without settings if only capi runs the check."""
     return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
 def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     """Return True if the request applies to ``setting``.
 
-    A setting that changes the problems runs only checks of problems. One with its own dtype runs only
+    A setting that changes the problems runs only checks of problems. A setting with its own dtype runs only
     convolution. Under the user's own databases no start is cold. `rocmprobe soak` names its setting.
     """
     if setting.solver:
@@ -225,10 +226,10 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's own problems, or those of the level, in the form that ``setting`` needs.
+    """Return the user's own problems, or the problems of the level, in the form that ``setting`` needs.
 
-    Own problems replace the matrix, too: the native suite runs them under every setting. ``few``: use only
-    the heaviest convolutions of a recorded program.
+    Own problems also replace the matrix, because the native suite runs them under every setting. If ``few``,
+    use only the heaviest convolutions of a recorded program.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -248,8 +249,9 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``.
 
-    Return None if it cannot have them, or if it has them already, which ``default`` tests. The user's ``own``
-    problem is kept if it is channels-last already: a program is judged by all its convolutions.
+    Return None if the problem cannot have them, or has them already, because ``default`` tests it then. The
+    user's ``own`` problem is kept even if it is channels-last already, because a program is judged by all its
+    convolutions.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
@@ -265,7 +267,7 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the cases that ``case`` depends on. If one of these fails, it is blocked.
+    """Return the ids of the cases that ``case`` depends on. If one of these fails, ``case`` is blocked.
 
     The setting ``cpu`` depends on nothing of the GPU. ``native`` are the problems and ``directions`` the
     directions that the run tests under ``setting``.
@@ -301,10 +303,12 @@ def _needs(
 def _convolutions(
     which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of ``Requires.convolution``: of a native problem in the same dtype, or else the first.
+    """Return the ids for ``Requires.convolution``.
 
-    Another kind of convolution in float64 needs none: PyTorch does not send it to MIOpen, so it can pass
-    where they fail.
+    They name a native problem of the same dtype, or else the first native problem.
+
+    Another kind of convolution in float64 needs no native problem. PyTorch does not send it to MIOpen, so it
+    can pass where the native problems fail.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

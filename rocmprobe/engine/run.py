@@ -1,4 +1,4 @@
-"""Beginning a run, resuming one, and reading one back as Results.
+"""The start, resumption and results of a run.
 
 A joined run is an ordinary run for each of several Python environments, in folders below one folder.
 """
@@ -68,7 +68,7 @@ from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import redacted_text
 
-#: The link to the newest run, beside it.
+#: The link to the newest run, in the same folder.
 _LATEST = "latest"
 
 
@@ -82,7 +82,7 @@ def begin(
     """Detect the machine, make the run's folder and write its first record. Return the folder.
 
     ``verified`` is a setting that an earlier run derived. It keeps its variables, and no solver runs alone.
-    ``former`` is the results.json of the run that this one is compared with. ``interpreter`` is another
+    ``former`` is the results.json of the run that this run is compared with. ``interpreter`` is another
     Python whose torch is tested.
 
     Raise BadInput for an unknown option value, for results that are no baseline for this machine, and for a
@@ -105,7 +105,7 @@ def begin(
             raise BadInput(
                 "--simulate: a simulated machine has no libraries to call; leave out --driver capi"
             )
-        find_targets("cpu", machine)  # the torch that replaces it must be there
+        find_targets("cpu", machine)  # The simulation computes with this torch, so torch must be installed.
         machine = _simulated(simulation.machine, machine)
     named = simulation.name if simulation else None
     against = baseline_of(before, str(former), machine, named) if before else None
@@ -118,7 +118,7 @@ def begin(
     started = now()
     folder = out or _new_folder(started, _label(targets))
     try:
-        # A journal without its first record is not a run, and would prevent one in this folder.
+        # A journal without its first record is not a run, and would prevent a run in this folder.
         with held():
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -152,8 +152,8 @@ def begin_joined(
 ) -> Path:
     """Begin a run for each interpreter, and write the ``results.json`` that names them. Return its folder.
 
-    ``former`` is the results.json of the run, or joined run, that each is compared with. Raise BadInput as
-    ``begin`` does, and NothingToTest if no environment has what is to be tested.
+    ``former`` is the results.json of the run, or joined run, to compare with. Raise BadInput as ``begin``
+    does, and NothingToTest if no environment has the device and torch.
     """
     started = now()
     folder = out or _new_folder(started, "environments")
@@ -195,7 +195,7 @@ def unfinished(folder: Path) -> list[Path]:
 def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
-    """Return the wanted settings, and for MIOpen one for each forced solver, which only Find obeys."""
+    """Return the wanted settings. For MIOpen, add a setting for each forced solver, which only Find obeys."""
     rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
@@ -209,7 +209,7 @@ def _settings(
 def _with_operators(
     targets: tuple[Device, ...], simulated: bool, interpreter: Optional[Interpreter]
 ) -> tuple[Device, ...]:
-    """Return the devices with the operators that their torch has. A simulated device computes on the CPU."""
+    """Return the devices with the operators of their torch. A simulated device computes on the CPU."""
     launch = launch_of(interpreter.python, interpreter.reads_toml) if interpreter else OWN
     found: dict[str, Mapping[str, tuple[str, ...]]] = {}
     named = []
@@ -222,7 +222,7 @@ def _with_operators(
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    """Return what the journal keeps of an interpreter: enough to start workers in it again."""
+    """Return the part of an interpreter that the journal keeps to start workers in it again."""
     if interpreter is None:
         return None
     return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
@@ -239,8 +239,8 @@ def resume(
 ) -> None:
     """Resume the run in ``folder``, or each incomplete run that is joined there.
 
-    Cases that were in flight become ``aborted``, or run again if ``retry_aborted``. ``pythons`` and
-    ``wanted_libraries`` name interpreters and libraries again that the run was given by path.
+    Cases that were in flight become ``aborted``, or run again if ``retry_aborted``. If the run was given
+    interpreters or libraries by path, ``pythons`` and ``wanted_libraries`` name them again.
 
     Raise BadInput if the folder holds no run or cannot be written, if the run has not ended, or if its
     libraries or its interpreter are gone.
@@ -269,7 +269,7 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
 
 
 def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
-    """Record what happens to the cases that were in flight, and that the run goes on."""
+    """Record the outcome of the cases that were in flight, and the resumption of the run."""
     targets = {target.device: target for target in run.targets}
     cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
@@ -284,13 +284,13 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
 
 
 def _with_progress(outcome: Outcome, state: RunState) -> Outcome:
-    """Return the outcome of a soak that has not ended with what it had learned. Others have no progress."""
+    """Return the outcome of an unfinished soak with its progress so far. Other outcomes stay unchanged."""
     found = state.progress.get(outcome.id)
     return replace(outcome, numerics=found.progress, conditions=found.conditions) if found else outcome
 
 
 def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
-    """Return the outcomes of soaks that were in flight when the run ended, by case."""
+    """Return the outcomes of soaks that were in flight when the run ended, keyed by case."""
     targets = {target.device: target for target in run.targets}
     cases = [state.questions[name] for name in state.progress if name in state.questions]
     reason = "the run ended before the soak did"
@@ -302,7 +302,7 @@ def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
 
 
 def _boot() -> str:
-    """Return a digest of the kernel's boot id, which is different after each start of the machine."""
+    """Return a digest of the kernel's boot id, which changes with each start of the machine."""
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -315,7 +315,7 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 
 
 def workers(folder: Path, wanted: Optional[int] = None) -> int:
-    """Return how many processes test: ``wanted``, or one for each device if there are enough cores.
+    """Return the number of processes that test: ``wanted``, or one for each device if there are enough cores.
 
     One process serves a device, so there are never more processes than devices.
     """
@@ -324,7 +324,7 @@ def workers(folder: Path, wanted: Optional[int] = None) -> int:
 
 
 def results(folder: Path) -> Results:
-    """Return the content of the journal in ``folder``, not judged yet. ``partial``: cases are missing.
+    """Return the content of the journal in ``folder``, not judged yet. If ``partial``, cases are missing.
 
     Raise BadInput if the folder holds no run, or if a record is damaged.
     """
@@ -371,13 +371,13 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
-    """Return the sampler of the sensors during a run, or None for a simulated machine, which has none."""
+    """Return the sampler of the sensors during a run, or None for a simulated machine."""
     run = run_of(folder)
     return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
 
 
 def baseline(folder: Path) -> Optional[Baseline]:
-    """Return the earlier run that the one in ``folder`` is compared with, if there is one."""
+    """Return the earlier run that the run in ``folder`` is compared with, or None."""
     found = (record for record in records(folder) if record["record"] == "baseline")
     return next((from_record(each).baseline for each in found), None)
 
@@ -391,7 +391,7 @@ def _written(target: Device) -> WrittenTarget:
 
 
 def now() -> str:
-    """Return the time in the format of results."""
+    """Return the present time in the format of results."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -416,7 +416,7 @@ def _label(targets: tuple[Device, ...]) -> str:
 
 
 def _simulated(machine: Machine, here: Machine) -> Machine:
-    """Return the facts of a simulated machine, with those of this machine that explain its speed."""
+    """Return the facts of a simulated machine, plus the facts of this machine that explain its speed."""
     own = {
         name: Fact(here.value(name), "this machine, which stands in for the GPU")
         for name in ("cpu.name", "cpu.cores")
@@ -427,7 +427,7 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the link ``recommended``, beside ``latest``, at a run whose configuration programs can use."""
+    """Point the link ``recommended``, next to ``latest``, at a run whose configuration programs can use."""
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 
@@ -439,7 +439,7 @@ def is_complete(results: Results) -> bool:
 
 
 def _link(folder: Path, name: str) -> None:
-    """Point the link ``name``, beside ``folder``, at it."""
+    """Point the link ``name``, in the parent of ``folder``, at ``folder``."""
     temporary = folder.with_name(f".{name}-{os.getpid()}")
     # The link is only a convenience, so a file system without links must not fail the run.
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Sampling a run: the sensors of each device, about once a second, into ``samples.jsonl`` in its folder.
+"""Sampling of the sensors of each device, about once a second, into ``samples.jsonl`` in the run's folder.
 
 The controller has a thread for each device, which only sleeps and reads small files. A read that never
 returns (from the controller of a dead GPU) costs only the samples of that device.
@@ -22,7 +22,7 @@ from rocmprobe.text.reading import BadInput, json_line, read_bytes
 from rocmprobe.text.redact import redacted
 
 NAME = "samples.jsonl"
-#: Seconds between two samples in the first hour of a run. Later they become rarer, so that a day has about
+#: Seconds between two samples in the first hour of a run. Later the interval grows, so that a day has about
 #: 15 000 samples instead of 86 400.
 _INTERVAL, _EVERY_SECOND_FOR = 1.0, 3600.0
 #: Seconds that the end of a run waits for a read.
@@ -47,7 +47,7 @@ class Sampler:
                 # The run is resumed, and its last line can be torn.
                 with self._path.open("a") as stream:
                     stream.write("\n")
-        # In a thread, because the search for devices reads files, too.
+        # In a thread, because the search for devices also reads files.
         self._begin(self._watch)
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class Sampler:
     def _sample(self, device: sensing.SensorDevice) -> None:
         began = time.monotonic()
         awake: Optional[bool] = None
-        # A full disk only ends the samples here. The journal reports it.
+        # On a full disk, only the samples end here. The journal reports the error.
         with contextlib.suppress(OSError):
             while not self._over.is_set():
                 reading = sensing.read(self._tree, device)
@@ -123,7 +123,7 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
 def _summary(
     device: str, name: str, limits: Mapping[str, Limit], samples: list[tuple[float, Mapping[str, float]]]
 ) -> DeviceTelemetry:
-    # The clock can have been set during the run.
+    # The clock can be changed during the run.
     samples = sorted(samples, key=lambda sample: sample[0])
     began = samples[0][0]
     started = datetime.fromtimestamp(began, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""A session: one process's part of a run. It settles each case once, after those that the case depends on."""
+"""A session: one process's part of a run. It settles each case once, after the cases that it depends on."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
     ``run`` is the folder that other processes see as the holder of a device. It is None if this process needs
-    no lease. ``launch`` is how a child is started. ``spawn``: every child starts from scratch, without a fork
-    server. ``caches`` are variables that name folders of databases and kernels which outlive the session.
+    no lease. ``launch`` is the way to start a child. If ``spawn``, every child starts from scratch, without a
+    fork server. ``caches`` are variables that name folders of databases and kernels which outlive the
+    session.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Session:
             journal,
             parse_workload(options.estimate).batch if options.estimate else None,
             options.shapes.cpu_threads if options.shapes else 0,
-            # xdist tells each worker how many there are.
+            # xdist gives each worker the number of workers.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             launch,
             spawn,
@@ -85,7 +86,7 @@ class Session:
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
         if run.options.minutes:
-            # Its first call is that of a whole network, with kernels for every layer and direction.
+            # The first call of a soak runs a whole network, with kernels for every layer and direction.
             first_call = BUDGETS["long"].first_call
             budgets = replace(budgets, soak=60 * run.options.minutes, first_call=first_call)
         if run.simulation:
@@ -96,7 +97,7 @@ class Session:
             run.settings,
             budgets,
             Journal(folder, run.options.redact),
-            # The times of a simulated machine mean nothing, so no measurement waits for another.
+            # The timings of a simulated machine mean nothing, so no measurement waits for another.
             None if run.simulation else folder.resolve(),
             run.simulation,
             _launch(run.interpreter),
@@ -107,7 +108,7 @@ class Session:
         self._cases = {case.id: case for case in cases}
 
     def close(self, at_once: bool) -> None:
-        """End the child. ``at_once``: do not wait until it is done."""
+        """End the child. If ``at_once``, do not wait until the child is done."""
         self._trials.close(at_once)
 
     def outcome(self, case: Case) -> Outcome:
@@ -122,10 +123,11 @@ class Session:
         return self.journal.find(case.id) or forbidden
 
     def _forbidden(self, case: Case) -> Optional[Outcome]:
-        """Return the outcome of a case that must not run, or None if it can run.
+        """Return the outcome of a case that must not run, or None if the case can run.
 
-        It is ``blocked`` if the device is gone or a case it depends on failed, ``skipped`` if there is no
-        reason to run it, and ``n/a`` if it has no meaning here.
+        The outcome is ``blocked`` if the device is gone, a dependency failed, or too many cases hung or
+        crashed. It is ``skipped`` if there is no reason to run the case, and ``n/a`` if the case has no
+        meaning here.
         """
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
@@ -165,14 +167,16 @@ class Session:
         return None
 
     def _hanging_solvers(self, case: Case) -> bool:
-        """Return True if this solver hung, or too many solvers did."""
+        """Return True if this solver hung, or if too many solvers hung."""
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:
-        """Return the outcome ``skipped`` if no case failed that would be a reason to run this one.
+        """Return the outcome ``skipped`` or ``blocked`` if no failed case is a reason to run this case.
 
-        If such a case is not in the run, the user has requested this one by name, and it runs.
+        Else return None.
+
+        If a case of ``if_failed`` is not in the run, the user has requested this case by name, and it runs.
         """
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
@@ -188,7 +192,7 @@ class Session:
         return self._unasked(case, "skipped", None, "default is right here: nothing needs to be found out")
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
-        """Derive the case's setting from earlier outcomes. Return an outcome if there is none to derive."""
+        """Derive the case's setting from earlier outcomes. Return an outcome if no setting can be derived."""
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer
@@ -207,7 +211,7 @@ class Session:
     def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
         """Return the outcomes of ``checks`` on the device and by the driver of ``case``.
 
-        An empty ``setting`` stands for all.
+        An empty ``setting`` stands for all settings.
         """
         wanted = [
             each.id
@@ -226,7 +230,7 @@ class Session:
     def _by_layer(self, case: Case) -> Cure:
         """Return the content of the setting ``by-layer``.
 
-        Convolution stays as it is if it passes or was not tested. Else it uses a setting that makes it pass.
+        Convolution stays unchanged if it passes or was not tested. Else it uses a setting that makes it pass.
         """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
@@ -245,8 +249,8 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case that another depends on, or None if it is not in the run."""
-        # One process settles all cases of a device, so it can settle both.
+        """Return the outcome of a case that another case depends on, or None if it is not in the run."""
+        # One process settles all cases of a device, so it can settle both cases.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
 
@@ -255,12 +259,12 @@ class Session:
         with self._leased(case):
             outcome = self._answered(case)
         self.journal.outcome(outcome)
-        # In its redacted form, because pytest and its plugins show it.
+        # The redacted form, because pytest and its plugins show it.
         return self.journal.find(case.id) or outcome
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Hold the devices of a case. Write to the journal if this has to wait for other processes."""
+        """Hold the devices of a case. Record in the journal if this has to wait for other processes."""
         if self._run is None:
             yield
             return
@@ -306,7 +310,7 @@ def start_server(folder: Path) -> None:
 
 
 def _launch(interpreter: Optional[Interpreter]) -> Launch:
-    """Return how a child is started in the interpreter that the journal names, or in this one."""
+    """Return the launch of a child in the interpreter that the journal names, or in this interpreter."""
     if interpreter is None:
         return OWN
     return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)

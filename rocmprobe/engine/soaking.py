@@ -1,7 +1,7 @@
-"""The watch over a soak: sensors, the kernel's log, and the temperature that ends it.
+"""The watch over a soak: sensors, the kernel's log, and the temperature that ends the soak.
 
-It keeps what the soak has learned in this process and in the journal, because at any moment the child can be
-killed, or the machine can freeze.
+Everything learned is kept in this process and in the journal, because the child can be killed, or the machine
+can freeze, at any moment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rocmprobe.engine.journal import BaseJournal
 from rocmprobe.model.results import Gpu
 from rocmprobe.model.telemetry import CHIP, LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit
 
-#: Seconds between two readings of the sensors, two records in the journal, and of the kernel's log.
+#: Seconds between two readings of the sensors (and two records in the journal), and of the kernel's log.
 _SENSORS_EVERY, _KERNEL_EVERY = 1.0, 10.0
-#: Quantities of which the largest value is kept.
+#: Quantities whose largest value is kept.
 _PEAKS = (*TEMPERATURES, "temperature_c", "power_w")
 _MOST_EVENTS = 20
 
@@ -28,7 +28,7 @@ Reading = Mapping[str, float]
 
 
 class Sensors:
-    """The sensors of the device that a soak loads: those of a GPU, or of the processor without one."""
+    """The sensors of the device under load: the GPU's, or the processor's without a GPU."""
 
     def __init__(self, gpu: Optional[Gpu], tree: Tree) -> None:
         self._gpu, self._tree = gpu, tree
@@ -53,8 +53,10 @@ class SimulatedSensors(Sensors):
 
 
 class KernelLog:
-    """What the kernel has said about AMD GPUs since the soak began. ``source`` says where it is read, or why
-    it cannot be read."""
+    """The kernel's messages about AMD GPUs since the soak began.
+
+    ``source`` says where the log is read, or why it cannot be read.
+    """
 
     def __init__(self, read: Callable[[], tuple[Optional[list[dict[str, Any]]], str]]) -> None:
         self._read = read
@@ -64,11 +66,11 @@ class KernelLog:
         self._simulated: list[dict[str, Any]] = []
 
     def add(self, lines: Iterable[str]) -> None:
-        """Add lines of a simulated machine."""
+        """Add lines of a simulated machine's log."""
         self._simulated += dmesg.parse("\n".join(lines)).events
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the events since the soak began, each with how often it occurred."""
+        """Return the events since the soak began, each with its number of occurrences."""
         events = [*(self._read()[0] or ()), *self._simulated]
         counted = [{**event, "count": event["count"] - self._before.get(_key(event), 0)} for event in events]
         return [event for event in counted if event["count"] > 0][:_MOST_EVENTS]
@@ -89,9 +91,9 @@ def kernel_log(tree: Tree) -> KernelLog:
 
 
 class SoakWatch:
-    """State of a soak so far, in the form of its outcome: ``numerics`` and ``conditions``.
+    """The present state of a soak, in the form of its outcome: ``numerics`` and ``conditions``.
 
-    ``stop_at`` is a temperature that ends the soak in place of the device's own limits.
+    ``stop_at`` is a temperature that ends the soak instead of the device's own limits.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class SoakWatch:
         }
 
     def take(self, progress: Mapping[str, Any]) -> bool:
-        """Take over the progress of the child. Return False if the soak must end: the device is too hot."""
+        """Add the progress of the child. Return False if the soak must end because the device is too hot."""
         now, before = time.monotonic(), self.numerics.get("mismatches", 0)
         news = progress["mismatches"] > before
         self.numerics.update(progress)
@@ -135,11 +137,11 @@ class SoakWatch:
         return not stopped
 
     def logged(self, lines: Iterable[str]) -> None:
-        """Take over what the kernel of a simulated machine logs."""
+        """Add lines that the kernel of a simulated machine logs."""
         self._kernel.add(lines)
 
     def end(self, answers: Optional[bool] = None) -> None:
-        """Read the kernel's log once more. ``answers``: the device still answers after a failure."""
+        """Read the kernel's log once more. ``answers`` says if the device still responds after a failure."""
         self.numerics["kernel_events"] = self._kernel.new()
         if answers is not None:
             self.numerics["answers"] = answers
@@ -170,7 +172,7 @@ class SoakWatch:
             }  # fmt: skip
 
     def _with_heat(self, mismatch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a mismatch with the temperature and the power at which it was reported."""
+        """Return a mismatch with the temperature and the power at its first report."""
         if mismatch["step"] not in self._described:
             reading = self.conditions.get("after", {})
             name = next((name for name in CHIP if name in reading), "")

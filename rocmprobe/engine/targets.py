@@ -22,10 +22,10 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 
 @dataclass(frozen=True)
 class Device:
-    """A device to test: torch's name for it, its backend, the GPU if it is one, and the drivers.
+    """A device to test: torch's name for it, its backend, the GPU (if it is a GPU), and the drivers.
 
     ``place`` holds the libraries that ``capi`` calls. ``operators`` are the names in torch's OpInfo database
-    to test, by dtype. It is empty if the run does not test them, or if the database cannot be imported.
+    to test, by dtype. They are empty if the run does not test them, or if the database cannot be imported.
     """
 
     device: str
@@ -59,9 +59,9 @@ def _first_card(gpus: list[Gpu]) -> int:
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
 
-    ``auto`` is the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. Of
-    several GPUs it is the first that is not part of a processor. Raise NothingToTest if there is no torch
-    or no such device, and BadInput for any other word.
+    ``auto`` is the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. If
+    there are several GPUs, ``auto`` is the first that is not part of a processor. Raise NothingToTest if
+    there is no torch or the device does not exist, and BadInput for any other word.
     """
     kind = machine.value("torch.kind")
     if kind is None:
@@ -128,7 +128,7 @@ def targets_of(
 
 
 def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return torch's devices, with capi added if HIP has them, too; then the devices of HIP alone."""
+    """Return torch's devices, with capi added if HIP has them too, and then the devices that only HIP has."""
     places = {target.device: target.place for target in direct}
     both = tuple(
         replace(target, drivers=DRIVERS, place=places[target.device]) if target.device in places else target

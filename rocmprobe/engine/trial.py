@@ -1,4 +1,4 @@
-"""Trials: child processes that run cases, and the outcomes made from how they answer, crash or hang."""
+"""Trials: child processes that run cases, and the outcomes of their results, crashes and hangs."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.worker.main import STOP
 
-#: How often a case is tried, by the state in which it ends its child.
+#: Number of tries of a case, keyed by the state in which the case ends its child.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
-#: Seconds of silence after which the journal gets a record of the wait.
+#: Seconds of silence after which the journal records the wait.
 _SOON = 2.0
 #: Pairs of a cold and a warm start, if the budget allows. By chance alone, three warm starts are faster than
 #: three cold ones once in twenty times.
@@ -63,7 +63,7 @@ START_ROUNDS = 3
 
 @dataclass
 class _Reply:
-    """The answers of one child to one case. ``over``: the child is gone or unusable."""
+    """The answers of one child to one case. If ``over``, the child is gone or unusable."""
 
     answers: list[dict[str, Any]]
     over: bool = False
@@ -105,7 +105,7 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
     """Return the number of threads for the kernels of a child, or 0 for torch's default.
 
     On the CPU, this is the ``recorded`` number of a program, but never more than this process's part of the
-    cores, which ``sharing`` processes divide. Threads without a core keep each other waiting.
+    cores, which ``sharing`` processes divide. Threads without a core make each other wait.
     """
     if not on_cpu:
         return 0
@@ -132,11 +132,13 @@ class Trials:
         caches: Optional[Mapping[str, str]] = None,
         stop_at: float = 0,
     ) -> None:
-        """``targets`` and ``settings`` are by device. ``threads`` is the number that a program had for its
-        kernels on the CPU, or 0 if unknown. ``sharing`` processes test at once. ``launch`` is how a child is
-        started. ``spawn``: every child starts from scratch, without a fork server. ``caches`` are variables
-        that name folders of databases and kernels which outlive the session. ``stop_at`` is the temperature
-        that ends a soak, or 0 for the limits of the device.
+        """Set up the trials.
+
+        ``targets`` and ``settings`` are keyed by device. ``threads`` is the number of threads that a program
+        had for its kernels on the CPU, or 0 if unknown. ``sharing`` processes test at once. ``launch`` is the
+        way to start a child. If ``spawn``, every child starts from scratch, without a fork server. ``caches``
+        are variables that name folders of databases and kernels which outlive the session. ``stop_at`` is the
+        temperature that ends a soak, or 0 for the limits of the device.
         """
         self._caches = caches or {}
         self._spawn = spawn
@@ -170,7 +172,10 @@ class Trials:
         return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
-        """End the child and remove the databases and caches. ``at_once``: do not wait until it is done."""
+        """End the child and remove the databases and caches.
+
+        If ``at_once``, do not wait until the child is done.
+        """
         try:
             self._end_child(at_once)
         finally:
@@ -183,7 +188,7 @@ class Trials:
         self._live = None
 
     def outcome(self, case: Case) -> Outcome:
-        """Run ``case`` in a child. A start-up needs several, one after the other."""
+        """Run ``case`` in a child. A start-up needs several children, one after the other."""
         self._conditions = {}
         if case.check == "soak":
             return self._soaked(case)
@@ -191,7 +196,7 @@ class Trials:
         return replace(outcome, conditions=self._conditions)
 
     def _soaked(self, case: Case) -> Outcome:
-        """Run a soak under the watch of its sensors. After a failure, test if the device still answers."""
+        """Run a soak under the watch of its sensors. After a failure, test if the device still responds."""
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         if self._simulated:
             number = int(case.device.partition(":")[2] or 0)
@@ -221,7 +226,7 @@ class Trials:
     def _start_up(self, case: Case) -> Outcome:
         """Run cold and warm starts in turns, so that a change of the load affects both.
 
-        With caches that outlive the session, the first cold start meets them as they are.
+        With caches that outlive the session, the first cold start finds them unchanged.
         """
         cold: list[Outcome] = []
         warm: list[Outcome] = []
@@ -237,7 +242,7 @@ class Trials:
         return merge_starts(cold, warm)
 
     def _asked(self, case: Case) -> Outcome:
-        """Run a case. If it ends its child, try it again alone in a fresh one."""
+        """Run a case. If the case ends its child, try it again alone in a fresh child."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         if self._budgets.tries == 1:
@@ -255,7 +260,7 @@ class Trials:
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
-        """Return how often a case in ``state`` is tried.
+        """Return the number of tries for a case in ``state``.
 
         Only the first hang under a setting, or in the solver sweep, is confirmed by a second try.
         """
@@ -282,9 +287,9 @@ class Trials:
         return reply
 
     def _read_conditions(self, case: Case, when: str) -> None:
-        """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` the last one.
+        """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` the last.
 
-        On a simulated machine, these are the CPU's.
+        On a simulated machine, the values are the CPU's.
         """
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
@@ -296,12 +301,12 @@ class Trials:
         return self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
 
     def _backend(self, case: Case) -> Backend:
-        """Return the backend of the target, or that of the CPU if the setting computes there."""
+        """Return the backend of the target, or the CPU's backend if the setting computes there."""
         on_cpu = self._setting(case).device == "cpu"
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
-        """Start a child for the case's trial and send its task. It is not ready yet."""
+        """Start a child for the case's trial and send its task. The child is not ready yet."""
         target, setting = self._targets[case.device], self._setting(case)
         folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
@@ -326,7 +331,7 @@ class Trials:
         # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         if self._simulated and case.check == "soak":
-            # Nobody measures its speed, and its steps are too small for threads on a busy machine.
+            # Its speed is not measured, and its steps are too small for threads on a busy machine.
             threads = 1
         child.send(
             {
@@ -347,7 +352,8 @@ class Trials:
             try:
                 event = child.event(waited)
                 if event is None and budget > _SOON:
-                    # Measure its activity from here. The start of Python does not explain the silence.
+                    # Activity is measured from here, because the start of Python does not explain the
+                    # silence.
                     active, waited = active_seconds(child.pid), budget - _SOON
                     # The journal shows the progress to observers, also after the run has died.
                     event = self._awaited(child, phase, waited)
@@ -409,7 +415,7 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return the child's own answer if it ended in a yardstick, which is not part of the check.
+        """Return the child's own answer if the child ended in a yardstick, which is not part of the check.
 
         Else return ``answer``.
         """
@@ -480,8 +486,9 @@ class Trials:
     def _device_answers(self, case: Case) -> bool:
         """Run the canary: a small exact sum in a fresh child without a setting, with two tries.
 
-        If it raises an error on a device that has not answered yet in this run, the device is not gone: torch
-        may have no code for the chip, for example.
+        Return True if the device still responds. If the canary has not passed in this run before, only a
+        hang counts as a lost device. Other failures may have another cause. For example, torch may have no
+        code for the chip.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
@@ -546,7 +553,7 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """Return an answer in the form of a worker's, for a worker that gave none."""
+    """Return an answer in the form of a worker's, for a worker that did not send one."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 

@@ -25,9 +25,9 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.process.processes import bytes_read, descendants, kill_group, kill_same, runs, started
 from rocmprobe.text.reading import json_line
 
-#: Seconds of the budget that are kept for killing what hangs, and for the answer.
+#: Seconds of the budget that are kept for killing hung processes, and for the verdict.
 RESERVE = 1.0
-#: Seconds between two looks at whether a worker that starts reads anything.
+#: Seconds between two checks if a starting worker reads anything.
 _LOOK = 1.0
 #: Seconds after SIGKILL until a process counts as unkillable: it is stuck in a driver.
 _GONE_AFTER = 0.5
@@ -40,8 +40,8 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class CheckOptions:
     """The options of ``rocmprobe check``.
 
-    ``results`` is a file or a folder, or None for those of the last complete run, if there is one. An empty
-    ``setting`` stands for the recommended one, else ``default``. ``budget`` is in seconds.
+    ``results`` is a file or a folder, or None for the results of the last complete run, if any. An empty
+    ``setting`` stands for the recommended setting, else ``default``. ``budget`` is in seconds.
     """
 
     results: Optional[Path] = None
@@ -73,7 +73,7 @@ class Pipe:
 
 
 class _Ended(BaseException):
-    """Raised when a signal asks this process to end."""
+    """Raised when a signal requests the end of this process."""
 
 
 class Watchdog:
@@ -106,9 +106,9 @@ class Watchdog:
         return self.progress
 
     def end(self) -> None:
-        """Kill every process of the check, and set ``progress.unkillable`` if one survives.
+        """Kill every process of the check. Set ``progress.unkillable`` if any process survives.
 
-        A signal cuts this short, because its sender waits for the answer.
+        A signal cuts this short, because its sender waits for the verdict.
         """
         with contextlib.suppress(_Ended):
             if self._prober:
@@ -162,14 +162,14 @@ class Watchdog:
                     self.progress.add(record, time.monotonic())
 
     def _look_at_start(self) -> None:
-        """Note whether a worker that imports torch reads files.
+        """Record if a worker that imports torch reads files.
 
         From a slow disk the import takes long, and the worker uses no processor time meanwhile.
         """
         if not self.progress.running or self.progress.answers:
             return
         read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
-        # The sum falls when a process ends, which reads nothing.
+        # The sum falls when a process ends.
         if 0 <= self._bytes_read < read:
             self.progress.last_read = time.monotonic()
         self._bytes_read = read
@@ -178,7 +178,7 @@ class Watchdog:
 def _began(budget: float) -> float:
     """Return when this process started, on the monotonic clock, but at most half of ``budget`` ago.
 
-    The time of a wrapper script that became this process by exec is not the check's.
+    If a wrapper script became this process by exec, its time does not count.
     """
     now = time.monotonic()
     try:
@@ -194,7 +194,7 @@ def _alive(pids: Mapping[int, Optional[int]]) -> dict[int, Optional[int]]:
 
 
 def _take_signals() -> None:
-    """Let the first signal that ends a program raise _Ended."""
+    """Raise _Ended at the first signal that ends a program."""
 
     def handle(number: int, frame: Optional[FrameType]) -> None:
         _ignore_signals()
@@ -205,7 +205,7 @@ def _take_signals() -> None:
 
 
 def _ignore_signals() -> None:
-    """Ignore further signals, so that they do not cut off the answer."""
+    """Ignore further signals, so that they do not interrupt the verdict."""
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
@@ -240,7 +240,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the inherited descriptors: a reader of the command's output waits until all copies are closed."""
+    """Close the inherited descriptors, because a reader of the output waits for all copies to close."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)

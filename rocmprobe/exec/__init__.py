@@ -1,5 +1,5 @@
-"""Running other people's programs: under a configuration, or with their convolutions recorded.
+"""The execution of other people's programs, under a configuration or with their convolutions recorded.
 
-``site`` is what a Python below finds in PYTHONPATH and ``inside`` what it imports once it has torch; the
-rest runs in rocmprobe's own process, without torch.
+``inject/site`` is the folder that a Python below finds in PYTHONPATH. The rest of ``inject`` is imported
+there once torch is loaded. Everything else runs in rocmprobe's own process, without torch.
 """

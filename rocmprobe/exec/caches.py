@@ -1,6 +1,7 @@
-"""The databases and caches of programs under ``rocmprobe exec``: folders of its own for each configuration.
+"""The databases and caches of programs under ``rocmprobe exec``, separate for each configuration.
 
-Compiled kernels depend on variables that no cache stores with them, so two configurations never share one.
+Compiled kernels depend on variables that no cache stores with them, so two configurations never share a
+cache.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rocmprobe.knowledge.miopen_files import MiopenFile, user_file
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
 
-#: Names the folder of all caches; "0": programs keep the user's own.
+#: Names the folder of all caches. With "0", programs keep the user's own.
 VARIABLE = "ROCMPROBE_EXEC_CACHES"
 #: The variables of MIOpen's databases and of its compiled kernels.
 DATABASES, KERNELS = "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"
@@ -32,7 +33,10 @@ _STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "mi
 
 @dataclass(frozen=True)
 class Caches:
-    """``folder`` belongs to one configuration. ``variables`` name the folders of databases and caches."""
+    """The caches of one configuration, in ``folder``.
+
+    ``variables`` name the folders of databases and caches.
+    """
 
     folder: Path
     variables: Mapping[str, str]
@@ -56,8 +60,9 @@ def caches_of(
 ) -> Optional[Caches]:
     """Return the caches of a configuration of ``results``, or None if programs keep the user's own.
 
-    A folder that the user names by one of the variables gets a folder of the configuration inside it, so that
-    the caches stay on the user's disk. Not if ``clean``: then the user's own folders are known to fail.
+    If the user sets one of the variables, the configuration's folder is placed inside the user's folder, so
+    that the caches stay on the user's disk. If ``clean``, the user's folders are not used, because they are
+    known to fail.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None
@@ -76,7 +81,7 @@ def caches_of(
 
 
 def _name(results: Results, configuration: Configuration, setting: Setting) -> str:
-    """Return the name of a configuration's folder: chip and setting, and a digest of all that matters."""
+    """Return the name of a configuration's folder: chip, setting, and a digest of everything that matters."""
     device = device_of(results)
     tested = [each for each in results.outcomes if each.device == device]
     native = next((each.native_isa for each in tested if each.native_isa), None)
@@ -96,14 +101,14 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
 
 @dataclass(frozen=True)
 class Content:
-    """Files that MIOpen has stored: compiled kernels and records of searches."""
+    """Numbers of the compiled kernels and search records that MIOpen has stored."""
 
     kernels: int
     records: int
 
 
 def content(caches: Caches) -> Content:
-    """Count the compiled kernels and the records of searches. A file that cannot be read counts nothing."""
+    """Count the compiled kernels and the search records. A file that cannot be read counts as 0."""
     kernels = [path for _, named, path in miopen_files(caches.kernels) if named.kind == "ukdb"]
     records = [path for _, named, path in miopen_files(caches.databases) if named.kind == "ufdb"]
     return Content(

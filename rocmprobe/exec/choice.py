@@ -1,4 +1,4 @@
-"""The configuration that a user chooses for a program: results, and one of their settings."""
+"""The configuration that a user chooses for a program: results and one of their settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rocmprobe.text.plain_text import one_line, quoted
 
 
 class NoRun(BadInput):
-    """The user named no results, and there is no complete run of this machine."""
+    """Failure to choose: the user named no results, and there is no complete run of this machine."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Results with a configuration of theirs, whose ``setting`` is None if they recommend nothing."""
+    """Results with one of their configurations. Its ``setting`` is None if the results recommend nothing."""
 
     path: Path
     results: Results
@@ -35,11 +35,10 @@ class Choice:
 
 
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
-    """Return the configuration that the results ``path`` recommend, or that of their ``setting``. The default
-    results are those of the last complete run on this machine.
+    """Return the configuration that the results ``path`` recommend, or the one of their ``setting``.
 
-    Raises BadInput for results that cannot be read, that are of a simulated machine unless ``simulated``
-    allows it, or that lack the setting.
+    The default results come from the last complete run on this machine. Raises BadInput for results that
+    cannot be read, that are of a simulated machine (unless ``simulated``), or that lack the setting.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(
@@ -58,8 +57,10 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
 
 
 def _named(path: Path, results: Results, name: str) -> Configuration:
-    """Return the configuration of a setting of ``results``. Raises BadInput, with the nearest names, if there
-    is none."""
+    """Return the configuration of a setting of ``results``.
+
+    Raises BadInput, with the nearest name, if the setting is unknown.
+    """
     settings = {each.name: each for each in results.settings if not each.undecided}
     if name in settings:
         return of_setting(results, settings[name])

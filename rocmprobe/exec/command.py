@@ -1,4 +1,4 @@
-"""From a command line to a running program, every Python below which imports ``site/sitecustomize.py``."""
+"""The start of a program in which every Python imports ``site/sitecustomize.py``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typing import BinaryIO, NoReturn
 
 from rocmprobe.model.results import BadInput
 
-#: Passes the conditions on to the programs below; read by ``site/sitecustomize.py`` and ``inside``.
+#: Passes the conditions to the programs below. ``inject`` reads it.
 CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
-#: Set by a user: a file that every process adds a line to.
+#: Set by a user: a file to which every process appends a line.
 STATUS = "ROCMPROBE_BYPASS_STATUS"
-#: Inductor hands frozen convolutions to operators of oneDNN's own when it packs their weights.
+#: Inductor replaces frozen convolutions with oneDNN's own operators when it packs their weights.
 NO_PACKING = {"TORCHINDUCTOR_CPP_WEIGHT_PREPACK": "0"}
 
 _SITE = Path(__file__).parent / "inject" / "site"
 _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?")
-#: Programs that run another one, whose words follow options of their own.
+#: Programs that run another program, whose words follow the wrapper's own options.
 _WRAPPERS = frozenset(
     ("chrt", "conda", "hatch", "ionice", "mamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "pdm",
      "pipenv", "poetry", "setsid", "srun", "stdbuf", "strace", "taskset", "time", "timeout", "uv", "xvfb-run")
 )  # fmt: skip
-#: Programs that run another one with an environment that is not theirs.
+#: Programs that run another program with a different environment.
 _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
 #: Options of Python and of env that take a value, in the same word or in the next.
 _PYTHON_VALUES = "WX"
@@ -44,9 +44,9 @@ _TAKES_AWAY = (
 
 
 def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` with ``variables``, in which every Python finds rocmprobe's sitecustomize first.
+    """Return ``environ`` with ``variables``, in which every Python finds rocmprobe's sitecustomize first.
 
-    Raises BadInput where PYTHONPATH cannot name rocmprobe's folder, or no status can be written.
+    Raises BadInput if PYTHONPATH cannot name rocmprobe's folder, or if no status can be written.
     """
     if os.pathsep in str(_SITE):
         raise BadInput(f"{_SITE}: PYTHONPATH takes no folder with {os.pathsep!r} in it; install elsewhere")
@@ -57,7 +57,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
     elif path.split(os.pathsep)[0] != str(_SITE):
         found["PYTHONPATH"] = f"{_SITE}{os.pathsep}{path}"
     if environ.get(STATUS):
-        # Programs may well change their folder.
+        # Programs may change their working directory.
         found[STATUS] = os.path.abspath(environ[STATUS])
         try:
             os.close(os.open(found[STATUS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666))
@@ -69,11 +69,11 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
 
 
 def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Turn this process into ``program``: its exit code, signals and streams are then its own.
+    """Replace this process with ``program``, whose exit code, signals and streams are then its own.
 
-    Raises BadInput where the system cannot start it.
+    Raises BadInput if the system cannot start the program.
     """
-    # Python ignores these for itself, and a program would inherit that.
+    # Python ignores these signals, and a program would inherit that.
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
     try:
@@ -83,11 +83,11 @@ def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
-    """Run ``program`` as a child, pass its stderr on, and write it to ``printed``, too.
+    """Run ``program`` as a child, pass its stderr on, and write its stderr to ``printed``, too.
 
-    Return its exit code: 128 and the number of the signal that ended it, as shells report it. Ctrl-C
-    reaches the child from the terminal; SIGTERM and SIGHUP are passed on. Raises BadInput if the system
-    cannot start it.
+    Return its exit code, or 128 plus the number of the signal that ended it, as shells report it. Ctrl-C
+    reaches the child from the terminal. SIGTERM and SIGHUP are passed on. Raises BadInput if the system
+    cannot start the program.
     """
     try:
         process = subprocess.Popen(
@@ -112,7 +112,7 @@ def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], 
 
 
 def _pass_bytes(piece: bytes) -> None:
-    """Write the child's own bytes to stderr, unchanged, or drop them if nobody reads it."""
+    """Write the child's own bytes to stderr, unchanged, or drop them if nobody reads stderr."""
     with contextlib.suppress(BrokenPipeError):
         while piece:
             piece = piece[os.write(2, piece) :]
@@ -124,14 +124,14 @@ def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def cannot_run(command: Sequence[str], error: OSError) -> BadInput:
-    """What to say of a program that the system refused to start."""
+    """Return the error for a program that the system refused to start."""
     return BadInput(f"{command[0]}: cannot be run ({error.strerror}); name a program, such as python FILE")
 
 
 def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The file of the program that ``command`` names.
+    """Return the file of the program that ``command`` names.
 
-    Raises BadInput where there is none, or where its Python would not see what the environment asks.
+    Raises BadInput if the program does not exist, or if its Python would ignore the environment.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -144,8 +144,10 @@ def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """The Python that ``command`` starts, as far as its first word says so: itself, or what its file names;
-    None for a program that is none, or starts one in a way of its own."""
+    """Return the Python that ``command`` starts: the program itself, or the interpreter that its file names.
+
+    Return None if the program is not a Python program, or starts Python in another way.
+    """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
     if program is None or _PYTHON.fullmatch(os.path.basename(command[0])):
@@ -160,7 +162,7 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Why a Python that ``words`` start would not import rocmprobe's sitecustomize, "" if it would."""
+    """Return why a Python that ``words`` start would not import rocmprobe's sitecustomize, else ""."""
     if not words or depth > _DEEPEST:
         return ""
     name = os.path.basename(words[0])
@@ -179,7 +181,7 @@ def _refused(words: list[str], path: str, depth: int) -> str:
 
 
 def _interpreter(program: str | None) -> list[str]:
-    """The words of a script's first line, or of the second where pip found the first one too long."""
+    """Return the words of a script's first line, or of the second line if pip found the first too long."""
     try:
         with open(program or os.devnull, "rb") as stream:
             first, second = stream.readline(4096), stream.readline(4096)
@@ -217,7 +219,7 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _by_env(words: list[str], path: str, depth: int) -> str:
-    """As ``_refused``, for what follows ``env``."""
+    """Return what ``_refused`` returns, for the words that follow ``env``."""
     ours = ("PYTHONPATH", CONDITIONS, RECORD)
     while words:
         word = words.pop(0)
@@ -245,7 +247,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _lettered(word: str) -> tuple[str, str]:
-    """The first letter of env's short options that means something here, and what follows it."""
+    """Return the first relevant letter of env's short options, and the text that follows it."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

@@ -1,4 +1,4 @@
-"""What a program is to run under: from results, and from what the user wants of the bypass."""
+"""The conditions of a program: from results, and from the user's choice for the bypass."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.model.results import BadInput, Configuration, Environment, Results, Setting
 
 _ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
-#: PyTorch's device types that a convolution may be kept from its vendor library on.
+#: PyTorch's device types on which a convolution may bypass its vendor library.
 _ALL = ("cuda", "cpu")
-#: HIP reads both names; a device that does not exist ends its list, and CUDA's.
+#: HIP reads both names. A device that does not exist ends its list, and CUDA's.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """``variables`` are set before the program starts; the rest holds as soon as it has imported torch.
+    """Conditions of a program. ``variables`` are set before its start, the rest when it has imported torch.
 
-    ``bypass`` and ``vendor_off`` are device types, and so is what ``pytorch_layers`` has for each layer that
-    PyTorch's own kernels are to compute, by the keywords of ``rocmprobe.bypass.install``. ``flags`` are those
-    of ``torch.backends``; ``torch`` is the version that the flags are for, "" where every version takes them
-    alike. ``environment`` is the name of the Python environment that ``--python`` named in the run, and
-    ``python`` is its interpreter. ``caches`` are the configuration's own, or None if the program keeps the
-    user's. ``words`` describe all this to a user.
+    ``bypass`` and ``vendor_off`` are device types. ``pytorch_layers`` gives, for each layer that PyTorch's
+    own kernels compute, the device types. Its keys are the keywords of ``rocmprobe.bypass.install``.
+    ``flags`` belong to ``torch.backends``. ``torch`` is the version that the flags are for, or "" if every
+    version treats them alike. ``environment`` is the name of the Python environment that ``--python`` named
+    in the run, and ``python`` is its interpreter. ``caches`` are the configuration's own, or None if the
+    program keeps the user's. ``words`` describe the conditions to a user.
     """
 
     words: str
@@ -50,7 +50,7 @@ class Conditions:
     caches: Optional[Caches] = None
 
     def as_variables(self) -> dict[str, str]:
-        """All of it, for the environment of the program: ``rocmprobe.exec.inject`` reads the last."""
+        """Return the conditions as variables of the program. ``rocmprobe.exec.inject`` reads CONDITIONS."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
@@ -58,7 +58,7 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """``environ`` in which "python" is the interpreter of the environment, as its activation has it."""
+        """Return ``environ`` in which "python" is the environment's interpreter, as after its activation."""
         if not self.python:
             return dict(environ)
         folder = os.path.dirname(self.python)
@@ -69,12 +69,15 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """``command``, of which "python" without a folder becomes the interpreter of the environment."""
+        """Return ``command``.
+
+        A first word "python" without a folder becomes the environment's interpreter.
+        """
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
 
     def is_python(self, python: str) -> bool:
-        """Whether ``python`` is the interpreter of the environment, by whatever name."""
+        """Return True if ``python`` is the interpreter of the environment, under any name."""
         if os.path.realpath(python) != os.path.realpath(self.python):
             return False
         return os.path.dirname(python) == os.path.dirname(self.python) or not self._virtual
@@ -87,8 +90,10 @@ class Conditions:
 def conditions(
     profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
 ) -> Conditions:
-    """Return what the results ``profile`` recommend, or their ``setting``, as ``choose`` finds it, with the
-    bypass "auto" as the setting has it, "always" on every device, or "never".
+    """Return the conditions that the results ``profile`` recommend, or the conditions of their ``setting``.
+
+    ``choose`` finds the results. ``bypass`` is "auto" (as in the setting), "always" (on every device) or
+    "never".
 
     Raises BadInput for results that cannot be used, that recommend nothing, or whose setting cannot be
     applied to a program from outside.
@@ -112,7 +117,10 @@ def conditions(
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
-    """``found`` in the environment that it is recommended for. Raises BadInput where that is not here."""
+    """Return ``found`` in its recommended environment.
+
+    Raises BadInput if the environment is not on this machine.
+    """
     python = environment.path_here
     if not Path(python).is_file():
         raise BadInput(
@@ -160,8 +168,8 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
     """Return databases and caches that only programs under this configuration use, with their folders made.
 
-    None if the user keeps their own, if nothing runs on a GPU, or if no folder can be made. Raises BadInput
-    in the last case if the user's own are known to fail.
+    Return None if the user keeps their own, if nothing runs on a GPU, or if no folder can be made. In the
+    last case, raise BadInput if the user's own are known to fail.
     """
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
@@ -198,8 +206,10 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
 
 
 def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
-    """The variables of a configuration. Results may come from anywhere: what no setting sets is not set
-    here."""
+    """Return the variables of a configuration.
+
+    Results may come from anywhere, so a variable that no setting sets raises BadInput.
+    """
     variables = dict(configuration.env)
     for name, value in variables.items():
         ours = name.startswith(OVERRIDE) or is_variable(name, value) or is_mask(name, value)
@@ -212,7 +222,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 
 
 def _devices(results: Results) -> tuple[str, ...]:
-    """The device types that the recommendation is about; a simulated GPU computes on the CPU."""
+    """Return the device types that the recommendation is about. A simulated GPU computes on the CPU."""
     if results.simulated:
         return _ALL
     on_gpu = any(outcome.device.startswith("cuda") for outcome in results.outcomes)

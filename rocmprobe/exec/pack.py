@@ -1,6 +1,6 @@
 """A pack: MIOpen's databases and compiled kernels of one configuration, to share with an equal GPU.
 
-A pack is code of somebody else. It is opened without trust and fits one version of MIOpen and one chip. It
+A pack is code from somebody else. It is opened without trust and fits one version of MIOpen and one chip. It
 goes into staging folders, and replaces the caches of ``exec`` only after every problem that it names gave
 correct results.
 """
@@ -41,10 +41,10 @@ from rocmprobe.text.plain_text import quoted
 
 FORMAT = 1
 MANIFEST = "pack.json"
-#: The folders of a pack, by the variable of the folder that they fill.
+#: The folders of a pack, keyed by the variable of the folder that they fill.
 _FOLDERS = {DATABASES: "db", KERNELS: "cache"}
 _KINDS = {"db": ("ufdb", "udb", "updb"), "cache": ("ukdb",)}
-#: Bytes of the manifest, of any other file, and of all of them together, once they are unpacked.
+#: Largest sizes in bytes: the manifest, any other file, and all files together after unpacking.
 _LARGEST_MANIFEST, _LARGEST_FILE, _LARGEST = 4 << 20, 1 << 30, 2 << 30
 #: A pack with more problems would take days to test.
 _MOST_SHAPES = 5000
@@ -87,7 +87,7 @@ class PackedShape:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A pack's own description. ``variables`` are those of the setting under which it was made."""
+    """The description in a pack. ``variables`` belong to the setting under which the pack was made."""
 
     pack: int
     rocmprobe: str
@@ -100,7 +100,10 @@ class Manifest:
 
 
 def origin_of(on: ConfiguredDevice) -> Origin:
-    """Return what the caches of this device are bound to. Raise BadInput if a part of it is unknown."""
+    """Return the software and GPU that this device's caches depend on.
+
+    Raise BadInput if a part is unknown.
+    """
     version, gpu = on.machine.value("miopen.version"), on.target.gpu
     native, effective, units = on.target.native_isa, on.target.effective_isa, gpu.cus.value if gpu else None
     if not version or not native or not effective or not units:
@@ -114,7 +117,8 @@ def origin_of(on: ConfiguredDevice) -> Origin:
 def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
     """Write the databases and kernels of these caches to ``path``, and return a description of the content.
 
-    ``cases`` are what they serve. Raise BadInput if there is nothing to pack, and CannotWrite.
+    ``cases`` are the cases that the caches serve. Raise BadInput if there is nothing to pack, and
+    CannotWrite.
     """
     origin = origin_of(on)
     shapes = tuple(PackedShape(case.problem or "", case.direction or "") for case in cases)
@@ -150,7 +154,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
 
 @contextmanager
 def _snapshot(source: Path) -> Iterator[Path]:
-    """Yield a whole copy of a file. MIOpen keeps the newest rows of a database in a file beside it."""
+    """Yield a whole copy of a file. MIOpen keeps the newest rows of a database in a separate file."""
     with source.open("rb") as stream:
         is_database = stream.read(len(_SQLITE)) == _SQLITE
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +179,7 @@ def _add(packed: zipfile.ZipFile, name: str, source: Path) -> PackedFile:
 
 
 class OpenPack:
-    """A pack whose form was checked. Its files are not unpacked yet."""
+    """A pack with a valid form. Its files are not unpacked yet."""
 
     def __init__(self, path: Path, packed: zipfile.ZipFile, manifest: Manifest) -> None:
         self._path = path
@@ -208,7 +212,7 @@ class OpenPack:
             )
 
     def unpack(self, on: ConfiguredDevice) -> StagedPack:
-        """Unpack into staging folders beside the caches. Raise BadInput if a checksum differs."""
+        """Unpack into staging folders next to the caches. Raise BadInput if a checksum differs."""
         staged = {}
         for variable in _FOLDERS:
             target = Path(on.caches.variables[variable])
@@ -239,7 +243,7 @@ class OpenPack:
 
 @dataclass(frozen=True)
 class StagedPack:
-    """An unpacked pack that no program uses yet. ``folders`` are the staging folders by their variables."""
+    """An unpacked pack that no program uses yet. ``folders`` are the staging folders, keyed by variable."""
 
     manifest: Manifest
     on: ConfiguredDevice
@@ -254,10 +258,10 @@ class StagedPack:
                 yield session.outcome(self.on.case("convolution", shape.problem, shape.direction))
 
     def adopt(self) -> list[Path]:
-        """Make the pack the caches of ``exec``. Return where the former ones are now."""
+        """Make the pack the caches of ``exec``. Return the new paths of the former caches."""
         date = time.strftime("%Y-%m-%d-%H%M%S")
         caches, aside = self.on.caches, []
-        # It tells what the former caches serve.
+        # The journal lists the cases that the former caches serve.
         journal = caches.folder / NAME
         if journal.exists():
             journal.rename(journal.with_name(f"{date}-{NAME}"))
@@ -267,7 +271,7 @@ class StagedPack:
                 former = target.with_name(f"{target.name}-{date}")
                 target.rename(former)
                 aside.append(former)
-            # Replaces an empty folder.
+            # The rename replaces an empty folder.
             staged.rename(target)
         return aside
 
@@ -283,7 +287,7 @@ def _remove(folders: Mapping[str, Path]) -> None:
 
 @contextmanager
 def open_pack(path: Path) -> Iterator[OpenPack]:
-    """Yield the pack in the file ``path``. Raise BadInput if it is not a pack, or not an honest one."""
+    """Yield the pack in the file ``path``. Raise BadInput if the file is not a valid pack."""
     with contextlib.ExitStack() as stack:
         try:
             stream = stack.enter_context(path.open("rb"))
@@ -344,7 +348,7 @@ def _largest(name: str) -> Optional[int]:
 
 
 def _check_bound(manifest: Manifest) -> None:
-    """Raise Unacceptable if a file's name contradicts what the pack says that it is bound to."""
+    """Raise Unacceptable if a file's name contradicts the origin in the manifest."""
     origin = manifest.origin
     gpu = database_name(origin.effective_isa, origin.compute_units)
     version = ".".join(origin.miopen.split(".")[:3])

@@ -1,4 +1,4 @@
-"""Running a program below this process, and gathering what its processes recorded."""
+"""The run of a program below this process, and the collection of what its processes recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.text.reading import json_line, lines_of
 from rocmprobe.text.redact import redacted
 
-#: What a terminal sends to all that runs in it; and what is sent to one process.
+#: Signals that a terminal sends to all its processes, and signals that are sent to one process.
 _OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
 _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
@@ -28,9 +28,8 @@ _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 def record(command: Sequence[str], output: Path) -> tuple[int, int]:
     """Run ``command`` and write the convolutions that it computes to the file ``output``.
 
-    Returns the exit code as a shell has it, and how many problems were found. Raises BadInput, before
-    anything is run, where there is no such program or no such file can be written; OSError where writing
-    fails later.
+    Return the exit code as a shell reports it, and the number of problems. Raises BadInput, before anything
+    runs, if the program does not exist or the file cannot be written. Raises OSError if writing fails later.
     """
     program = launch.checked(command, os.environ)
     target = shapes.writable(output)
@@ -46,8 +45,8 @@ def record(command: Sequence[str], output: Path) -> tuple[int, int]:
 
 
 def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
-    # In a terminal the program stays in the foreground, and gets Ctrl-C from there. Elsewhere it has a group
-    # of its own, so that a signal for the group of rocmprobe does not reach it twice.
+    # In a terminal, the program stays in the foreground and gets Ctrl-C from there. Elsewhere it has its own
+    # group, so that a signal for the group of rocmprobe does not reach it twice.
     in_terminal = sys.stdin is not None and sys.stdin.isatty()
     with _forwarding(in_terminal) as started:
         try:
@@ -63,7 +62,7 @@ def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> in
 
 @contextmanager
 def _forwarding(in_terminal: bool) -> Iterator[Any]:
-    """Pass signals on to the program that is started inside of the context, also those that came before."""
+    """Pass signals to the program that is started inside the context, including earlier signals."""
     process: Optional[subprocess.Popen[bytes]] = None
     early: list[int] = []
 
@@ -83,7 +82,7 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
             forward(number)
 
     names = [getattr(signal, name) for name in (*_OF_A_TERMINAL, *_TO_ONE)]
-    # What is ignored here, as under nohup, the program is to ignore as well.
+    # The program must ignore the signals that are ignored here, as under nohup.
     before = {each: signal.getsignal(each) for each in names if signal.getsignal(each) != signal.SIG_IGN}
     for each in before:
         signal.signal(each, forward)
@@ -95,8 +94,11 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 
 
 def merged(folder: Path) -> dict[str, Any]:
-    """What all processes recorded in ``folder``: versions of torch, problems in the order of meeting, and the
-    steps of the process that made most of them."""
+    """Return what all processes recorded in ``folder``.
+
+    These are the versions of torch, the problems in the order of their first calls, and the steps of the
+    process that made most steps.
+    """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
     steps = dict(trainer.steps) if trainer else {}
@@ -123,7 +125,7 @@ def merged(folder: Path) -> dict[str, Any]:
 
 
 class _Problem:
-    """One problem of all processes."""
+    """A problem of all processes."""
 
     def __init__(self, first: float, described: dict[str, Any]) -> None:
         self.first = first
@@ -137,7 +139,7 @@ class _Problem:
 
 
 class _Process:
-    """What one process wrote, up to a line that is torn: it was killed, or there was no more room."""
+    """The lines of one process, up to a torn line: the process was killed, or the disk was full."""
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
@@ -150,7 +152,7 @@ class _Process:
                 self._take(json_line(line))
 
     def _take(self, line: Any) -> None:
-        """Raises KeyError or TypeError for a line that is none of the recorder's."""
+        """Take one line. Raises KeyError or TypeError if the recorder did not write the line."""
         if "torch" in line:
             self.versions.append(line["torch"])
         elif "problem" in line:
@@ -163,9 +165,9 @@ class _Process:
             self._ended = line.get("ended", False)
 
     def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Number in this process, time of its first call, the problem, its counts."""
+        """Yield each problem: its number in this process, the time of its first call, itself, its counts."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
-            # A process that came to its end did not die in it: PyTorch refused the arguments.
+            # If the process ended normally, it did not die in the problem: PyTorch refused the arguments.
             if any(counts) or not self._ended:
                 yield number, at, problem, counts

@@ -1,7 +1,7 @@
 """Warming: the first calls of a program's convolutions, made ahead of time in the caches of ``exec``.
 
-Each direction of each problem runs in child processes of its own, so a solver that hangs or crashes costs one
-row. The journal beside the caches keeps what is done.
+Each direction of each problem runs in its own child processes, so a solver that hangs or crashes costs one
+row. The journal in the caches' folder records the progress.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.shapes import Recorded
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: After a crash or a hang, a child under this setting finds out if the device still answers.
+#: After a crash or a hang, a child under this setting tests if the device still responds.
 _CANARY = Setting("default", "as PyTorch comes", "native")
 #: The check that measures first calls.
 _CHECK = "start-up"
@@ -56,7 +56,7 @@ _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 class ConfiguredDevice:
     """A device of this machine under the configuration of ``exec``, with the caches of that configuration.
 
-    ``path`` are the results. ``launch`` is how a child is started. ``budgets`` are time limits.
+    ``path`` is the path of the results. ``launch`` is the way to start a child. ``budgets`` are time limits.
     """
 
     path: Path
@@ -83,7 +83,7 @@ class ConfiguredDevice:
 
     @contextmanager
     def session(self, journal: BaseJournal, caches: Caches) -> Iterator[Session]:
-        """Yield a session whose children use ``caches``. Its children end with the block."""
+        """Yield a session whose children use ``caches``. The children end with the block."""
         settings = [self.setting] if self.setting.name == _CANARY.name else [self.setting, _CANARY]
         session = Session(
             RunOptions(redact=False), (self.target,), {self.target.device: tuple(settings)}, self.budgets,
@@ -99,10 +99,10 @@ class ConfiguredDevice:
 def configured_device(
     profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
 ) -> ConfiguredDevice:
-    """Return the device that results are about, under the configuration that ``exec`` takes from them.
+    """Return the device that the results are about, under the configuration that ``exec`` uses from them.
 
     ``limit`` is the most seconds of a first call. Raise BadInput for results that ``exec`` would refuse or
-    that are of another machine, and NothingToTest if the configuration runs no convolution in MIOpen, or if
+    that are of another machine. Raise NothingToTest if the configuration runs no convolution in MIOpen, or if
     the device or torch is missing.
     """
     simulated = load_machine(simulate) if simulate else None
@@ -128,7 +128,8 @@ def configured_device(
     target = find_targets(device_of(results) or "auto", machine)[0]
     _require_same_chip(path, results, target)
     budgets = replace(BUDGETS["standard"], **(simulated.budgets if simulated else {}))
-    # A hang costs one row, however many there are. One cold and one warm start show what was gained.
+    # A hang costs only one row, so the number of hangs has no limit. One cold and one warm start show the
+    # gain.
     budgets = replace(budgets, hangs=math.inf, crashes=math.inf, starts=0)
     if limit:
         budgets = replace(budgets, first_call=limit)
@@ -144,7 +145,7 @@ def _require_same_machine(path: Path, results: Results, simulated: Optional[Simu
 
 
 def _set_override(results: Results) -> None:
-    """Set the ISA override to that of the run that wrote the results."""
+    """Set the ISA override to the value in the run that wrote the results."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(isa_override(results))
@@ -171,7 +172,7 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 
 
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
-    """Return one case for each direction that the program computed, or for all if it died in the problem."""
+    """Return a case for each direction that the program computed, or for all if it died in the problem."""
     return [
         on.case(_CHECK, each.problem, direction)
         for each in problems
@@ -182,7 +183,7 @@ def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The outcome of warming a case. ``earlier``: an earlier call of the command settled it."""
+    """The outcome of warming a case. If ``earlier``, an earlier call of the command settled the case."""
 
     case: Case
     outcome: Outcome
@@ -190,7 +191,7 @@ class FirstCall:
 
     @property
     def before(self) -> float:
-        """Seconds of the first call in a process that met the caches as they were."""
+        """Seconds of the first call in a process that started with the caches unchanged."""
         return float(self.outcome.timings["cold_first_call"])
 
     @property
@@ -208,9 +209,9 @@ class FirstCall:
 
 
 def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
-    """Yield each case after it is warm or known to fail. What the journal knows is not repeated.
+    """Yield each case after it is warm or known to fail. Cases that the journal has settled are not repeated.
 
-    ``again`` repeats all cases, ``retry`` those that failed. Raise BadInput for a damaged journal.
+    ``again`` repeats all cases, ``retry`` the failed cases. Raise BadInput for a damaged journal.
     """
     journal = Journal(on.caches.folder, redact=False)
     with naming_journal(on.caches.folder):
@@ -221,14 +222,14 @@ def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) 
             try:
                 outcome = session.outcome(case)
             except KeyboardInterrupt:
-                # Only what ended without a word is suspicious.
+                # Only cases that ended without a record are suspicious.
                 journal.append("retry", case=case.id)
                 raise
             yield FirstCall(case, outcome, earlier)
 
 
 def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again: bool, retry: bool) -> None:
-    """Open the cases that are to run again, and settle those during which a process ended without a word."""
+    """Open the cases that must run again. Settle cases during which a process died without a record."""
     journal.append("resumed", at=now())
     for case in cases:
         settled = journal.find(case.id)
@@ -241,12 +242,12 @@ def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again
 
 
 def warmed(on: ConfiguredDevice) -> list[Case]:
-    """Return the cases that the caches serve, by the journal beside them."""
+    """Return the cases that the caches serve, according to their journal."""
     with naming_journal(on.caches.folder):
         state = Journal(on.caches.folder, redact=False).state
     return [state.questions[case] for case, each in state.outcomes.items() if each.works]
 
 
 def is_wedged(on: ConfiguredDevice) -> bool:
-    """Return True if the device stopped answering."""
+    """Return True if the device stopped responding."""
     return Journal(on.caches.folder, redact=False).wedged(on.target.device)

@@ -398,8 +398,8 @@ def clashing_packages(context: LogContext) -> Iterator[Inference]:
             says = f"line {line.number}: two packages want the same file; {match['other']} has it already"
             remedy = (
                 f"Remove {match['other']} (`sudo apt remove {match['other']}`), then install again. "
-                "The two are of different families or releases: amdgpu-... of the driver's installer, rock-... "
-                "of old ROCm, or the distribution's own packages."
+                "The two are of different families or releases: amdgpu-... of the driver's installer, "
+                "rock-... of old ROCm, or the distribution's own packages."
             )
             points = {"rocm-versions-mixed": 5.4, "kernel-driver-mismatch": -2.0}
             yield Inference(says, points, "user-env", remedy=remedy)

@@ -1,1 +1,1 @@
-"""From outcomes to findings to a recommendation: pure functions."""
+"""Judgement of a run, from outcomes to findings to a recommendation. All functions are pure."""

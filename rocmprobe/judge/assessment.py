@@ -1,4 +1,4 @@
-"""Which settings the outcomes of a run support, for which dtype and purpose."""
+"""Assessments of settings: which settings the outcomes of a run support, for each dtype and purpose."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ from rocmprobe.model.results import (
     Setting,
 )  # fmt: skip
 
-#: Checks that show whether a network trains: without PyTorch there is only the second.
+#: Checks that show whether a network trains. Without PyTorch only batch-norm runs.
 TRAINING = ("training-step", "batch-norm")
-#: Checks that count for a setting and run under few.
+#: Checks that count for every setting but run under few settings.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
-#: The setting with the user's own environment, and the finding that it fails while a clean one works.
+#: The setting with the user's own environment. Also the id of the finding that this environment fails while a
+#: clean environment works.
 AS_FOUND = "as-found"
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """How one setting did: the outcomes that count, of these the ones that speak against it, and what leaves
-    it unproven: what failed in the problem matrix under the setting that represents it there, and was not
-    tested under its own, and convolutions that it does not apply to."""
+    """The outcomes of one setting that count for a dtype and a purpose.
+
+    ``against`` are the counted outcomes that failed. ``unproven`` are failures that the setting can share: it
+    did not run these checks, and they failed under the setting that represents it. ``unproven`` also holds
+    the convolutions that the setting does not apply to.
+    """
 
     setting: Setting
     counted: tuple[Outcome, ...]
@@ -42,27 +46,31 @@ class Assessment:
 
     @property
     def right(self) -> bool:
-        """Return True if convolution was tested, all tests passed, and no failure elsewhere was left out."""
+        """Return True if convolution was tested, all counted tests passed, and nothing is unproven."""
         tested = any(outcome.check in CONVOLUTIONS for outcome in self.counted)
         return tested and not self.against and not self.unproven
 
     @property
     def stable(self) -> bool:
-        """No convolution came out different, to the bit, when it was run again. What is right now and wrong
-        then is flaky, which is a failure."""
+        """Return True unless a repeated convolution differed in its bits.
+
+        A convolution that is correct once and wrong once is flaky, which is a failure.
+        """
         return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
 
 
 def driver_of(results: Results) -> str:
-    """The driver that findings and recommendation rest on: torch where it was tested, since it is what
-    people use."""
+    """Return the driver of findings and recommendation: capi if only capi was tested, else torch, which users
+    run."""
     drivers = {outcome.driver for outcome in results.outcomes}
     return "capi" if drivers == {"capi"} else "torch"
 
 
 def of_driver(results: Results) -> Results:
-    """The results with the outcomes of that driver, of checks that only capi runs, and with the settings that
-    it can have."""
+    """Return the results with the outcomes of ``driver_of`` and of checks that only capi runs.
+
+    Drop the settings that torch does not support.
+    """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
     return replace(
@@ -75,15 +83,18 @@ def of_driver(results: Results) -> Results:
 
 
 def device_of(results: Results) -> Optional[str]:
-    """The device that the recommendation is about: of those tested the first in the order of the run's
-    targets that does not sit in the processor, else the first."""
+    """Return the device that the recommendation is about, or None if nothing was tested.
+
+    Take the first tested device in the order of the run's targets that is not an integrated GPU. If there is
+    no such device, take the first tested device.
+    """
     if len(results.options.get("targets") or ()) < 2:
         return results.outcomes[0].device if results.outcomes else None
     return next(iter(devices_of(results)), None)
 
 
 def devices_of(results: Results) -> tuple[str, ...]:
-    """Every device that was tested, the one that the recommendation is about first."""
+    """Return every tested device, the device of the recommendation first."""
     tested = dict.fromkeys(outcome.device for outcome in results.outcomes)
     if len(tested) < 2:
         return tuple(tested)
@@ -97,14 +108,20 @@ def _in_processor(target: Optional[Mapping[str, Any]]) -> Any:
 
 
 def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:
-    """What speaks for and against ``setting`` for convolutions of ``dtype`` and ``purpose``.
+    """Return the outcomes that count for ``setting`` with convolutions of ``dtype``, and the failures among
+    them.
 
-    Inference covers the forward direction alone. Training covers all directions and the gradients that
-    autograd makes of them, the step and the models under autocast to ``dtype``, and whatever the dtype, the
-    training step, batch norm and the models in float32: mixed precision trains in float32 too. Of the models
-    those with convolution count; an LSTM is reported on its own, as its layer is, and so is batch norm
-    without PyTorch, where nothing else can be tried for it. What is not applicable does not count, and
-    nothing does where no outcome is of ``dtype`` but of batch norm or under autocast.
+    For inference only forward convolutions count. For training these outcomes count:
+
+    - convolutions in all directions, gradient flow and the autocast step, in ``dtype``
+    - gradients by autograd and the training step, in every dtype
+    - batch norm and the models with convolution, in ``dtype`` and in float32, because mixed precision also
+      trains in float32
+    - measurements in ``dtype`` that failed
+
+    An LSTM has its own finding. So has batch norm without PyTorch, where no other setting can be tried for
+    it. Outcomes that are not applicable do not count. Nothing counts if all outcomes of ``dtype`` are of
+    batch norm or under autocast. Nothing counts if a partial run tested training only under other settings.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(
@@ -129,8 +146,11 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """The failures that ``setting`` may share, of checks that run under few settings and not under
-    it, and the convolutions that it does not apply to. A training step of its own tests batch norm."""
+    """Return the failures that ``setting`` can share, and the convolutions that it does not apply to.
+
+    The failures are of checks that run under few settings and did not run under this setting. Failures of
+    batch norm are left out if a training check passed under this setting.
+    """
     tested = [outcome for outcome in results.outcomes if outcome.setting == setting.name]
     own = {outcome.check for outcome in tested}
     answering = _counted(results, representative(setting), dtype, purpose)
@@ -149,13 +169,16 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
 
 
 def question(outcome: Outcome) -> tuple[Optional[str], ...]:
-    """The case without its setting."""
+    """Return the key of a case without its setting."""
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
 def representative(setting: Setting) -> str:
-    """The setting whose outcomes count for ``setting`` where few were tested: ``default`` for those that
-    use the vendor library, ``bypass`` for those with it."""
+    """Return the setting whose outcomes stand in for ``setting`` in checks that run under few settings.
+
+    ``default`` stands in for settings that use the vendor library. Others have a representative named like
+    their verdict, such as ``bypass``.
+    """
     return "default" if setting.verdict in NATIVE else setting.verdict
 
 
@@ -170,8 +193,11 @@ def batch_norm_setting(setting: Setting) -> str:
 def refuting(
     results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",), bypass: bool = False
 ) -> tuple[Outcome, ...]:
-    """Return the failures of the layers of ``options`` by PyTorch's own kernels, and of such layers combined
-    with native convolution, or with the ``bypass``."""
+    """Return the failures that speak against sending the layers of ``options`` to PyTorch's own kernels.
+
+    These are failures of the layers in these kernels, and of such layers combined with native convolution. If
+    ``bypass`` is True, the second kind are combinations with the bypass.
+    """
     combining = {
         each.name
         for each in results.settings
@@ -199,7 +225,7 @@ def _under_autocast(outcome: Outcome) -> bool:
 
 
 def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
-    """Whether a run that was cut off tested whether other settings train, and not this one."""
+    """Return True if a partial run tested training under other settings but not under this setting."""
     return (
         results.partial
         and any(outcome.check in TRAINING for outcome in results.outcomes)
@@ -213,7 +239,8 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if not concerns_convolution(outcome):
         return False
     if outcome.check in MEASUREMENTS:
-        # A measurement is no proof of right numbers, but one that breaks is a convolution that broke.
+        # A measurement does not prove correct results, but a measurement that fails is a convolution that
+        # failed.
         return outcome.dtype == dtype and outcome.fails
     return (
         outcome.check in ("training-step", "gradients")
@@ -226,8 +253,10 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
 
 
 def concerns_convolution(outcome: Outcome) -> bool:
-    """False for what says nothing of a process that has memory left: one that died when a search had taken
-    it to the last, and a prediction of memory that was exceeded."""
+    """Return False for a crash of the memory sweep and for memory above its prediction.
+
+    The sweep fills the memory on purpose. Neither failure says anything about a process with enough memory.
+    """
     return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
 
 
@@ -236,8 +265,10 @@ def in_matrix(outcome: Outcome) -> bool:
 
 
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Those that ran a convolution alone and ran under all settings alike, measurements included: not
-    those of the problem matrix."""
+    """Return the outcomes of single convolutions that run under all settings.
+
+    Measurements are included. The problem matrix is not.
+    """
     return tuple(
         outcome
         for outcome in outcomes
@@ -246,8 +277,12 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Whether a setting is right with the user's own environment and databases, and nothing unchanged is
-    right without them: it is no answer for another machine, nor for this one once they are gone."""
+    """Return True if a setting is correct with the user's environment and no unchanged setting is correct
+    without it.
+
+    Such a setting depends on the user's own databases. It does not help on another machine, nor on this
+    machine once the databases are gone.
+    """
     return (
         each.right
         and each.setting.inherit_environment
@@ -259,33 +294,39 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
 
 
 def sound(each: Assessment) -> bool:
-    """Every convolution tested came out right; one that was blocked proves nothing."""
+    """Return True if a convolution was tested and all convolutions passed. Blocked convolutions do not
+    pass."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.works for outcome in asked)
 
 
 def broken(each: Assessment) -> tuple[Outcome, ...]:
-    """The convolutions that ran and failed."""
+    """Return the convolutions that ran and failed."""
     return failed(convolutions(each.against))
 
 
 def native(results: Results, dtype: str) -> list[Assessment]:
-    """How the settings did that go through the vendor library; those tested with ``dtype``. ``by-layer``
-    repeats another."""
+    """Return assessments of the settings that use the vendor library and were tested with ``dtype``.
+
+    Leave out ``by-layer``, whose convolutions repeat those of another setting.
+    """
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
     found = [assess(results, setting, dtype, "training") for setting in own]
     return [each for each in found if convolutions(each.counted)]
 
 
 def without_library(results: Results, dtype: str) -> list[Assessment]:
-    """How those did that keep convolution out of the vendor library, on the device itself."""
+    """Return assessments of the settings that keep convolution on the device but out of the vendor
+    library."""
     found = [assess(results, setting, dtype, "training") for setting in results.settings]
     return [each for each in found if each.setting.verdict in ("vendor-off", "bypass") and each.counted]
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
-    """The dtypes whose convolutions ran under all settings alike, float32 first; not that of a
-    control alone."""
+    """Return the dtypes whose convolutions ran under all settings, float32 first.
+
+    Leave out dtypes that only a control setting tested.
+    """
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
         outcome.dtype
@@ -298,14 +339,15 @@ def dtypes(results: Results) -> tuple[str, ...]:
 def times(
     results: Results, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
 ) -> dict[str, float]:
-    """Seconds by setting over the throughput problems of ``dtype`` that every named setting was timed on:
-    speed in one dtype says nothing of another.
+    """Return seconds by setting over the throughput problems of ``dtype`` that all timed settings share.
 
-    Where a run tests the convolutions of a program, what all of them take together, each as often as it
-    was computed; for inference the forward ones alone. Else the geometric mean of forward with backward, for
-    inference of forward. ``quantile`` "" takes the medians, and of what is added up the means, since a sum of
-    medians is no median of sums; "_p10" and "_p90" the deciles. Settings without timings are left out; empty
-    where no problem is common to those that have some.
+    If the run tests the convolutions of a program, add up their times, each as often as the program computes
+    it. For inference add up only forward times. Otherwise take the geometric mean of forward with backward,
+    or of forward for inference.
+
+    ``quantile`` "" takes medians, but means for sums, because a sum of medians is not the median of the sum.
+    "_p10" and "_p90" take the deciles. Leave out settings without timings. Return {} if the settings share no
+    problem.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -330,7 +372,7 @@ def times(
 
 
 def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
-    """The outcomes that timed a problem, by device, setting, and problem as the run was given it."""
+    """Return the outcomes that timed a problem, keyed by device, setting and problem as given to the run."""
     timed = (
         outcome
         for outcome in results.outcomes
@@ -343,9 +385,11 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 
 
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
-    """Each outcome that is about a problem, with the problem as the run was given it. A setting that changes
-    the memory format tests packed and channels-last operands at once: of a program that has both, its
-    outcome counts for two problems."""
+    """Yield each outcome about a problem, with the problem as given to the run.
+
+    A setting that changes the memory format tests packed and channels-last operands at once. If a program has
+    both, yield the outcome for both problems.
+    """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
     recorded = {row["problem"] for row in _recorded(results)}
@@ -365,8 +409,11 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
 def computed_seconds(
     outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
 ) -> Optional[float]:
-    """What computing a problem takes as often as ``counts`` says of each direction, by medians ("") or by
-    what else is kept of the times ("_mean", "_p10", "_p90"); None where one that is counted was not timed."""
+    """Return the seconds to compute a problem as often as ``counts`` says for each direction.
+
+    ``quantile`` "" takes medians. "_mean", "_p10" and "_p90" take these statistics. Return None if a counted
+    direction was not timed.
+    """
     total = 0.0
     for direction in directions:
         seconds = time_of(outcome.timings.get(direction.replace("-", "_") + quantile))
@@ -377,27 +424,29 @@ def computed_seconds(
 
 
 def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
-    """How often the program of the run computes each problem; empty where there is none, or where it did not
-    come to compute any."""
+    """Return how often the run's program computes each problem. Return {} without a program or without
+    counts."""
     counts = {row["problem"]: row["counts"] for row in _recorded(results)}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
 
 
 def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
-    """The problems of the program that the run is about, as its options have them."""
+    """Return the recorded problems of the run's program, from the run's options."""
     shapes = results.options.get("shapes")
     found: Sequence[Mapping[str, Any]] = shapes["problems"] if shapes else ()
     return found
 
 
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Those that ran and failed; blocked ones only repeat another's failure, and one that was in
-    flight when somebody ended the run says nothing."""
+    """Return the outcomes that ran and failed.
+
+    A blocked outcome only repeats another failure. An outcome interrupted by the user says nothing.
+    """
     return tuple(outcome for outcome in outcomes if outcome.fails)
 
 
 def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:
-    """One line for each of the first outcomes: what, and what it came to."""
+    """Return one line for each of the first outcomes: its id, its state and its first evidence."""
     return tuple(
         f"{outcome.id}: {outcome.state}" + (f", {outcome.evidence[0]}" if outcome.evidence else "")
         for outcome in list(outcomes)[:most]
@@ -405,5 +454,5 @@ def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The gravest first; those of one severity stay in their order."""
+    """Return the findings sorted from most to least severe. Equally severe findings keep their order."""
     return tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))

@@ -1,4 +1,4 @@
-"""Which layer and cause a failure points to, in the words of ``data/causes.toml``."""
+"""Layer and cause of a failure, in the terms of ``data/causes.toml``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
-#: (cause, layer) by the cause of an outcome, where nothing in the evidence says more. What the kernel ends
-#: for want of memory lacked the machine's own, for which the vocabulary has a layer and no cause.
+#: (cause, layer) by the cause of an outcome, if the evidence names nothing more specific. A process that the
+#: kernel killed lacked memory of the machine itself. The vocabulary has a layer for this failure but no
+#: cause.
 _BY_CAUSE = {
     "out-of-memory": ("vram-oom", "oom"),
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
-#: Causes that only describe a failure: any other cause may be behind them.
+#: Causes that only describe a failure. Any other cause can be behind them.
 _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
-#: The layer to blame on AMD when a rung below convolution fails, or what was compiled on the way, and nothing
-#: in the evidence says more.
+#: The layer to blame on AMD if a rung below convolution or a compiled kernel fails and the evidence names
+#: nothing more specific.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
     "controls": "torch-build", "compiled": "triton", "primitives": "miopen-exec",
@@ -32,29 +33,33 @@ _RUNG_LAYERS = {
 
 
 def library(results: Results) -> str:
-    """The vendor library that was tested, by the name people know."""
+    """Return the tested vendor library, by its usual name."""
     target = next(iter(results.options.get("targets") or ()), None)
     backend = target.get("backend") if isinstance(target, Mapping) else None
     return _NAMES.get(str(backend), "oneDNN")
 
 
 def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
-    """(cause, layer) that the evidence of failed outcomes names, or None where it names none. The layer
-    is None for a failure that any layer's kernels can meet."""
+    """Return (cause, layer) as the evidence of failed outcomes names them, or None.
+
+    The layer is None if kernels of any layer can fail this way.
+    """
     weighed = _weighed(results.machine, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
     return (best, weighed.layers.get(best)) if best in weighed.named else None
 
 
 def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
-    """What the evidence of failed outcomes would name, and facts of the machine rule out: for a finding's
-    evidence."""
+    """Return evidence for a finding: the causes that facts of the machine rule out although the evidence
+    names them."""
     return ruled_out(_weighed(results.machine, outcomes))
 
 
 def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
-    """Return True if the evidence of ``outcome`` names other causes and not ``cause``. Evidence that names no
-    cause contradicts none."""
+    """Return True if the evidence of ``outcome`` names other causes and not ``cause``.
+
+    Evidence that names no cause contradicts nothing.
+    """
     weighed = _weighed(machine, (outcome,))
     ranked = [name for name, _ in scores(weighed.points, calibration())]
     named = weighed.named.intersection(ranked[: ranked.index("unknown")])
@@ -62,7 +67,8 @@ def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
 
 
 def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
-    """What to do about ``cause`` on this machine, by ``outcomes``, or else by all that failed in the run."""
+    """Return advice about ``cause`` on this machine, based on ``outcomes`` or else on all failures of the
+    run."""
     broken = outcomes or failed(results.outcomes)
     words = _weighed(results.machine, broken).words
     return causes.advice_for(cause, words, broken[0].native_isa if broken else None)
@@ -71,7 +77,7 @@ def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> st
 def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
     facts = Facts()
     if outcomes:
-        # The driver capi calls libraries that torch may have nothing to do with.
+        # The driver capi can call libraries that torch does not use.
         held = machine.value("torch.targets") if outcomes[0].driver == "torch" else None
         facts = Facts(
             true_gfx=outcomes[0].native_isa,
@@ -84,9 +90,11 @@ def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
 def blamed(
     results: Results, outcomes: tuple[Outcome, ...], layer: str, cured: bool = False
 ) -> tuple[str, str]:
-    """(cause, layer) of failed ``outcomes``: what their evidence names, else how they failed, in ``layer``.
+    """Return (cause, layer) of failed ``outcomes``. The layer is ``layer`` unless the evidence names another
+    layer.
 
-    ``cured`` says that the same work is right another way.
+    The cause is the one that the evidence names. Otherwise it describes how the outcomes failed. ``cured``
+    says that the same work is correct in another way.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -105,7 +113,8 @@ def blamed(
 
 
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
-    """Where in the vendor library it goes wrong: MIOpen's status comes out of the search for a solver."""
+    """Return the layer of the vendor library that fails. MIOpen returns its status from the search for a
+    solver."""
     name = library(results)
     if name != "MIOpen":
         return name.lower()
@@ -113,12 +122,13 @@ def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
 
 
 def search_layer(results: Results) -> str:
-    """Where the vendor library picks what it runs: MIOpen's search for a solver, or the whole library."""
+    """Return the layer in which the vendor library chooses its kernels: MIOpen's search, or the whole
+    library."""
     return "miopen-find" if library(results) == "MIOpen" else library_layer(results, ())
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """The layer under a rung below convolution. Off AMD, all of it comes with torch."""
+    """Return the layer under a rung below convolution. Without MIOpen, every rung is part of torch."""
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

@@ -1,4 +1,4 @@
-"""The verdict of ``rocmprobe check``: one state with one line, from what the watchdog observed."""
+"""Verdict of ``rocmprobe check``: one state and one line, from the observations of the watchdog."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ REASONS = ("hang", "crash", "wrong", "error", "time", "busy", "no-device", "no-t
 CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 #: Characters of the line. By default, node-problem-detector shows the first 80 bytes.
 _LONGEST = 300
-#: A first call hangs if it takes this many times as long as in the results, plus so many seconds.
+#: A first call hangs if it takes longer than this factor times its time in the results, plus this many
+#: seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
-#: An idle start hangs if it has read nothing for so many seconds, or for this share of its time.
+#: An idle start hangs if it has read nothing for this many seconds, or for this share of its time.
 _READING, _READING_SHARE = 5.0, 0.25
 #: Causes that show that other processes use the memory of the machine or the GPU. Nothing is broken then.
 _MEMORY = ("oom-kill", "out-of-memory")
@@ -29,11 +30,11 @@ _MEMORY = ("oom-kill", "out-of-memory")
 class CheckProgress:
     """The events of a check so far.
 
-    ``running`` is the id of the case that runs, ``phase`` the phase in which its worker has gone silent.
-    ``answers`` are outcomes as JSON, with ``seconds``, ``ended`` (monotonic) and ``usual``: the duration of
-    the same call in the results. ``ended`` says how the check ended: "over" (the prober had nothing more to
-    do), "time", "signal" or "died". ``unkillable``: a process survived SIGKILL. ``last_read`` is when
-    (monotonic) a starting worker last read from a file.
+    ``running`` is the id of the running case. ``phase`` is the phase in which its worker went silent.
+    ``answers`` are outcomes as JSON, with ``seconds``, ``ended`` (monotonic) and ``usual``, the duration of
+    the same call in the results. ``ended`` says how the check ended: "over" (the prober had finished),
+    "time", "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the
+    last time (monotonic) at which a starting worker read from a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +75,10 @@ class CheckProgress:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The object that ``check --json`` prints, and ``wedged``: a process could not be killed."""
+    """The object that ``check --json`` prints.
+
+    ``wedged``, which is not printed, is True if a process could not be killed.
+    """
 
     state: str
     verdict: str
@@ -102,7 +106,8 @@ class Verdict:
 
 
 def judged(progress: CheckProgress, budget: float, started: str) -> Verdict:
-    """Return the verdict on a check with a time limit of ``budget`` seconds, ``started`` then (ISO 8601)."""
+    """Return the verdict on a check that began at ``started`` (ISO 8601) with a time limit of ``budget``
+    seconds."""
     state, reason, text, failed = _state(progress, budget)
     facts = progress.facts
     answered = {each["id"] for each in progress.answers if each["state"] != "n/a"}
@@ -192,8 +197,8 @@ def _failed(
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
     """Return True if silence until the limit shows a hang.
 
-    A busy process shows one only in a repeated call. Before that it can import, load or compile kernels, or
-    compute the expected result.
+    A busy process shows a hang only in a repeated call. In earlier phases it can import torch, load or
+    compile kernels, or compute the expected result.
     """
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":

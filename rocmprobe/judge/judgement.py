@@ -1,4 +1,4 @@
-"""All that is judged of a run, in the order in which each step depends on the one before."""
+"""Judgement of a run: every step, in the order of dependence."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from rocmprobe.model.states import fails, works
 
 
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
-    """``results`` with their findings and recommendation, what the user's program takes, the estimate where
-    one was requested, and what was expected of each outcome, by the table of known failures and ``baseline``.
+    """Return ``results`` with findings, recommendation, step times, estimate and expectations.
 
-    Findings and recommendation rest on the outcomes as they came: a known failure is a failure.
+    The estimate is made only if it was requested. Expectations come from the table of known failures and from
+    ``baseline``. Findings and recommendation use the outcomes as observed, because a known failure is a
+    failure.
     """
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     came = replace(came, step_times=step_times(came))
@@ -44,16 +45,21 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What is expected of the outcomes of one machine. What ``baseline`` says of a question counts first,
-    for it is of this very machine: what worked there is expected to work, whatever the table says."""
+    """The expected states of the outcomes of one machine.
+
+    ``baseline`` comes before the table, because it is of this very machine. A case that worked in the
+    baseline is expected to work, whatever the table says.
+    """
 
     machine: Machine
     baseline: Optional[Baseline] = None
     rows: Optional[tuple[Expectation, ...]] = None
 
     def marked(self, outcome: Outcome) -> Outcome:
-        """``outcome`` as ``xfail`` or ``xpass`` where that is what it is. Marking twice changes nothing; what
-        a baseline set that is not at hand any more stays."""
+        """Return ``outcome`` as ``xfail`` or ``xpass`` if it was expected to fail, else as observed.
+
+        Marking an outcome twice changes nothing. A mark from a baseline that is no longer available stays.
+        """
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
             return outcome
@@ -69,9 +75,9 @@ class Expectations:
         if works(before):
             return None
         if outcome.fails:
-            # Where both have it, the table's row says more.
+            # If both know the failure, the table's row says more.
             return self._by_table(outcome) or self.baseline.expected(outcome)
-        # A flaky case may pass, which proves nothing.
+        # A flaky case can pass, which proves nothing.
         return self.baseline.expected(outcome) if outcome.works and before != "flaky" else None
 
     def _by_table(self, outcome: Outcome) -> Optional[Expected]:

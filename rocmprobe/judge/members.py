@@ -1,5 +1,5 @@
-"""The choice among the members of a joined run: which Python environment is recommended, and what it costs
-against the others."""
+"""Choice among the members of a joined run: the recommended Python environment and its cost against the
+others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Result
 
 
 def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
-    """Return ``joined`` with the answer of each judged run, by name, and the choice among them."""
+    """Return ``joined`` with the result of each member and the chosen member.
+
+    ``judged`` maps the names of members to their judged runs.
+    """
     timed = _speed(judged)
     members = tuple(_answered(each, judged.get(each.name), timed) for each in joined.members)
     best = _best(members, judged, timed)
     on_cpu = {name for name, each in judged.items() if _on_cpu(each)}
     partial = any(each.name not in judged or judged[each.name].partial for each in joined.runs)
     if best is None:
-        # "none" rests on tests; the other verdicts say that nothing was tested.
+        # "none" rests on tests. The other verdicts say that nothing was tested.
         failed = any(each.verdict == "none" for each in members)
         sentence = "No environment has a safe configuration." if failed else "No environment was tested."
         return replace(joined, partial=partial, members=members, chosen="", sentence=sentence, cost="")
@@ -40,10 +43,10 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
 
 
 def _speed(judged: Mapping[str, Results]) -> Speed:
-    """Return how fast each run is under its recommended setting, over the problems that all were timed on.
+    """Return the speed of each run under its recommended setting, over the problems that all runs timed.
 
-    What the yardsticks of one device differ by counts as noise, as within a run: it may be the load of the
-    machine as well as the torch.
+    If all runs used one device, differences between its yardsticks count as noise, as within a run. The load
+    of the machine can cause them as well as the torch.
     """
     settings: list[Setting] = []
     outcomes: list[Outcome] = []
@@ -86,8 +89,11 @@ def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member
 
 
 def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
-    """Return the fastest one that has a right setting, and of those that are level with it the one that needs
-    the smallest change. The CPU comes last, as among settings: a torch without GPUs may have it, too."""
+    """Return the fastest member with a correct setting, or None.
+
+    Among members of the same speed, return the member that needs the smallest change. The CPU comes last,
+    because a torch without GPU support can still recommend it.
+    """
     right = [each for each in members if each.setting]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right
     fastest = min(right, key=lambda each: timed.seconds.get(each.name, math.inf), default=None)
@@ -97,13 +103,13 @@ def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed
 
 
 def _on_cpu(judged: Results) -> bool:
-    """Return True if what is recommended computes on the CPU."""
+    """Return True if the recommended setting computes on the CPU."""
     setting = judged.setting(judged.recommended)
     return device_of(judged) == "cpu" or bool(setting and setting.device == "cpu")
 
 
 def _against(other: Member, best: Member, timed: Speed, on_cpu: Collection[str]) -> str:
-    """Return what the recommended environment costs against another one."""
+    """Return a clause with the cost of the recommended environment against another environment."""
     if other.unusable:
         return f"the environment {other.name} cannot be tested"
     if other.verdict == "none":

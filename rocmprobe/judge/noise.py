@@ -1,4 +1,4 @@
-"""Whether one time is shorter than another, or the measurement too noisy to tell."""
+"""Comparison of two times: which time is shorter, or whether the measurement is too noisy to tell."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rocmprobe.model.roofline import roof
 
 #: Times this close count as equal.
 SAME_TIME = 1.1
-#: No time is longer than this many seconds; what is, cannot even be a float.
+#: Longest plausible time in seconds. A larger integer can exceed the range of a float.
 _LONGEST = 1e9
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """A repeated measurement: its median and the 10th and 90th percentile."""
+    """A repeated measurement: its median and its 10th and 90th percentile."""
 
     median: float
     p10: float
@@ -25,8 +25,8 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One time over another: that of the medians, and from ``least`` to ``most`` where the spread of both
-    leaves it."""
+    """Ratio of two times: the ratio of the medians, and the range ``least`` to ``most`` that their spread
+    allows."""
 
     value: float
     least: float
@@ -34,8 +34,10 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """ "shorter" or "longer" where the whole range is on one side of 1, "same" where it is closer to
-        1 than ``SAME_TIME``, else "too noisy"."""
+        """Return "shorter" or "longer" if the whole range is on one side of 1.
+
+        Return "same" if the whole range is within ``SAME_TIME`` of 1, else "too noisy".
+        """
         if self.most < 1:
             return "shorter"
         if self.least > 1:
@@ -44,7 +46,7 @@ class Ratio:
 
 
 def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
-    """What was measured under ``key``; None where that is no time, or its spread is not there."""
+    """Return the measurement ``key``, or None if its median or its spread is missing or not a time."""
     median, p10, p90 = (time_of(timings.get(f"{key}{end}")) for end in ("", "_p10", "_p90"))
     if median is None or p10 is None or p90 is None:
         return None
@@ -52,20 +54,21 @@ def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
 
 
 def time_of(value: Any) -> Optional[float]:
-    """``value`` if it is a time; results may come from elsewhere, and hold anything."""
+    """Return ``value`` as a float if it is a time, else None. Results from elsewhere can hold anything."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if number and 0 < value <= _LONGEST else None
 
 
 def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:
-    """``own`` over ``other``. What the device's speed changed by between the two, ``drift``, may have made
-    either the longer one."""
+    """Return ``own`` over ``other``. Widen its range by ``drift``, the factor between the device's speeds."""
     return Ratio(own.median / other.median, own.p10 / other.p90 / drift, own.p90 / other.p10 * drift)
 
 
 def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """By what factor, 1 or more, the yardsticks say that the device's speed changed between two measurements;
-    1 where one of them has none."""
+    """Return the factor, 1 or more, by which the device's speed changed between two measurements.
+
+    The yardsticks show the change. Return 1 if a measurement has none.
+    """
     first, second = roof(own), roof(other)
     if first is None or second is None:
         return 1.0

@@ -26,33 +26,33 @@ from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
 
 #: A card is slow below this part of the smallest share that others reached. The shares of one network differ
-#: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml), those of a matrix
-#: product by a fifth between two RDNA1 cards and libraries.
+#: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml). The shares of a matrix
+#: product differ by a fifth between two RDNA1 cards and libraries.
 SLOW = 0.75
-#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches a direction, launching can explain
-#: a slow layer; below two, a layer is not compared.
+#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches per direction, launching can
+#: explain a slow layer. Below two launches, a layer is not compared.
 _LAUNCH = 13e-6
 _SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
-#: A busy card whose clock never passes this part of the highest one is held down.
+#: A busy card is throttled if its clock never passes this part of its highest clock.
 _LOW_CLOCK = 0.8
-#: Per cent from which a GPU counts as busy.
+#: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
 _HALF = ("float16", "bfloat16")
 #: Explanations that a finding of the run shows, with the start of the finding's id.
 _BY_FINDING = {"heat": "thermal-throttling", "power-cap": "power-cap", "memory-taken": "vram-taken"}
-#: Every name that a row of [[explanation]] may have.
+#: Every name that a row of [[explanation]] can have.
 SEEN = (*_BY_FINDING, "low-clock", "override", "half-precision", "small-layer", "untuned-library")
 _DIRECTIONS = ("fwd", "fwd_bwd")
 
 
 @dataclass(frozen=True)
 class NormalSpeed:
-    """One measured speed of a device: operations or bytes a second (of a copy).
+    """One measured speed of a device: operations per second, or bytes per second for a copy.
 
-    ``peak`` is the most that is possible here, ``share`` the part of it that was reached; None if the peak is
-    unknown. ``memory_bound``: memory limits the peak of this layer. ``others`` are the published figures to
-    compare with. ``verdict`` is "normal", "slow", or "" if there is none, and ``explanations`` are those of a
-    slow one.
+    ``peak`` is the highest possible speed here, or None if unknown. ``share`` is the measured part of the
+    peak. ``memory_bound`` is True if memory limits the peak of this layer. ``others`` are the published
+    figures to compare with. ``verdict`` is "normal", "slow", or "" without figures. ``explanations`` are
+    possible reasons for "slow".
     """
 
     device: str
@@ -71,12 +71,12 @@ class NormalSpeed:
 
 
 def has_own_times(results: Results) -> bool:
-    """Return True if times are those of the machine, and not of the CPU that computes for a simulated one."""
+    """Return True if the times belong to the machine, not to the CPU that stands in for a simulated GPU."""
     return not results.simulated or bool(results.machine.value("simulation.times"))
 
 
 def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
-    """Return what each GPU reached in matrix products, copies and convolutions, each with its verdict."""
+    """Return the speed of each GPU in matrix products, copies and convolutions, each with its verdict."""
     if not has_own_times(results):
         return ()
     # Under the setting "cpu", the device of an outcome is still the GPU.
@@ -95,8 +95,10 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 
 
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
-    """Return the GPU behind torch's name of a device: by its number, else the only one with the device's
-    ISA."""
+    """Return the GPU behind torch's name of a device, by its number or else by its ISA.
+
+    Return None unless exactly one GPU matches.
+    """
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]
     isas = {each.native_isa for each in results.outcomes if each.device == device and each.native_isa}
@@ -123,7 +125,10 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
 
 
 def _setting(results: Results, dtype: str, timed: Iterable[Outcome]) -> Optional[str]:
-    """Return the setting that is recommended for ``dtype``, or ``default`` if that one was not timed."""
+    """Return the setting recommended for ``dtype``, or ``default`` if the recommended setting was not timed.
+
+    Return None if neither was timed.
+    """
     per = results.recommendation.per if results.recommendation else {}
     wanted = per.get(f"{dtype}/{results.purpose}", {}).get("setting"), "default"
     known = {each.setting for each in timed if each.dtype == dtype}
@@ -134,7 +139,7 @@ def _convolutions(results: Results, gpu: Gpu, peak: Peak, outcome: Outcome) -> I
     try:
         problem = parse_problem(str(outcome.problem))
     except BadInput:
-        # Results from elsewhere may name a problem in a way of their own.
+        # Results from elsewhere can name problems in another format.
         return
     for direction in _DIRECTIONS:
         seconds = time_of(outcome.timings.get(direction))
@@ -170,7 +175,7 @@ def _judged(
     share = found.rate / most
     gfx = str(gpu.native_isa.value).partition(":")[0]
     figures = figures_for(gfx, found.kind, found.dtype, found.direction)
-    # The figures are of networks whose layers are mostly limited by arithmetic.
+    # The published figures are of networks whose layers are mostly limited by arithmetic.
     ideal = todo.flops / most / DIRECTIONS_IN[found.direction] if todo else math.inf
     comparable = ideal >= _TINY_LAYER and not bound
     others = tuple(each for each in figures if todo is None or (like in each.like and comparable))

@@ -1,9 +1,9 @@
-"""Convolution kernels of our own for GPUs, compiled on the user's machine.
+"""Convolution kernels of rocmprobe for GPUs, compiled on the user's machine.
 
-Callers use this module alone. There is no torch here: tensors are addresses and strides, a device is the
+Callers use this module alone. It does not use torch: tensors are addresses and strides, a device is the
 runtime's ``kind`` (HIP or CUDA) and the runtime's number of the device, torch's ``cuda:N``.
 
-- :func:`available` returns the kernels of a dtype on a device, or says why they may not be used.
+- :func:`available` returns the kernels of a dtype on a device, or raises the reason why they must not run.
 - :func:`options` lists the ways to compute a problem, with their costs.
 - :func:`convolution` queues one of these ways on a stream.
 - :func:`verdict` runs the self-test that :func:`available` requires.
@@ -40,7 +40,7 @@ __all__ = [
     "available", "convolution", "measure", "options", "verdict",
 ]  # fmt: skip
 
-#: The names of the families of kernels, which are algorithms of the bypass.
+#: Names of the families of kernels, which are algorithms of the bypass.
 NAMES = tuple(FAMILIES)
 _MOST_PREPARED = 4096
 
@@ -48,11 +48,11 @@ _MOST_PREPARED = 4096
 def available(kind: str, index: int, dtype: str) -> Module:
     """Return the kernels for ``dtype`` ("float32") on a device, compiled and loaded.
 
-    The self-test must have passed on this machine. If it has not run and ``ROCMPROBE_BYPASS_KERNELS=1``, run
-    it first, in a child process.
+    The self-test must have passed on this machine. If the self-test has not run and
+    ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run it first, in a child process.
 
     Raises:
-        KernelsUnavailable: if the kernels may not be used, with the reason.
+        KernelsUnavailable: if the kernels must not be used, with the reason.
     """
     try:
         wish = gate.chosen(os.environ)
@@ -73,9 +73,9 @@ def available(kind: str, index: int, dtype: str) -> Module:
 
 
 def options(name: str, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """Return the ways in which the family ``name`` computes a problem, the most promising first.
+    """Return the options of the family ``name`` for a problem, the most promising first.
 
-    Each needs at most ``cap`` bytes of workspace. Its ``variant`` names the kernel and the kernels' source.
+    Each option needs at most ``cap`` bytes of workspace. ``variant`` names the kernel and the source.
     """
     found = FAMILIES[name].options(direction, plain, dtype, cap)
     return [replace(each, variant=f"{each.variant} {source_hash()}") for each in found]
@@ -92,10 +92,10 @@ def convolution(
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     stream: int,
 ) -> None:
-    """Queue a direction of a problem on a stream, in one of the ways of :func:`options`.
+    """Queue a direction of a problem on a stream, by one of the options of :func:`options`.
 
-    ``addresses`` are those of image, weight, feature, workspace and bias (0 without a bias, whose values are
-    neighbours). ``strides`` are those of image, weight and feature, in elements.
+    ``addresses`` has image, weight, feature, workspace and bias (0 without a bias). The bias is dense.
+    ``strides`` has the strides of image, weight and feature, in elements.
 
     Raises:
         KernelsUnavailable: if the tensors lie too far apart, or if a launch fails.
@@ -108,7 +108,7 @@ def convolution(
 
 
 def verdict(kind: str, index: int, dtype: str) -> SelfTest:
-    """Run the self-test in this process, and keep its verdict for :func:`available` on this machine.
+    """Run the self-test in this process, and store its verdict for :func:`available` on this machine.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
@@ -173,7 +173,7 @@ def _tried_in_child(device: KernelDevice, dtype: str, folder: Optional[Path]) ->
 
 
 def _announce(text: str) -> None:
-    """Print one line on stderr. A program without a working stderr goes on without the line."""
+    """Print one line on stderr. A program without a working stderr continues without the line."""
     if sys.stderr:
         with suppress(OSError, ValueError):
             print(f"rocmprobe: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""The self-test in a child process, with the libraries of its parent. It prints the verdict as its last line.
+"""Program that runs the self-test in a child process, with the libraries of its parent.
+
+The verdict is the last line that it prints.
 
 ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``: the child ends after
 SECONDS, and with its parent, whose process id is PARENT.
@@ -19,7 +21,7 @@ from rocmprobe.lifetime import die_after, die_with_parent
 
 
 def main(arguments: list[str]) -> None:
-    """Print the verdict on the kernels; see the module."""
+    """Print the verdict on the kernels, see the module."""
     parent, seconds, kind, index, dtype, folder, *libraries = arguments
     if sys.platform == "linux":
         die_with_parent(int(parent))

@@ -1,11 +1,12 @@
-"""Code objects of AMD GPUs: the metadata of each kernel, and the ISA in the header.
+"""Reader for code objects of AMD GPUs: the metadata of each kernel, and the ISA in the header.
 
-A code object is an ELF file of 64 bits; its note of type 32 and name "AMDGPU" holds the metadata in
+A code object is an ELF file of 64 bits. Its note of type 32 and name "AMDGPU" contains the metadata in
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
 spec.md).
 
-The readers of ELF and MessagePack are our own. Kernels are loaded in workers and in programs that call the
-bypass, whose Python may have torch and nothing else, so neither msgspec nor pyelftools can be required here.
+rocmprobe has its own readers of ELF and MessagePack. Kernels are loaded in workers and in programs that call
+the bypass, whose Python may have torch and nothing else, so neither msgspec nor pyelftools can be required
+here.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _MAGIC = b"\x7fELF\x02\x01"
 _MACHINE_AMDGPU = 224
 _FLAGS_AT, _MACHINE_AT, _SEGMENTS_AT = 48, 18, 32
 _NOTE_SEGMENT, _NOTE_METADATA = 4, 32
-#: ``e_flags`` of code for SHOWN_AS (EF_AMDGPU_MACH of llvm/BinaryFormat/ELF.h); it has no other features.
+#: ``e_flags`` of code for SHOWN_AS (EF_AMDGPU_MACH of llvm/BinaryFormat/ELF.h), without other features.
 _FLAGS = {"gfx1030": 0x36}
 _DEEPEST = 32
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel takes: registers for each thread, memory in bytes."""
+    """Resources of a kernel: registers for each thread, memory in bytes."""
 
     name: str
     vgprs: int
@@ -39,7 +40,7 @@ class Kernel:
 
     @property
     def refusal(self) -> str:
-        """Why it is not to be used; "" for a kernel that keeps all it has in registers and LDS."""
+        """Reason why the kernel must not run, or "" if it keeps all its values in registers and LDS."""
         if not (self.vgpr_spills or self.sgpr_spills or self.scratch):
             return ""
         return (
@@ -49,7 +50,7 @@ class Kernel:
 
 
 def kernels(code: bytes) -> dict[str, Kernel]:
-    """The kernels of a code object, by name. Raises ValueError for bytes that are none."""
+    """Return the kernels of a code object, by name. Raise ValueError if ``code`` is not a code object."""
     found = {}
     for each in _typed(list, metadata(code).get("amdhsa.kernels", [])):
         entry = _typed(dict, each)
@@ -68,7 +69,7 @@ def kernels(code: bytes) -> dict[str, Kernel]:
 
 
 def metadata(code: bytes) -> Mapping[str, Any]:
-    """The metadata as they are, "amdhsa.target" and all. Raises ValueError."""
+    """Return the metadata unchanged, including "amdhsa.target". Raise ValueError if there is no metadata."""
     _check(code)
     try:
         (start,) = struct.unpack_from("<Q", code, _SEGMENTS_AT)
@@ -86,16 +87,18 @@ def metadata(code: bytes) -> Mapping[str, Any]:
 
 
 def flags(code: bytes) -> int:
-    """``e_flags``: the ISA and its features. Raises ValueError."""
+    """Return ``e_flags``: the ISA and its features. Raise ValueError if ``code`` is not a code object."""
     _check(code)
     return int.from_bytes(code[_FLAGS_AT : _FLAGS_AT + 4], "little")
 
 
 def shown_as(code: bytes, isa: str) -> bytes:
-    """The code object with the ISA ``isa`` in its header, the only place where loaders were found to look.
+    """Return the code object with the ISA ``isa`` in its header.
+
+    Loaders were found to look only there.
 
     Raises:
-        ValueError: for bytes that are no code object, and an ISA that no code is shown as.
+        ValueError: if ``code`` is not a code object, or if no code is loaded as ``isa``.
     """
     _check(code)
     if isa not in _FLAGS:
@@ -104,7 +107,7 @@ def shown_as(code: bytes, isa: str) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """The one value that ``content`` holds in MessagePack. Raises ValueError for anything else."""
+    """Return the one value that ``content`` holds in MessagePack. Raise ValueError for other content."""
     reader = _Reader(content)
     value = reader.value(0)
     if reader.at != len(content):
@@ -143,7 +146,7 @@ def _count(entry: Mapping[Any, Any], name: str, absent: Union[int, None] = None)
 
 
 class _Reader:
-    """MessagePack. A value is at most as long as its bytes, so what is malformed costs nothing."""
+    """Parser for MessagePack. No value is longer than its bytes, so malformed input cannot exhaust memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -1,8 +1,9 @@
-"""A source compiled for a target, and the code kept from one process to the next.
+"""Compiler of a source for a target, and cache of the code.
 
-One file for each code in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``), or in the folder that the
-variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` names; ``0`` keeps nothing. Its name is a hash of the source, the
-target, the compiler and the options, and it begins with a checksum: a file that was torn is compiled anew.
+The cache has one file per code in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``), or in the folder
+that the variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` names. The value ``0`` disables the cache. The file name
+is a hash of the source, the target, the compiler and the options. The file begins with a checksum, so a
+damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc
 VARIABLE = "ROCMPROBE_BYPASS_KERNEL_CACHE"
 _MAGIC = b"rocmprobe kernels 1\n"
 _CHECKSUM_BYTES = 32
-#: Bytes; a module has some 100 thousand.
+#: Largest size in bytes. A module has about 100 thousand.
 _LARGEST = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Code for a GPU; ``log`` is the compiler's. Code that was ``kept`` has none, and took 0 ``seconds``."""
+    """Code for a GPU, with the compiler's log. Cached code (``kept``) has no log and took 0 ``seconds``."""
 
     code: bytes
     log: str
@@ -41,28 +42,28 @@ class Compiled:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
-    """Where code is kept; None where none is: by the variable, or for a user without a home."""
+    """Return the cache folder, or None if the variable disables the cache or the user has no home."""
     return user_cache.folder(environ, VARIABLE, "kernels")
 
 
 def options(kind: str, target: str) -> tuple[str, ...]:
-    """The options for HIPRTC or NVRTC. Nothing that changes results, such as fast math."""
+    """Return the options for HIPRTC or NVRTC. None of them changes results, unlike fast math."""
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")
-    # The default differs between versions of hiprtc; chips before RDNA have one mode only.
+    # The default differs between versions of hiprtc. Chips before RDNA have only one mode.
     compute_unit_mode = () if target.startswith("gfx9") else ("-mcumode",)
     return (*common, "-O3", *compute_unit_mode)
 
 
 def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
-    """The code of ``source`` for ``target`` ("gfx1010:xnack-", "sm_90"), from ``folder`` if it is there.
+    """Return the code of ``source`` for ``target`` ("gfx1010:xnack-", "sm_90"), from ``folder`` if cached.
 
-    ``compiler`` names the compiler with its version. What cannot be read is compiled, what cannot be
-    written is not kept.
+    ``compiler`` names the compiler with its version. If the cache cannot be read, compile. If the cache
+    cannot be written, the code is not kept.
 
     Raises:
-        KernelsUnavailable: where the compiler fails, with its log.
+        KernelsUnavailable: if the compiler fails, with its log.
     """
     given = options(rtc.kind, target)
     path = None if folder is None else folder / _name(source, target, compiler, given)

@@ -1,7 +1,7 @@
-"""Convolution of small integers in plain Python, the reference where there is no PyTorch.
+"""Convolution of small integers in plain Python, the reference if PyTorch is not available.
 
 The integers are small enough that every sum is exact in float32. Values stored in float16 and bfloat16 are
-rounded to the nearest, as kernels do.
+rounded to the nearest, as kernels round them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the result of a direction, whose own operand is not read.
+    """Return the result of a direction. The tensor of the result is not read.
 
     Tensors are in the order of their dimensions, the last one fastest. ``bias`` has one value for each
     channel of the result, feature or image. Columns (im2col) and sums of products over whole vectors are the
-    fastest way in plain Python: some thirty million products per second.
+    fastest way in plain Python: about thirty million products per second.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)
@@ -110,7 +110,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return the place in the image for each tap of the filter and window; -1 is padding."""
+    """Return the place in the image for each tap of the filter and window, where -1 is padding."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []
@@ -136,7 +136,7 @@ def _rows(
     samples: Sequence[int],
     gather: Sequence[Sequence[int]],
 ) -> list[list[float]]:
-    """Return the rows of im2col: for each channel and tap the image at every window."""
+    """Return the rows of im2col: for each channel and tap, the image at every window."""
     pixels = prod(plain.image)
     rows: list[list[float]] = []
     for c in channels:
@@ -159,7 +159,10 @@ def encoded(values: Sequence[float], dtype: str) -> bytes:
 
 
 def reordered(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
-    """Return a tensor in the order of its dimensions as one with other ``strides`` (elements) and no gaps."""
+    """Return a dense tensor with its elements moved to ``strides`` (in elements), without gaps.
+
+    The given tensor is in the order of its dimensions.
+    """
     target = bytearray(len(content))
     for number, index in enumerate(product(*map(range, shape))):
         place = sum(i * stride for i, stride in zip(index, strides)) * item

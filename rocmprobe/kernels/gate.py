@@ -1,9 +1,10 @@
-"""Whether the kernels may be used on this machine: only after they have computed exactly there, in a process
-that could be ended.
+"""Gate that decides if the kernels may run on this machine.
 
-The verdict is one file in the cache folder, for one silicon, the ISA it is shown as, one runtime, one source
-and one dtype. A trial that begins writes it first, so that a machine that froze, or a process that was ended,
-leaves a verdict, too: such a trial is not repeated by itself.
+They may run only after they have computed exactly on this machine, in a process that could be killed.
+
+The verdict is one file in the cache folder, for one silicon, its effective ISA, one runtime, one source and
+one dtype. A trial writes the file before it begins, so a frozen machine or a killed process also leaves a
+verdict. Such a trial is not repeated automatically.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
 _VERSION = 1
 #: Seconds for compiling the modules and all problems of the self-test.
 TIME_LIMIT = 180
-#: Seconds after which the child ends by itself. The parent's limit comes first and gets reported.
+#: Seconds after which the child ends itself. The parent's limit comes first and is reported.
 CHILD_LIMIT = TIME_LIMIT + 10
-#: What is kept of the output of a trial.
+#: Largest part of the output of a trial that is kept, in characters.
 _LOG_BYTES = 20_000
 
 
 @dataclass(frozen=True)
 class KernelVerdict:
-    """What is known of the kernels of one dtype on one device.
+    """Verdict on the kernels of one dtype on one device.
 
     Attributes:
         state: "passed", "failed", "began" (by a process that may still run), or "untried".
-        reason: why a trial failed.
-        log: the end of what the trial printed.
-        process: who began.
+        reason: reason why a trial failed.
+        log: end of the output of the trial.
+        process: id of the process that began the trial.
     """
 
     state: str
@@ -47,7 +48,7 @@ class KernelVerdict:
     process: int = 0
 
     def refusal(self) -> str:
-        """Why the kernels are not used; "" where they are."""
+        """Return the reason why the kernels are not used, or "" if they may be used."""
         if self.state == "passed":
             return ""
         if self.state == "began":
@@ -58,10 +59,10 @@ class KernelVerdict:
 
 
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
-    """The verdict in ``folder`` (None: none is kept) for what ``identity`` names.
+    """Return the verdict in ``folder`` for ``identity``.
 
-    A trial whose process is gone without a verdict has failed. A file that is no verdict of this version is
-    none.
+    Return "untried" if ``folder`` is None, or if the file is not a verdict of this version. If the process of
+    a trial is gone without a verdict, the trial has failed.
     """
     if folder is None:
         return KernelVerdict("untried")
@@ -82,7 +83,7 @@ def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
 
 
 def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVerdict) -> None:
-    """Keep a verdict, whole or not at all. A folder that cannot be written is no failure: nothing is kept."""
+    """Write a verdict completely or not at all. If the folder cannot be written, no verdict is kept."""
     if folder is None:
         return
     path = _path(folder, identity)
@@ -93,7 +94,7 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
         with part.open("w", encoding="utf-8") as stream:
             json.dump(record, stream)
             stream.flush()
-            # A machine that freezes next is to find it.
+            # A machine that freezes next must find the verdict after a reboot.
             os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError:
@@ -102,7 +103,7 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
 
 
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> KernelVerdict:
-    """Return the verdict that ``command`` prints as its last line, or why it printed none.
+    """Return the verdict that ``command`` prints as its last line, or a failure with its reason.
 
     The child is killed after ``time_limit`` seconds, and if this process is interrupted. A child that the
     kernel cannot kill is left behind.
@@ -144,7 +145,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
 
 
 def printed(verdict: KernelVerdict) -> str:
-    """The line that :func:`tried_in_child` reads."""
+    """Return the line that :func:`tried_in_child` reads."""
     return json.dumps(asdict(verdict))
 
 
@@ -155,7 +156,7 @@ def _path(folder: Path, identity: Mapping[str, str]) -> Path:
 
 def _runs(process: int) -> bool:
     if os.name == "nt":
-        # There os.kill ends a process, whatever the signal.
+        # On Windows, os.kill ends a process, whatever the signal.
         return False
     try:
         os.kill(process, 0)
@@ -167,7 +168,7 @@ def _runs(process: int) -> bool:
 
 
 def chosen(environ: Mapping[str, str]) -> Any:
-    """What the variable asks for: "off", "if-passed" (unset) or "try".
+    """Return the meaning of the variable: "off", "if-passed" (unset) or "try".
 
     Raises:
         ValueError: for another value than 0 or 1.

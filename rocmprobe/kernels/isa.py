@@ -1,8 +1,8 @@
-"""For which ISA a kernel is compiled, and as which it is loaded.
+"""ISA for which a kernel is compiled, and ISA as which it is loaded.
 
-The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes; the native one, that of the
+The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA, that of the
 silicon, is in KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another ISA than the
-native one may have instructions that the silicon lacks, or lack workarounds that it needs.
+native one may have instructions that the silicon lacks, or lack workarounds that the silicon needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Optional
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import kfd
 
-#: Under the override code for these is loaded with the number of SHOWN_AS in its header.
+#: Under the override, code for these ISAs is loaded with the number of SHOWN_AS in its header.
 _PATCHED = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
 SHOWN_AS = "gfx1030"
 _PROPERTIES_BYTES = 1 << 16
@@ -23,12 +23,12 @@ _PROPERTIES_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Target:
-    """What a device needs.
+    """ISAs of a device.
 
     Attributes:
-        native: the ISA of the silicon, "gfx1010", or "sm_90".
-        effective: as the runtime shows it, "gfx1030", without features.
-        compiled: what the compiler is asked for, "gfx1010:xnack-".
+        native: ISA of the silicon, "gfx1010", or "sm_90".
+        effective: ISA that the runtime reports, "gfx1030", without features.
+        compiled: target of the compiler, "gfx1010:xnack-".
     """
 
     native: str
@@ -37,20 +37,21 @@ class Target:
 
     @property
     def patched(self) -> bool:
-        """Whether the header of the code object has to name ``effective``."""
+        """True if the header of the code object must name ``effective``."""
         return self.native != self.effective
 
 
 def hip_target(shown: str, native: str) -> Target:
-    """The target of an AMD GPU. ``shown`` is its gcnArchName, "gfx1030" or "gfx90a:sramecc+:xnack-".
+    """Return the target of an AMD GPU. ``shown`` is its gcnArchName, "gfx1030" or "gfx90a:sramecc+:xnack-".
 
     Raises:
-        KernelsUnavailable: for a GPU that is shown as another, but RDNA1 (gfx101x) as gfx1030.
+        KernelsUnavailable: if the effective ISA differs from the native ISA, unless an RDNA1 GPU (gfx101x)
+            is shown as gfx1030.
     """
     effective, _, features = shown.partition(":")
     if native == effective:
         if not features and native in _PATCHED:
-            # An older runtime names no features; without this one the code is for either state of XNACK.
+            # An older runtime names no features. Without ``xnack-`` the code is for either state of XNACK.
             shown = f"{native}:xnack-"
         return Target(native, effective, shown)
     if native in _PATCHED and effective == SHOWN_AS:
@@ -61,19 +62,19 @@ def hip_target(shown: str, native: str) -> Target:
 
 
 def cuda_target(arch: str) -> Target:
-    """The target of an NVIDIA GPU, of its compute capability as "sm_90"."""
+    """Return the target of an NVIDIA GPU for its compute capability, such as "sm_90"."""
     return Target(arch, arch, arch)
 
 
 def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     """Return the ISA of the silicon at a PCI address ("0000:03:00.0"), from KFD's topology.
 
-    If no GPU node has that address (None, or a driver that does not report it), return the ISA that all GPU
-    nodes share. The functions of an address are partitions of one chip.
+    If no GPU node has that address (None, or a driver that does not report addresses), return the ISA that
+    all GPU nodes share. The functions of an address are partitions of one chip.
 
     Raises:
-        KernelsUnavailable: if KFD has no GPU node, as in WSL, or if the nodes differ and none of them has
-            the address.
+        KernelsUnavailable: if KFD has no GPU node, as in WSL, or if the ISAs of the nodes differ and no node
+            has the address.
     """
     found = [
         (kfd.pci_address(properties), isa)

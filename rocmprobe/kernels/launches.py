@@ -1,8 +1,8 @@
-"""What is given to a kernel: one structure by value, declared here once for Python and for C++.
+"""Arguments of kernels: one structure by value, declared here once for Python and for C++.
 
-Every kernel has one parameter, a structure of integers, floats and pointers. Its declaration in the source
-is made from the ctypes one, so the two cannot differ. The threads of a block are in one dimension, and their
-number is a constant of the kernel.
+Every kernel has one parameter, a structure of integers, floats and pointers. Its declaration in the source is
+generated from the ctypes structure, so the two cannot differ. The threads of a block are in one dimension,
+and their number is a constant of the kernel.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _C_NAMES = {
     ctypes.c_void_p: "void*",
 }
 
-#: The tensors of a call. ``image``, ``weight`` and ``feature`` as in ``Geometry``, operand or result by the
-#: direction; ``bias`` may be a null pointer; ``workspace`` holds what lives from one launch to the next.
+#: Tensors of a call. ``image``, ``weight`` and ``feature`` are as in ``Geometry``, and the direction decides
+#: which is the result. ``bias`` may be a null pointer. ``workspace`` holds data that lives from one launch to
+#: the next.
 OPERANDS = ("image", "weight", "bias", "feature", "workspace")
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """The field of a structure that gets the address of an operand, ``offset`` bytes further."""
+    """Field of a structure that gets the address of an operand plus ``offset`` bytes."""
 
     field: str
     operand: str
@@ -39,11 +40,11 @@ class Launch:
     """One launch of a kernel.
 
     Attributes:
-        kernel: its name in the module.
+        kernel: name of the kernel in the module.
         grid: blocks in x, y and z.
-        threads: in a block.
-        arguments: all fields but those of ``pointers``; never changed, :meth:`filled` copies it.
-        pointers: what the pointer fields get.
+        threads: threads in a block.
+        arguments: all fields except those of ``pointers``. Never changed, because :meth:`filled` copies it.
+        pointers: values of the pointer fields.
     """
 
     kernel: str
@@ -53,7 +54,7 @@ class Launch:
     pointers: tuple[Pointer, ...]
 
     def filled(self, addresses: Mapping[str, int]) -> ctypes.Structure:
-        """The arguments with the addresses of the operands, 0 for one that is not there."""
+        """Return the arguments with the addresses of the operands, or 0 for a missing operand."""
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
         for pointer in self.pointers:
             address = addresses[pointer.operand]
@@ -62,9 +63,9 @@ class Launch:
 
 
 def declaration(structure: type[ctypes.Structure]) -> str:
-    """Return the structure in C++. Arrays of a fixed length are arrays there, too.
+    """Return the structure in C++. Arrays of a fixed length stay arrays.
 
-    The structures in it have declarations of their own, which come before.
+    Structures inside it need their own declarations, which must come before.
     """
     fields: Any = structure._fields_
     lines = []

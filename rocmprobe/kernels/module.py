@@ -1,6 +1,6 @@
-"""The kernels on one device: found or compiled, loaded and launched by the runtime that the process has.
+"""Kernels on one device: cached or compiled, then loaded and launched by the runtime of the process.
 
-Nothing here decides whether they may be used: see ``gate.py``.
+This module does not decide whether the kernels may be used, see ``gate.py``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class KernelDevice:
     ``index`` is the runtime's own number, torch's ``cuda:N``.
 
     Raises:
-        KernelsUnavailable: where no runtime is loaded or its functions are missing, and where the silicon is
-            not known or no code can be loaded on it (see ``isa.py``).
+        KernelsUnavailable: if no runtime is loaded or its functions are missing, or if the native ISA is
+            unknown or no code can be loaded on the device (see ``isa.py``).
     """
 
     def __init__(self, kind: str, index: int, nodes: str = kfd.NODES) -> None:
@@ -48,7 +48,7 @@ class KernelDevice:
             shown = self.runtime.arch_name(index)
         except (CallFailed, NotAvailable) as failure:
             raise self.failed(failure) from None
-        #: Such as "HIP 60443484".
+        #: Version such as "HIP 60443484".
         self.version = f"{kind.upper()} {version}"
         self.target = (
             isa.hip_target(shown, isa.native_isa(self._pci_address(), nodes))
@@ -58,7 +58,7 @@ class KernelDevice:
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
-        """The compiler of this runtime; loads its library where torch has not. Raises KernelsUnavailable."""
+        """Return the compiler of this runtime. Load its library if needed. Raise KernelsUnavailable."""
         if self._rtc is None:
             with _unavailable("the compiler"):
                 path = loaded.hiprtc() if self.kind == HIP else loaded.nvrtc()
@@ -66,13 +66,13 @@ class KernelDevice:
         return self._rtc
 
     def compiler(self) -> str:
-        """The compiler with all versions that are known of it. Raises KernelsUnavailable."""
+        """Return the name of the compiler with all known versions. Raise KernelsUnavailable."""
         rtc = self.rtc()
         with _unavailable("the compiler"):
             return f"{rtc.kind} {rtc.version()} of {self.version}"
 
     def identity(self) -> dict[str, str]:
-        """What a verdict on the kernels is for: the silicon, the ISA it is shown as, runtime and source."""
+        """Return the identity of a verdict on the kernels: silicon, effective ISA, runtime and source."""
         return {
             "native": self.target.native,
             "effective": self.target.effective,
@@ -82,7 +82,7 @@ class KernelDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Within it calls of this thread are about this device. A failed one raises KernelsUnavailable."""
+        """Make this device current for calls of this thread. Raise KernelsUnavailable if a call fails."""
         try:
             with self.runtime.on(self.index):
                 yield
@@ -90,9 +90,10 @@ class KernelDevice:
             raise self.failed(failure) from None
 
     def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
-        """What to raise for a call that failed.
+        """Return the exception to raise for a call that failed.
 
-        HIP keeps the error, and torch would report it as that of its own next launch: it is taken back.
+        HIP keeps the error, and torch would report the error as that of its own next launch. So the error is
+        cleared.
         """
         self.runtime.forget_error()
         return KernelsUnavailable(f"{what}: {failure}")
@@ -110,11 +111,11 @@ class KernelDevice:
 class Module:
     """All kernels of one dtype, loaded on a device.
 
-    The code is taken from the cache folder (``folder``; the usual one if it is not given) or compiled, and
-    gets the effective ISA into its header where the device needs that.
+    The code is read from the cache folder (``folder``, or the default folder if not given) or compiled. If
+    the device needs it, the effective ISA is written into the header of the code.
 
     Raises:
-        KernelsUnavailable: where it cannot be compiled or loaded, with the log.
+        KernelsUnavailable: if the code cannot be compiled or loaded, with the log.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Module:
             cache_folder(os.environ) if folder == "" else None if folder is None else Path(folder),
         )
         code = self.compiled.code
-        #: By name; empty for CUDA, whose code has no such metadata.
+        #: Kernels by name. Empty for CUDA, whose code has no such metadata.
         self.kernels: Mapping[str, code_object.Kernel] = {}
         if device.kind == HIP:
             try:
@@ -153,7 +154,7 @@ class Module:
                     f"{target.effective}"
                 )
                 raise device.failed(failure, refusal) from None
-            # Now, since a launch may come while a graph is captured.
+            # Look up the functions now, because a launch may come while a graph is captured.
             self._functions = {
                 name: device.modules.function(self._module, name)
                 for name, kernel in self.kernels.items()
@@ -161,7 +162,7 @@ class Module:
             }
 
     def refusal(self, launches: Iterable[Launch]) -> str:
-        """Why launches are not to be made: a kernel spills registers. "" where they may be."""
+        """Return the reason why launches must not run, such as spilled registers, or "" if they may run."""
         for launch in launches:
             kernel = self.kernels.get(launch.kernel)
             if kernel and kernel.refusal:
@@ -172,10 +173,10 @@ class Module:
         """Queue launches on a stream (its handle, 0 for the default stream), one after another.
 
         Raises:
-            KernelsUnavailable: for a kernel that is refused or not there, and a launch that fails.
+            KernelsUnavailable: if a kernel is refused or missing, or if a launch fails.
         """
         runtime, index = self.device.runtime, self.device.index
-        # This is called for every convolution, and torch has mostly made the device the current one.
+        # This runs for every convolution, and torch has usually already made the device current.
         try:
             if runtime.is_current(index):
                 self._queue(launches, addresses, stream)
@@ -186,7 +187,7 @@ class Module:
             raise self.device.failed(failure) from None
 
     def unload(self) -> None:
-        """Nothing may be queued any more."""
+        """Unload the module. No launch may be queued any more."""
         with self.device.current():
             self.device.modules.unload(self._module)
 

@@ -1,4 +1,4 @@
-"""The smallest kernel: whether anything loads and runs at all."""
+"""Smallest kernel, which shows if any kernel loads and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ STRUCTURES = (ProbeArguments,)
 
 
 def launch(count: int, start: int = 0) -> Launch:
-    """Write the int32 ``start``, ``start`` + 1, ... to the first ``count`` places of the workspace."""
+    """Return the launch that writes the int32 ``start``, ``start`` + 1, ... to the workspace.
+
+    It writes the first ``count`` places.
+    """
     arguments = ProbeArguments(count=count, start=start)
     grid = ((count + _THREADS - 1) // _THREADS, 1, 1)
     return Launch("write_indices", grid, _THREADS, arguments, (Pointer("target", "workspace"),))

@@ -1,4 +1,4 @@
-"""What a device does in a second, measured by kernels of our own: launches, multiply-adds and copies."""
+"""Rates of a device, measured by rocmprobe's own kernels: launches, multiply-adds and copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCES = ("rates.hip",)
 _THREADS = 256
 _LAUNCHES = 50
 _REPEATS = 3
-#: A measurement is long enough once it takes so many seconds; the work grows by this factor until then.
+#: A measurement is long enough if it takes this many seconds. Until then, the work grows by this factor.
 _LONG_ENOUGH, _GROWTH = 2e-3, 4
 _ADDS_A_ROUND = 64
 _MOST_ROUNDS = 1 << 14
@@ -20,7 +20,7 @@ _FLOAT4_A_BLOCK = 1024
 
 
 class RatesArguments(ctypes.Structure):
-    """``count``: values of 16 bytes to copy."""
+    """Arguments of the kernels. ``count`` is the number of 16-byte values to copy."""
 
     _fields_ = [
         ("target", ctypes.c_void_p),
@@ -38,8 +38,11 @@ _POINTERS = (Pointer("target", "feature"), Pointer("source", "image"))
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of a launch, one after the other; float32 operations in a second, two for a multiply-add; bytes
-    read and written in a second by a copy."""
+    """Rates of a device.
+
+    ``launch`` is the seconds per launch, one after the other. ``flops`` is the float32 operations per second,
+    two for a multiply-add. ``bytes`` is the bytes read and written per second by a copy.
+    """
 
     launch: float
     flops: float
@@ -47,22 +50,26 @@ class Rates:
 
 
 def multiply_adds(blocks: int, rounds: int) -> Launch:
-    """Each of ``blocks`` * 256 threads writes one float32 to ``feature``, which is 8 * (thread modulo 8) +
-    64 * ``rounds``."""
+    """Return a launch of ``blocks`` * 256 threads, each of which writes one float32 to ``feature``.
+
+    The value is 8 * (thread modulo 8) + 64 * ``rounds``.
+    """
     arguments = RatesArguments(rounds=rounds, factor=1.0, summand=1.0)
     return Launch("multiply_adds", (blocks, 1, 1), _THREADS, arguments, _POINTERS)
 
 
 def copy(size: int) -> Launch:
-    """Copy ``size`` bytes, a multiple of 16, from ``image`` to ``feature``."""
+    """Return the launch that copies ``size`` bytes, a multiple of 16, from ``image`` to ``feature``."""
     count = size // 16
     blocks = (count + _FLOAT4_A_BLOCK - 1) // _FLOAT4_A_BLOCK
     return Launch("copy_values", (blocks, 1, 1), _THREADS, RatesArguments(count=count), _POINTERS)
 
 
 def measured(timed: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
-    """The rates of a device. ``timed`` runs launches and gives the seconds between their begin and end on the
-    device; ``image`` and ``feature`` hold ``largest_copy`` bytes each, and at least 2 MiB.
+    """Return the rates of a device.
+
+    ``timed`` runs launches and returns the seconds between their begin and end on the device. ``image`` and
+    ``feature`` hold ``largest_copy`` bytes each, and at least 2 MiB.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

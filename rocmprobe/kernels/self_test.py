@@ -1,4 +1,4 @@
-"""The trial that the gate asks for: every kernel of a dtype against exact integers, on the device itself."""
+"""Self-test that the gate requires: every kernel of a dtype against exact integers, on the device."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from rocmprobe.runtimes.calls import CallFailed
 #: Bytes before and after each tensor that a kernel must not write.
 _MARGIN = 4096
 _WORKSPACE = 64 << 20
-#: The tensor that a direction writes.
+#: Tensor that a direction writes.
 RESULTS = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
-#: What a result holds before a kernel writes it: a NaN in every dtype.
+#: Initial byte of a result: a NaN in every dtype.
 _UNWRITTEN = 0xFF
 
 
@@ -41,7 +41,7 @@ def _problem(
     )  # fmt: skip
 
 
-#: Small ones that have an edge in every dimension: tiles that are not full, padding, phases of a stride that
+#: Small problems with an edge in every dimension: tiles that are not full, padding, phases of a stride that
 #: meet different taps, taps between positions, three dimensions, channels that fill no vector, and sums of
 #: several parts.
 PROBLEMS = (
@@ -58,13 +58,13 @@ PROBLEMS = (
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What came of a self-test.
+    """Result of a self-test.
 
     Attributes:
-        compile_seconds: 0 for code that was kept.
-        cases: how many results were compared.
-        wrong: a line for each that differs, for a write outside of a tensor, and for a launch that fails.
-        log: the registers and LDS of each kernel, and what the compiler said.
+        compile_seconds: seconds of compilation, 0 for cached code.
+        cases: number of results that were compared.
+        wrong: a line for each result that differs, write outside of a tensor, or launch that fails.
+        log: registers and LDS of each kernel, and the log of the compiler.
     """
 
     compile_seconds: float
@@ -74,10 +74,10 @@ class SelfTest:
 
 
 def trial(device: KernelDevice, dtype: str) -> SelfTest:
-    """The self-test of one dtype, at any time.
+    """Run the self-test of one dtype, without reading or writing a verdict.
 
     Raises:
-        KernelsUnavailable: where the kernels cannot be compiled or loaded.
+        KernelsUnavailable: if the kernels cannot be compiled or loaded.
     """
     module = Module(device, dtype)
     cases, wrong = 0, []
@@ -101,12 +101,12 @@ def trial(device: KernelDevice, dtype: str) -> SelfTest:
 
 
 def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
-    """What a verdict is for."""
+    """Return the identity of a verdict."""
     return {**device.identity(), "dtype": dtype}
 
 
 def tried(device: KernelDevice, dtype: str, folder: Optional[Path]) -> SelfTest:
-    """The self-test in this process, with its verdict kept in ``folder``. Raises KernelsUnavailable."""
+    """Run the self-test in this process, and write its verdict to ``folder``. Raise KernelsUnavailable."""
     about = identity(device, dtype)
     gate.write(folder, about, KernelVerdict("began", process=os.getpid()))
     try:
@@ -128,7 +128,7 @@ def verdict_of(found: SelfTest) -> KernelVerdict:
 def _fault(
     module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
 ) -> str:
-    """What is wrong with one result, "" where it is exact; ``last``: in channels-last."""
+    """Return the fault of one result, or "" if the result is exact. ``last`` selects channels-last."""
     shapes = exact.shapes(plain)
     layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
     result = RESULTS[direction]
@@ -161,7 +161,7 @@ def _fault(
     except (KernelsUnavailable, CallFailed) as failure:
         return f"it fails: {failure}"
     finally:
-        # On a device that is lost everything fails.
+        # On a lost device every call fails.
         with suppress(CallFailed):
             for buffer in buffers.values():
                 buffer.free()
@@ -175,7 +175,7 @@ def _fault(
 
 @cache
 def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
-    """The operands and the result of a problem, in the order of their dimensions."""
+    """Return the operands and the result of a problem, in the order of their dimensions."""
     shapes = exact.shapes(plain)
     values: dict[str, Sequence[float]] = {
         key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())

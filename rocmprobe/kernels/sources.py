@@ -1,5 +1,7 @@
-"""The families of kernels, and the source of a module: all kernels for one dtype, with the declarations of
-what they take."""
+"""Families of kernels, and the source of a module.
+
+A module has all kernels for one dtype, with the declarations of their arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ from rocmprobe.kernels.families import gemm, grouped, reduction
 from rocmprobe.kernels.families.family import Family
 from rocmprobe.kernels.launches import declaration
 
-#: Each has ``STRUCTURES`` (what its kernels take) and ``SOURCES`` (files in ``source/``, in order).
+#: Each part has ``STRUCTURES`` (the arguments of its kernels) and ``SOURCES`` (files in ``source/``, in
+#: order).
 PARTS: tuple[ModuleType, ...] = (probe, rates, reduction, grouped, gemm)
-#: By the name of their algorithm in the bypass.
+#: Families by the name of their algorithm in the bypass.
 FAMILIES: dict[str, Family] = {"kernel-grouped": grouped, "kernel-gemm": gemm}
 DTYPES = ("float32", "float16", "bfloat16")
 _FOLDER = Path(__file__).with_name("source")
@@ -23,7 +26,7 @@ _FOLDER = Path(__file__).with_name("source")
 
 @cache
 def source_text(dtype: str, parts: tuple[ModuleType, ...] = PARTS) -> str:
-    """The source for one of DTYPES, as it is given to a compiler."""
+    """Return the source for one of DTYPES, as the compiler receives it."""
     if dtype not in DTYPES:
         raise ValueError(f"{dtype!r} is none of {', '.join(DTYPES)}")
     structures = dict.fromkeys(each for part in parts for each in part.STRUCTURES)
@@ -40,7 +43,7 @@ def source_text(dtype: str, parts: tuple[ModuleType, ...] = PARTS) -> str:
 
 @cache
 def source_hash() -> str:
-    """Of the sources of all dtypes, 16 hexadecimal digits."""
+    """Return the hash of the sources of all dtypes, as 16 hexadecimal digits."""
     texts = "\0".join(map(source_text, DTYPES))
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 

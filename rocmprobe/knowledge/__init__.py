@@ -1,1 +1,1 @@
-"""What is known of chips, variables, settings, solvers, causes and stacks, from the tables in ``data/``."""
+"""Knowledge of chips, variables, settings, solvers, causes and stacks, from the tables in ``data/``."""

@@ -1,4 +1,4 @@
-"""The closed vocabulary of findings: why something fails (causes), where (layers), and what to do then."""
+"""Closed vocabulary of findings: why something fails (causes), where (layers), and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.stacks import amd_index
 from rocmprobe.text.tables import table
 
-#: What is known of a machine or a log, in words that the ``when`` of an advice may name.
+#: Words for what is known about a machine or a log. The ``when`` of an advice can name them.
 SITUATIONS = frozenset(
     {
         "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
@@ -23,8 +23,8 @@ SITUATIONS = frozenset(
         "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
     }
 )  # fmt: skip
-#: What follows from the silicon alone, and may be named there, too: its target, and that no wheel of
-#: PyTorch's index (official) or of AMD's holds code for it.
+#: Words that follow from the silicon alone, which ``when`` can name, too: the target, and that no wheel of
+#: PyTorch's index (official) or of AMD's index holds code for it.
 CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
 #: Causes that a build with code for the chip fixes.
 OF_THE_BUILD = frozenset(
@@ -41,17 +41,18 @@ _AMD_INDEX = "{amd_index}"
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, where all words of ``when`` hold; ``not-WORD`` holds where WORD does not.
+    """Advice that applies if all words of ``when`` hold. ``not-WORD`` holds if WORD does not.
 
-    ``{gfx}`` in ``text`` is replaced by the reader's own target, ``{amd_index}`` by the index of AMD's wheels
-    for this target.
+    ``{gfx}`` in ``text`` is replaced by the reader's own target, and ``{amd_index}`` by the index of AMD's
+    wheels for this target.
     """
 
     text: str
     when: tuple[str, ...] = ()
 
     def given_to(self, chip: Optional[str]) -> str:
-        """The text for that target; for one that is not known, with a name to replace and how to find it."""
+        """Return the text for a target. For an unknown target, use a placeholder and say how to find the
+        name."""
         text = self.text
         if _AMD_INDEX in text:
             text = text.replace(_AMD_INDEX, amd_index(chip))
@@ -63,9 +64,11 @@ class Advice:
 
 @dataclass(frozen=True)
 class Layer:
-    """A place where something can break; lower ones first in the table. One that is ``within`` another is a
-    part of it. ``fails`` is a clause for a failure there of which no more is known, ``advice`` what to do
-    then, ``confirm`` what would tell more."""
+    """A place where something can break. The table lists lower layers first.
+
+    A layer is a part of the layer ``within``. ``fails`` is a clause for a failure in this layer without a
+    known cause. ``advice`` says what to do then, and ``confirm`` how to learn more.
+    """
 
     name: str
     title: str
@@ -77,8 +80,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Group:
-    """Causes that are told apart last: they look alike, and much of the cure is the same. ``title`` is a
-    clause."""
+    """Causes that look alike and have most of their fix in common. They are distinguished last.
+
+    ``title`` is a clause.
+    """
 
     name: str
     title: str
@@ -87,10 +92,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Cause:
-    """A reason, the layer in which it usually sits, and what a user needs to know of it.
+    """A reason for a failure, its usual layer, and what a user needs to know about it.
 
-    ``verify`` shows that it is cured, ``confirm`` decides for it against others. ``advice`` is in the order
-    in which it is considered, and the last one always holds.
+    ``verify`` shows that the failure is fixed. ``confirm`` decides for this cause against others. ``advice``
+    is in the order of consideration, and the last advice always applies.
     """
 
     name: str
@@ -108,7 +113,7 @@ class Cause:
 
 @lru_cache(maxsize=1)
 def layers() -> tuple[Layer, ...]:
-    """Every layer that a finding may name."""
+    """Return every layer that a finding can name."""
     return tuple(
         Layer(
             **{
@@ -123,28 +128,28 @@ def layers() -> tuple[Layer, ...]:
 
 @lru_cache(maxsize=1)
 def groups() -> tuple[Group, ...]:
-    """Every group of causes, in the order of the table."""
+    """Return every group of causes, in the order of the table."""
     return tuple(Group(**{**row, "advice": _advice(row["advice"])}) for row in table("causes")["group"])
 
 
 def layer(name: str) -> Layer:
-    """The layer of that name. Raises StopIteration where the vocabulary has none."""
+    """Return the layer called ``name``. Raise StopIteration if the vocabulary lacks it."""
     return next(row for row in layers() if row.name == name)
 
 
 def group(name: str) -> Group:
-    """The group of that name. Raises StopIteration where the vocabulary has none."""
+    """Return the group called ``name``. Raise StopIteration if the vocabulary lacks it."""
     return next(row for row in groups() if row.name == name)
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The layers within another."""
+    """Return the names of the layers within another layer."""
     return tuple(row.name for row in layers() if row.within == name)
 
 
 @lru_cache(maxsize=1)
 def causes() -> tuple[Cause, ...]:
-    """Every cause that a finding may name."""
+    """Return every cause that a finding can name."""
     return tuple(_cause(row) for row in table("causes")["cause"])
 
 
@@ -155,22 +160,23 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """The question that distinguishes two look-alikes, by their names."""
+    """Return what to find out to distinguish two similar causes, keyed by their names."""
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
 def cause(name: str) -> Cause:
-    """The cause of that name.
+    """Return the cause called ``name``.
 
-    Raises KeyError where the vocabulary has none.
+    Raise KeyError if the vocabulary lacks it.
     """
     return _by_name()[name]
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """What to do about a cause in these situations (of SITUATIONS), on the target ``silicon``, where known.
+    """Return advice about a cause in these situations (of SITUATIONS), on the target ``silicon`` if it is
+    known.
 
-    Raises KeyError where the vocabulary has no such cause.
+    Raise KeyError if the vocabulary lacks the cause.
     """
     row = gpus.target(silicon)
     given = chosen(cause(name).advice, situations, silicon)
@@ -180,7 +186,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 
 
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """The first advice of which all words hold, for the target ``silicon``, where known."""
+    """Return the first advice whose words all hold, for the target ``silicon`` if it is known."""
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
     first = next(each for each in advice if all_hold(each.when, words))
@@ -188,20 +194,21 @@ def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Option
 
 
 def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
-    """Whether each word of ``when`` is among ``words``, and WORD of each ``not-WORD`` is not."""
+    """Return True if ``words`` contains each WORD of ``when`` and no WORD of a ``not-WORD``."""
     return all(word[len(_NOT) :] not in words if word.startswith(_NOT) else word in words for word in when)
 
 
 def _words_of(row: gpus.Target) -> frozenset[str]:
-    """Those of CHIP_WORDS that hold."""
+    """Return the CHIP_WORDS that hold for a target."""
     lacking = (("official-lacks", not row.wheels), ("amd-lacks", not row.amd_wheels))
     return frozenset({row.gfx, *(word for word, lacks in lacking if lacks)})
 
 
 def question(first: str, second: str) -> str:
-    """What to find out to decide between two causes: what distinguishes this pair, or what confirms one.
+    """Return what to find out to decide between two causes.
 
-    Raises KeyError where the vocabulary does not have the first.
+    Return what distinguishes this pair, or else what confirms the first cause. Raise KeyError if the
+    vocabulary has neither the pair nor the first cause.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

@@ -1,7 +1,8 @@
-"""What a chip and a stack can do together: what must fail there, and what cannot be the reason of a failure.
+"""Compatibility of a chip with a stack: what must fail there, and which causes a failure cannot have.
 
-Each relation is a question about a ``Combination`` of chip and stack (``data/compatibility.toml``, which
-gives each its source and what follows from the answer). What is not known of a combination answers nothing.
+Each relation is a condition on a ``Combination`` of chip and stack. ``data/compatibility.toml`` gives its
+source and the consequences of its result. A relation has no result if too little is known about the
+combination.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 
-#: Symptoms of a relation's consequences that are none: each of them, and what needs none.
+#: Special symptoms in the consequences of a relation: ANY stands for any symptom, and ALWAYS needs no
+#: symptom.
 ANY, ALWAYS = "any", "always"
-#: In a consequence: the cause that the row names which answered.
+#: In a consequence: stands for the cause in the row that gave the result.
 THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
 _FIRST_OF_THEROCK = (7, 9)
 _OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
-#: Which GPU of AMD's programs take where they take the first, and the other kind is there, too.
+#: The kinds of AMD GPU on a machine with both kinds. One of them has the index 0.
 FIRST = ("card", "processor")
 
 Points = Mapping[str, float]
@@ -38,16 +40,16 @@ Points = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Combination:
-    """A chip and a stack, as far as they are known; None where they are not.
+    """A chip and a stack. Unknown fields are None.
 
-    ``amd`` is whether there is a GPU of AMD's, ``gfx`` is its silicon, ``effective`` the ISA that the runtime
-    believes in, ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with its suffix
-    ("2.12.0+rocm10.1.0"), ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR; ``torch_targets`` and
-    ``rocblas_targets`` are those that the installed library was seen to hold. ``system`` is one of
-    ``stacks.SYSTEMS``, ``atomics`` whether PCIe atomics reach the card, ``primitive`` what MIOpen was asked
-    for (the words of [[primitive]]), ``package`` the targets in the name of what was installed ("gfx110X",
-    "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" where torch itself says it.
-    ``first`` is one of FIRST: where the device of index 0 is, None on a machine without both.
+    ``amd`` is True if there is an AMD GPU. ``gfx`` is its silicon, ``effective`` the ISA that the runtime
+    believes in, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with its
+    suffix ("2.12.0+rocm10.1.0"). ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR. ``torch_targets``
+    and ``rocblas_targets`` are the targets that were seen in the installed library. ``system`` is one of
+    ``stacks.SYSTEMS``. ``atomics`` is True if PCIe atomics reach the card. ``primitive`` is what MIOpen had
+    to compute (the words of [[primitive]]). ``package`` holds the targets in the name of the installed
+    package ("gfx110X", "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" if torch itself says it.
+    ``first`` is the kind of device 0 (one of FIRST), or None on a machine without both kinds.
     """
 
     amd: bool = False
@@ -68,31 +70,31 @@ class Combination:
 
     @property
     def isa(self) -> Optional[str]:
-        """The ISA for which code is looked for: after an override, else the silicon."""
+        """ISA that needs code: the effective ISA, else the silicon."""
         return self.effective or self.gfx
 
     @property
     def poses(self) -> bool:
-        """Whether the runtime takes the chip for another one."""
+        """True if the runtime takes the chip for another chip."""
         return bool(self.gfx and self.effective and self.gfx != self.effective)
 
     @property
     def build(self) -> Optional[str]:
-        """What PyTorch was built for, "cuda" or "cpu"; None for ROCm, and where that is not known."""
+        """Kind of PyTorch's build, "cuda" or "cpu". None for ROCm, or if unknown."""
         if self.torch_kind:
             return self.torch_kind if self.torch_kind != "rocm" else None
         return next((name for suffix, name in _OTHER_BUILDS if suffix in (self.torch or "")), None)
 
     @property
     def rocm_number(self) -> Optional[str]:
-        """The MAJOR.MINOR of the ROCm that torch was built for, else of the installed one."""
+        """MAJOR.MINOR of the ROCm that torch was built for, else of the installed ROCm."""
         suffix = (self.torch or "").partition("+rocm")[2]
         found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
         return found[0] if found else None
 
     @property
     def torch_number(self) -> Optional[str]:
-        """The MAJOR.MINOR of torch itself."""
+        """MAJOR.MINOR of torch itself."""
         found = _NUMBER.match((self.torch or "").strip())
         return found[0] if found else None
 
@@ -111,10 +113,13 @@ class Relation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a combination answers to a relation. ``certain`` where it was read from the machine itself, not
-    from what was published or reported of its parts. ``says`` is a clause, ``source`` where that is known.
-    ``stops``: a "no" means that programs do not run; else it is a risk, or the limit of one part. ``cause``
-    is what a "no" leads to where the row that answered names it."""
+    """The result of a relation for a combination.
+
+    ``holds`` is the result. ``certain`` is True if it was read from the machine itself, not from publications
+    or reports about its parts. ``says`` is a clause, and ``source`` the source of its content. ``stops`` is
+    True if programs do not run without the relation. Otherwise its absence is a risk, or the limit of one
+    part. ``cause`` is the cause of failures without the relation, if the row names it.
+    """
 
     relation: Relation
     holds: bool
@@ -125,8 +130,10 @@ class Answer:
     cause: str = ""
 
     def points(self, symptoms: Collection[str]) -> dict[str, float]:
-        """How strongly the answer speaks for each cause where a failure shows these symptoms: the most that
-        one of them gives it."""
+        """Return how strongly the result supports each cause if a failure shows these symptoms.
+
+        Each cause gets the largest weight that one of the symptoms gives it.
+        """
         consequences = self.relation.yes if self.holds else self.relation.no
         found: dict[str, float] = {}
         for symptom, points in consequences.items():
@@ -138,7 +145,7 @@ class Answer:
 
     @property
     def settled(self) -> tuple[str, ...]:
-        """The causes that cannot be."""
+        """Causes that the result rules out."""
         return self.relation.settles if self.holds and self.certain else ()
 
 
@@ -153,7 +160,7 @@ class _Found(NamedTuple):
 
 @lru_cache(maxsize=1)
 def relations() -> tuple[Relation, ...]:
-    """Every row of [[relation]], in the order of the table."""
+    """Return every row of [[relation]], in the order of the table."""
     return tuple(
         Relation(**{**row, "settles": tuple(row.get("settles", ()))})
         for row in table("compatibility")["relation"]
@@ -162,12 +169,12 @@ def relations() -> tuple[Relation, ...]:
 
 @lru_cache(maxsize=1)
 def symptoms() -> Mapping[str, str]:
-    """The title of each symptom."""
+    """Return the title of each symptom."""
     return {row["name"]: row["title"] for row in table("compatibility")["symptom"]}
 
 
 def of_machine(machine: Machine, gpu: Gpu) -> Combination:
-    """One GPU of a machine with what is installed there, as far as it was learned."""
+    """Return one GPU of a machine with the software that is installed there, as far as known."""
     kernel, name = machine.value("kernel.release"), machine.value("os.name")
     in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
     return Combination(
@@ -188,8 +195,10 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
 
 
 def first_device(machine: Machine) -> Optional[str]:
-    """Where the GPU of AMD's is that programs see as the first, one of FIRST. None where there are not both
-    kinds, their order is not known, or lists of devices hide all."""
+    """Return the kind of the AMD GPU that programs see first, one of FIRST.
+
+    Return None if the machine lacks one kind, if the order is unknown, or if lists of devices hide all GPUs.
+    """
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
         return None
@@ -203,14 +212,15 @@ def _held(machine: Machine, name: FactName) -> Optional[tuple[str, ...]]:
 
 
 def answers(combination: Combination) -> tuple[Answer, ...]:
-    """What is known of a combination, in the order of the table."""
+    """Return all known results for a combination, in the order of the table."""
     return tuple(
         Answer(relation, *found) for relation in relations() for found in _ASKED[relation.name](combination)
     )
 
 
 def answer(combination: Combination, name: str) -> Optional[Answer]:
-    """The answer to the relation ``name``, None where it is not known. Raises KeyError for another name."""
+    """Return the result of the relation ``name``, or None if it is unknown. Raise KeyError for another
+    name."""
     relation = next((each for each in relations() if each.name == name), None)
     if relation is None:
         raise KeyError(name)
@@ -218,7 +228,7 @@ def answer(combination: Combination, name: str) -> Optional[Answer]:
 
 
 def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
-    """The answers that are "no" and stop programs."""
+    """Return the results of relations that do not hold and stop programs."""
     return tuple(each for each in found if not each.holds and each.stops)
 
 
@@ -304,8 +314,10 @@ def _package_has_code(asked: Combination) -> Iterator[_Found]:
 
 
 def _of_amd(asked: Combination) -> bool:
-    """Whether such a version can only be from AMD's index: PyTorch's has none for Windows, and ends with an
-    older ROCm."""
+    """Return True if this version can only be from AMD's index.
+
+    PyTorch's index has no ROCm for Windows and ends with an older ROCm.
+    """
     newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
     number = asked.rocm_number
     return asked.system == "windows" or bool(number and version_numbers(number) > newest)
@@ -371,8 +383,11 @@ def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """By AMD's builds of a library for a release of ROCm, of which each row names all targets. What the HIP
-    SDK for Windows holds is another matter; since TheRock both are built from one list."""
+    """Yield the result from AMD's builds of a library for a ROCm release. Each row names all targets of the
+    library.
+
+    The contents of the HIP SDK for Windows differ. Since TheRock, both are built from one list.
+    """
     number, isa = asked.rocm_number, asked.isa
     if number is None or isa is None or gpus.target(isa) is None:
         return
@@ -436,7 +451,7 @@ def _known_to_break(asked: Combination) -> tuple[Broken, ...]:
 
 
 def _clause(sentence: str) -> str:
-    """A sentence without its stop, to stand after a colon."""
+    """Return a sentence without its full stop, to stand after a colon."""
     return sentence.rstrip(".")
 
 
@@ -461,21 +476,22 @@ _ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
 }
 
 
-# ---- an override that the installed libraries do not need: they hold code for the silicon itself ---------
+# ---- overrides that are needless, because the installed libraries hold code for the silicon itself -------
 
-#: Libraries with code objects of their own; what MIOpen lacks it compiles for the chip that it sees.
+#: Libraries with code objects of their own. MIOpen compiles missing kernels for the chip that it sees.
 _NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
 
 
 class Needless(NamedTuple):
-    """What to do without the override, and the facts that say so."""
+    """The advice to remove an override, and the facts that support it."""
 
     advice: str
     sources: tuple[str, ...]
 
 
 def serves(targets: Fact, isa: str) -> bool:
-    """Return True if a fact like ``torch.targets`` has code for an ISA, by its own name or a family's.
+    """Return True if a fact like ``torch.targets`` has code for an ISA, under its own name or the name of its
+    family.
 
     A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in a wheel's name.
     """
@@ -487,7 +503,7 @@ def serves(targets: Fact, isa: str) -> bool:
 def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
     """Return the names, of torch and rocBLAS, whose ``targets`` are known and serve ``isa``.
 
-    Return none if one of the two is known not to serve it, because little runs without either.
+    Return () if one of the two is known not to serve ``isa``, because little runs without either.
     """
     known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
     return tuple(known) if isa and all(serves(fact, isa) for fact in known.values()) else ()

@@ -22,7 +22,7 @@ from rocmprobe.model.results_file import from_json
 from rocmprobe.text import reading
 from rocmprobe.text.tables import table_text
 
-#: The states that a row may expect.
+#: The states that a row can expect.
 _EXPECTABLE = ("wrong", "error", "crash", "hang", "flaky")
 _CPU = "cpu"
 _NEEDED = ("settings", "checks", "states", "cause", "reason", "link", "date")
@@ -54,7 +54,8 @@ class Expectation:
     sometimes: bool = False
 
     def applies(self, machine: Machine, outcome: Outcome) -> bool:
-        """Whether the row is about this question on this machine. Never about one that the CPU answers."""
+        """Return True if the row is about this case on this machine. Cases under the setting ``cpu`` never
+        match."""
         problem = outcome.problem or ""
         return (
             outcome.setting != _CPU
@@ -82,8 +83,10 @@ def _bare(isa: Optional[str]) -> str:
 
 
 def _version(machine: Machine, of: str, driver: str) -> str:
-    """The version that the case ran with, as far as the facts know. Of HIP's version the third number counts
-    builds, so of ROCm the first two are taken."""
+    """Return the version of a component that the case ran with, or "" if it is unknown.
+
+    For ROCm return only the first two numbers, because the third number of HIP's version counts builds.
+    """
     if of == "torch":
         return str(machine.value("torch.version") or "") if driver == "torch" else ""
     if of == "miopen":
@@ -96,7 +99,7 @@ def _version(machine: Machine, of: str, driver: str) -> str:
 
 @lru_cache(maxsize=256)
 def _satisfied(wanted: str, version: str) -> bool:
-    """Whether ``version`` is one of the specifier ``wanted``; one that is not known is none."""
+    """Return True if ``version`` satisfies the specifier ``wanted``. An unknown version does not."""
     try:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
@@ -104,7 +107,7 @@ def _satisfied(wanted: str, version: str) -> bool:
 
 
 def observed(outcome: Outcome) -> Outcome:
-    """``outcome`` as it came, whatever was expected of it."""
+    """Return ``outcome`` in its observed state, whatever was expected."""
     if outcome.expected is None:
         return outcome
     return replace(outcome, state=outcome.expected.state, expected=None)
@@ -112,14 +115,14 @@ def observed(outcome: Outcome) -> Outcome:
 
 @lru_cache(maxsize=1)
 def expectations() -> tuple[Expectation, ...]:
-    """Every row of the table."""
+    """Return every row of the table."""
     return read_expectations(table_text("expectations"), "data/expectations.toml")
 
 
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
-    """The rows of ``text``, a table called ``name``.
+    """Return the rows of ``text``, a table called ``name``.
 
-    Raises BadInput, in one line, for the first row that is not one: what is wrong, where, and how to fix it.
+    Raise BadInput for the first invalid row. Its one line says what is wrong, where, and how to fix it.
     """
     data = reading.toml_of(text.encode(), name, "fix that line")
     strangers = sorted(set(data) - {"expectation"})
@@ -144,7 +147,7 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
 
 
 def _wrong(row: Mapping[str, Any]) -> str:
-    """What is wrong with a row, and how to fix it; empty where nothing is."""
+    """Return what is wrong with a row and how to fix it, or "" if the row is valid."""
     known = {field.name: field for field in fields(Expectation)}
     for key, value in row.items():
         if key not in known:

@@ -1,7 +1,7 @@
 """AMD GPU targets: names, families, PCI ids and what their instruction sets lack.
 
-The knowledge is ``data/gpus.toml``; a target or device that is not in it is answered with None or
-nothing, never with an error, since cards appear before tables do.
+The knowledge is in ``data/gpus.toml``. An unknown target or device gives None or an empty result, never an
+error, because cards appear before tables do.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from rocmprobe.text.tables import table
 
 PciId = Union[str, int]
 
-#: The variable that makes the ROCm runtime take every GPU for one of another ISA; with ``_0`` and so on
-#: after it, that GPU alone.
+#: The variable that makes the ROCm runtime treat every GPU as another ISA. With ``_0`` and so on after the
+#: name, it applies to one GPU.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-#: What the ROCm thunk accepts (libhsakmt topology.c): sscanf's "%u.%u.%u", and nothing after the last number.
+#: Values that the ROCm thunk accepts (libhsakmt topology.c): sscanf's "%u.%u.%u", and nothing after the last
+#: number.
 _OVERRIDE_VALUE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
 _OVERRIDE_LIMITS = (63, 255, 255)
 
 
 @dataclass(frozen=True)
 class Target:
-    """One gfx target, a row of ``data/gpus.toml`` (which explains the fields)."""
+    """One gfx target: a row of ``data/gpus.toml``, which explains the fields."""
 
     gfx: str
     family: str
@@ -70,7 +71,8 @@ def _by_pci_id() -> Mapping[str, Target]:
 
 
 def _hex(value: object, digits: int) -> str:
-    """A PCI number as the table writes it; "" for what is no number. Takes 29471, "0x731F", "1002:731f"."""
+    """Return a PCI number as the table writes it, or "" for other text. Accept 29471, "0x731F" and
+    "1002:731f"."""
     if isinstance(value, int):
         return f"{value:0{digits}x}"
     try:
@@ -80,38 +82,38 @@ def _hex(value: object, digits: int) -> str:
 
 
 def target(gfx: object) -> Optional[Target]:
-    """The row of a target, None if unknown; feature suffixes (``gfx1010:xnack-``) do not matter here.
+    """Return the row of a target, or None if it is unknown. Ignore feature suffixes (``gfx1010:xnack-``).
 
-    Facts may come from a file that somebody wrote, so anything that is not text is unknown, too.
+    Facts can come from a file that somebody wrote, so anything but text is unknown, too.
     """
     return _tables().targets.get(gfx.partition(":")[0]) if isinstance(gfx, str) else None
 
 
 def all_targets() -> tuple[Target, ...]:
-    """Every known target, in the order of the table."""
+    """Return every known target, in the order of the table."""
     return tuple(_tables().targets.values())
 
 
 def family(gfx: Optional[str]) -> Optional[str]:
-    """The generation of a target (``RDNA1``, ``Vega``, ``CDNA3``, ...), None if unknown."""
+    """Return the generation of a target (``RDNA1``, ``Vega``, ``CDNA3``, ...), or None if unknown."""
     row = target(gfx)
     return row.family if row else None
 
 
 def chip(gfx: Optional[str]) -> Optional[str]:
-    """The code name of the silicon (``Navi 10``), None if unknown."""
+    """Return the code name of the silicon (``Navi 10``), or None if unknown."""
     row = target(gfx)
     return row.chip if row else None
 
 
 def gfx_of(pci_id: Optional[PciId]) -> Optional[str]:
-    """The native ISA of an AMD PCI device id (``0x731f``), None if unknown."""
+    """Return the native ISA of an AMD PCI device id (``0x731f``), or None if unknown."""
     row = _by_pci_id().get(_hex(pci_id, 4))
     return row.gfx if row else None
 
 
 def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
-    """Whether an AMD PCI device id is the GPU of a processor, None if unknown."""
+    """Return True if an AMD PCI device id is an integrated GPU, or None if unknown."""
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
     if row is None:
@@ -120,17 +122,17 @@ def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
 
 
 def product(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """The product under which exactly this device id and revision are sold, None if unknown."""
+    """Return the product that is sold with exactly this device id and revision, or None if unknown."""
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
     return row.names.get(f"{device}/{_hex(revision, 2)}") if row else None
 
 
 def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """The product under which a device id and revision are sold, or the name that its products share.
+    """Return the product that is sold with a device id and revision, or the name that its products share.
 
-    One device id covers several products, so without a known revision there is a name only where
-    all revisions share it.
+    One device id covers several products. Without a known revision there is a name only if all revisions
+    share it.
     """
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
@@ -138,9 +140,9 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
-    """Sentences on what code for ``effective`` may do that ``native`` silicon cannot take.
+    """Return sentences about what code for ``effective`` can do that ``native`` silicon does not support.
 
-    Empty where the two are compatible, and where either is unknown.
+    Return () if the two are compatible, or if either is unknown.
     """
     silicon, code = target(native), target(effective)
     if silicon is None or code is None or silicon.gfx == code.gfx:
@@ -160,11 +162,11 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
-    """Whether an official wheel of these versions holds code for a target; None where that is unknown.
+    """Return True if an official wheel of these versions holds code for a target, or None if unknown.
 
-    ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), None where unknown.
+    ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), or None if unknown.
     """
-    # Imported late: it costs more than the rest of this module.
+    # Imported late, because it costs more time than the rest of this module.
     from packaging.specifiers import SpecifierSet
 
     row = target(gfx)
@@ -186,7 +188,8 @@ def target_order(gfx: str) -> tuple[int, str]:
 
 
 def isa_of_override(text: str) -> Optional[str]:
-    """The target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, None for one that ROCm rejects."""
+    """Return the target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, or None if ROCm rejects the
+    value."""
     match = _OVERRIDE_VALUE.fullmatch(text)
     if match is None:
         return None

@@ -1,6 +1,6 @@
-"""The commands that install a stack on a machine, and the constraints that keep pip from replacing its torch.
+"""Commands that install a stack on a machine, and constraints that keep pip from replacing its torch.
 
-Nothing here runs anything. Every command is text for the owner to read and run.
+Nothing here runs a command. Every command is text for the owner to read and run.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.options import Option
 from rocmprobe.knowledge.stacks import has_code, lendings
 
-#: The packages whose builds belong together; pip would take each of them from anywhere.
+#: Packages whose builds belong together. pip would take each of them from any index.
 _TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^=]*|rocm[^=]*"
 
-#: What may get into a command from a file that somebody else wrote.
+#: Patterns for values from a file that somebody else wrote, before they enter a command.
 _OVERRIDES = re.compile(rf"{OVERRIDE}(_[0-9]+)?")
 _ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 
 
 @dataclass(frozen=True)
 class Place:
-    """The machine that a stack is for. ``chips`` are the targets of its cards, the one that counts first;
-    ``system`` is one of ``stacks.SYSTEMS``; ``python`` the Python that is there, such as "3.12", ``torch``
-    its torch; ``variables`` are those that are set. "" and None: not known."""
+    """The machine that a stack is for. Unknown fields are "" or None.
+
+    ``chips`` are the targets of its cards, the main card first. ``system`` is one of ``stacks.SYSTEMS``.
+    ``python`` is the installed Python, such as "3.12", and ``torch`` its torch. ``variables`` are the
+    variables that are set.
+    """
 
     chips: tuple[str, ...]
     gpu: str = ""
@@ -41,14 +44,17 @@ class Place:
 
     @property
     def gfx(self) -> str:
-        """The target of the card that counts."""
+        """Target of the main card."""
         return self.chips[0]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to install a stack: ``steps`` in their order, each with its commands; ``constraints`` are the lines
-    of pip's constraints file, empty where the versions are not known before the installation."""
+    """Plan for installing a stack.
+
+    ``steps`` are in order, each with its commands. ``constraints`` are the lines of pip's constraints file,
+    empty if the versions are not known before the installation.
+    """
 
     option: Option
     python: str
@@ -57,8 +63,11 @@ class Plan:
 
 
 def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:
-    """The commands for ``option`` on a machine. ``constraints_file`` is where its constraints were written;
-    without, a command that writes them is among the steps."""
+    """Return the commands for ``option`` on a machine.
+
+    ``constraints_file`` is the file to which the constraints were written. Without a file, one of the steps
+    writes them.
+    """
     stack = option.stack
     python = _python(stack.python, place.python)
     pins = constraints(option, place)
@@ -87,8 +96,11 @@ def _check(place: Place) -> tuple[str, tuple[str, ...]]:
 
 
 def constraints(option: Option, place: Place) -> tuple[str, ...]:
-    """The lines of a constraints file: the versions that the stack installs, with their local part, so that
-    no other index has them; of a stack without fixed versions that of the installed ROCm torch."""
+    """Return the lines of a constraints file: the versions that the stack installs.
+
+    The versions keep their local part, so that no other index has them. For a stack without fixed versions,
+    return the version of the installed ROCm torch.
+    """
     stack = option.stack
     pins = [name for name in (re.sub(r"\{extra\}", "", each) for each in stack.packages) if "==" in name]
     if not pins and _ROCM_TORCH.fullmatch(place.torch):
@@ -98,7 +110,7 @@ def constraints(option: Option, place: Place) -> tuple[str, ...]:
 
 
 def as_data(made: Plan) -> dict[str, Any]:
-    """A plan as JSON data (docs/installing.md)."""
+    """Return a plan as JSON data (docs/installing.md)."""
     option, stack = made.option, made.option.stack
     return {
         "stack": stack.name, "title": stack.title, "kind": stack.kind, "gfx": option.gfx,
@@ -114,7 +126,8 @@ def as_data(made: Plan) -> dict[str, Any]:
 
 
 def _python(published: tuple[str, ...], there: str) -> str:
-    """The version of Python to take: that which is there, if there are wheels for it."""
+    """Return the version of Python to use: the installed version if it has wheels, else the first published
+    version."""
     minor = ".".join(there.split(".")[:2])
     return minor if minor in published else (published[0] if published else "")
 
@@ -133,7 +146,7 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
         if option.lent:
             yield shell.export(OVERRIDE, option.lent.override)
         else:
-            # Owners of these chips have it in their profile.
+            # Owners of these chips usually set the override in their profile.
             usual = [OVERRIDE] if any(option.gfx in row.gfx for row in lendings()) else []
             names = dict.fromkeys((*usual, *filter(_OVERRIDES.fullmatch, place.variables)))
             if names:
@@ -153,11 +166,11 @@ def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optiona
 
 
 class _Sh:
-    """How commands are written for a POSIX shell; ``name`` is that of the environment."""
+    """Commands for a POSIX shell. ``name`` is the name of the environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # Not every shell expands ~ behind an equals sign.
+        # Not every shell expands ~ after an equals sign.
         self.constraints = f'"$HOME/{name}/constraints.txt"'
 
     def environment(self, python: str) -> str:
@@ -186,7 +199,7 @@ class _Sh:
 
 
 class _PowerShell:
-    """The same for PowerShell."""
+    """Commands for PowerShell."""
 
     def __init__(self, name: str) -> None:
         self.name = name

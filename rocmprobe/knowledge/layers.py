@@ -1,5 +1,7 @@
-"""The kinds of layers that a vendor library computes, and the setting ``by-layer``: convolution by the
-library, as it comes or with what cures it, and by PyTorch's own kernels what fails in the library besides.
+"""Kinds of layers that a vendor library computes, and the setting ``by-layer``.
+
+Under ``by-layer`` the library computes convolution, unchanged or with the settings that fix it. PyTorch's own
+kernels compute the layers that fail in the library.
 """
 
 from __future__ import annotations
@@ -12,48 +14,53 @@ from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
-#: The layers, and the checks that ask about each.
+#: The layers, and the checks that test each layer.
 LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
     layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
     for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
 }
-#: The setting.
+#: The name of the setting.
 NAME = "by-layer"
-#: The keywords, and the words for all that one of them sends.
+#: The keywords that send layers to PyTorch's own kernels, and the words for these layers.
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
 #: The checks whose failures make a layer leave the library.
 LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
-#: Checks of training alone; they do not count for inference.
+#: Checks of training alone, which do not count for inference.
 _OF_TRAINING = ("batch-norm",)
 
 
 def options_for(words: Iterable[str]) -> tuple[str, ...]:
-    """The keywords that send the layers called ``words``."""
+    """Return the keywords that send the layers called ``words`` to PyTorch's own kernels."""
     wanted = set(words)
     return tuple(dict.fromkeys(layer.option for layer in LAYERS if layer.words in wanted))
 
 
 def install_line(options: Iterable[str], bypass: bool = False) -> str:
-    """The call that sends the layers of ``options`` to PyTorch's own kernels; ``bypass``: and convolution to
-    the bypass."""
+    """Return the call that sends the layers of ``options`` to PyTorch's own kernels.
+
+    With ``bypass`` the call also sends convolution to the bypass.
+    """
     words = [] if bypass else ['convolution="native"']
     words += [f'{option}="pytorch"' for option in options]
     return f"rocmprobe.bypass.install({', '.join(words)})"
 
 
 def leaves(setting: Setting, outcome: Outcome) -> bool:
-    """Whether PyTorch's own kernels compute the layer that ``outcome`` is about, or some of a network's."""
+    """Return True if PyTorch's own kernels compute the layer of ``outcome``, or some layers of its
+    network."""
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
     return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """The keywords of the layers that fail in the library, by the outcomes of ``default``. float64
-    proves nothing: PyTorch keeps it from MIOpen."""
+    """Return the keywords of the layers that fail in the library, from the outcomes of ``default``.
+
+    Outcomes in float64 do not count, because PyTorch keeps float64 from MIOpen.
+    """
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
         broken -= set(_OF_TRAINING)
@@ -61,15 +68,18 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Whether a setting's convolutions are right, in float32 where that was tested."""
+    """Return True if a setting's convolutions are correct, in float32 if float32 was tested."""
     asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
     return bool(asked) and all(each.works for each in asked)
 
 
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
-    """What ``by-layer`` comes to: the layers of ``options`` by PyTorch, and convolution under the setting of
-    ``cures`` (those under which it holds) that has the fewest switches."""
+    """Return the variables and flags of ``by-layer``, or the reason why there are none.
+
+    PyTorch computes the layers of ``options``. Convolution runs under the setting of ``cures`` (settings
+    under which it works) that has the fewest switches.
+    """
     if not options:
         return Cure(None, "skipped", "no layer was found to fail in the vendor library")
     base = min(cures, key=lambda each: len(each.env) + len(each.torch), default=None)
@@ -84,14 +94,17 @@ def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
 
 
 def is_variable(name: str, value: str) -> bool:
-    """Whether some setting sets the variable ``name``, or it switches solvers off with this value."""
+    """Return True if some setting sets the variable ``name``, or if it switches solvers off with this
+    value."""
     known = {known for setting, _, _ in all_settings() for known in setting.env}
     return name in known or is_switch(name, value)
 
 
 def refuse_foreign(setting: Setting, where: str) -> None:
-    """Raises BadInput, which names ``where``, for a setting with a flag, a variable or a layer that no
-    setting of rocmprobe's has: results may come from anywhere."""
+    """Raise BadInput, which names ``where``, for a flag, variable or layer that no setting of rocmprobe has.
+
+    Results can come from anywhere.
+    """
     flags = {flag for each, _, _ in all_settings() for flag in each.torch}
     flags.update(flag for each in searches() for flag in each.torch)
     for what, strange in (
@@ -104,8 +117,10 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
-    """Raises BadInput, which names ``where``, for a derived setting of results that is nothing that a run can
-    derive: results may come from anywhere."""
+    """Raise BadInput, which names ``where``, for a derived setting of results that a run cannot derive.
+
+    Results can come from anywhere.
+    """
     if setting.by_layer:
         refuse_foreign(setting, where)
     elif not setting.env or not are_switches(setting.env):

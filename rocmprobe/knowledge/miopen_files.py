@@ -23,10 +23,10 @@ _VERSION_FOLDER = re.compile(
 
 @dataclass(frozen=True)
 class MiopenFile:
-    """A file of a user database, or of the kernel cache: for which GPU and by which MIOpen it was made.
+    """A file of a user database or of the kernel cache, and the GPU and MIOpen that it was made for.
 
     ``gpu`` is the name of ``database_name``. ``version`` is MAJOR.MINOR.PATCH, or None if the name does not
-    say it. ``tweak`` is the build of that version.
+    contain a version. ``tweak`` is the build of that version.
     """
 
     gpu: str

@@ -1,9 +1,9 @@
-"""MIOpen's own log, read: what it chose, what failed and why. Pure functions over captured text.
+"""Parser for MIOpen's own log: what it chose, what failed and why. All functions are pure.
 
-A log line is ``MIOpen(HIP): Info [Function] text``, with a thread id before and milliseconds behind
-``MIOpen(HIP)`` where those are switched on; an error that leaves the library is ``MIOpen Error:
-file:line: text``; one that leaves a compile thread ends the process as a C++ exception. Grammar and
-texts are those of MIOpen 2.17 to 3.5 (src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp, problem.cpp).
+A log line is ``MIOpen(HIP): Info [Function] text``. If switched on, a thread id precedes ``MIOpen(HIP)`` and
+milliseconds follow it. An error that leaves the library is ``MIOpen Error: file:line: text``. An error that
+leaves a compile thread ends the process as a C++ exception. Grammar and texts are those of MIOpen 2.17 to 3.5
+(src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp, problem.cpp).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """The parsed log of a library: the last convolution, and what went wrong.
+    """The parsed log of a library: the last convolution, and what went wrong. A missing value is None.
 
-    ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive); ``find_db`` is "hit"
-    or "miss" of the library's database of what is fastest; ``errors`` are lines, the most telling first;
-    ``commands`` are command lines that ask the library the same again, the last one last.
-    What the log does not say is None.
+    ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive). ``find_db`` is "hit" or
+    "miss" of the library's database of the fastest solvers. ``errors`` are lines, the most informative first.
+    ``commands`` are command lines that repeat the calls of the library, in order.
     """
 
     implementation: Optional[str] = None
@@ -34,7 +33,7 @@ class Reading:
     commands: tuple[str, ...] = ()
 
 
-#: ``miopenStatus_t`` of MIOpen's public header.
+#: Names of ``miopenStatus_t`` in MIOpen's public header, by number.
 STATUSES = (
     "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
     "miopenStatusAllocFailed", "miopenStatusInternalError", "miopenStatusNotImplemented",
@@ -45,7 +44,7 @@ STATUSES = (
 #: Algorithm families by the number that every convolution call carries (4 is retired).
 _ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
 
-#: The part of a solver's name that identifies its family; the first that is found counts.
+#: Part of a solver's name that identifies its family. The first match counts.
 _FAMILIES = (
     ("DirectNaive", "naive"), ("Wino", "Winograd"), ("ImplicitGemm", "ImplicitGEMM"),
     ("Igemm", "ImplicitGEMM"), ("Gemm", "GEMM"), ("fft", "FFT"), ("ConvAsm", "Direct"),
@@ -54,15 +53,15 @@ _FAMILIES = (
 )  # fmt: skip
 
 _LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
-# No pattern may scan a line more than once, however often its beginning recurs there: hence "[^][]".
+# No pattern must scan a line more than once, however often its beginning recurs there, hence "[^][]".
 _MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\] ?(.*)")
-#: The same without its head, as people quote it.
+#: The same line without its head, as people quote it.
 _HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")
 _API_ERROR = re.compile(r"MIOpen Error: (.*)")
 _EXCEPTION = re.compile(r"what\(\): +(.*)")
 #: MIOpen 3.5 puts the name of the machine in front.
 _PLACE = re.compile(r"(?:[\w.-]{2,253}:)?(\S+\.[ch]pp:\d+): (.*)")
-#: What a compiler, an assembler or a shell says of a kernel that it does not build.
+#: Messages of a compiler, an assembler or a shell about a kernel that it cannot build.
 _DIAGNOSTIC = re.compile(
     r":\d+:\d+: (?:fatal )?error: |^sh: (?:line )?\d+: .*: (?:not found|No such file or directory)$"
 )
@@ -71,9 +70,9 @@ _CHOSEN = re.compile(r"Chosen Algorithm: ([^\s,]+)(?:\s*,\s*(\d+),\s*(\S+))?")
 _SOLVER_ID = re.compile(r"solver_id = ([^\s,]+)(?:, workspace = (\d+))?")
 _ALGORITHM = re.compile(r"algo = (\d+)")
 _SOLUTION = re.compile(r"id: \d+, algo: \d+, time: (\S+), ws: (\d+), name: (\S+)")
-#: Find 2.0 lists what it found, the fastest first.
+#: Find 2.0 lists the solvers that it found, the fastest first.
 _FOUND = re.compile(r"Found (?:a )?sol\w+: (\S+) , (\d+), (\S+)")
-#: Or it lists algorithms, and then prepares their solvers in the same order.
+#: Find 2.0 can also list algorithms, and then prepare their solvers in the same order.
 _LISTED = re.compile(r"miopen[A-Za-z]{1,40}?Algo([A-Z][A-Za-z]{1,20})\s(\S+)\s(\d+)$")
 _DRIVER_CHOICE = re.compile(r"MIOpen [\w ]+ Conv\. Algorithm: -?\d+, Solution: \d+/(\S+)")
 _DRIVER_TIME = re.compile(r"GPU Kernel Time .* Conv\. Elapsed: (\S+) ms")
@@ -85,7 +84,7 @@ _DATABASE = re.compile(r"(?:system database file: ?|File is unreadable: )(?:\"([
 _SEARCH_STARTS = re.compile(r"Starting search: ([^\s,]+)")
 _SEARCH = re.compile(r"min time so far: ([\d.e+-]+), default time: ([\d.e+-]+)")
 
-#: Where a failure names the kernel file that it is about.
+#: Messages of failures that name their kernel file.
 _SOURCES = (
     re.compile(r"Code object build failed\. Source: (\S+)"),
     re.compile(r"source file: (\S+)"),
@@ -95,13 +94,13 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
-#: What Find says where no solver is left that may do the problem, by version, and immediate mode.
+#: Messages of Find, by version, and of immediate mode if no solver can run the problem.
 _NO_SOLVER = re.compile(
     "No suitable algorithm was found|cannot be executed due to incorrect params"
     "|Immediate mode Fallback unsuccessful"
 )
-#: Called an error, and the run goes on: no assembler is installed, so no kernel that needs one is tried; a
-#: record of the find database is passed over, such as the empty one that a failed Find of 3.5 leaves.
+#: Errors after which the run goes on. Without an assembler, MIOpen does not try kernels that need one. It
+#: skips an invalid record of the find database, such as the empty record that a failed Find of 3.5 leaves.
 _PASSED_OVER = re.compile(
     r"Path to assembler is not provided|^Error parsing payload under the key|^Contents:"
 )
@@ -109,8 +108,11 @@ _PASSED_OVER = re.compile(
 
 @dataclass(frozen=True)
 class Message:
-    """One thing that MIOpen said. ``function`` is None where no log function said it; ``place`` is the
-    "file:line" of an exception; ``line`` is the whole line as printed."""
+    """One message of MIOpen.
+
+    ``function`` is None if no log function printed the message. ``place`` is the "file:line" of an exception.
+    ``line`` is the whole line as printed.
+    """
 
     level: str
     function: Optional[str]
@@ -122,8 +124,11 @@ class Message:
 
 @dataclass(frozen=True)
 class Status:
-    """A status other than success: its name, its number (None for a name unknown here) and, where the
-    log says, the function of MIOpen's interface that returned it."""
+    """A status other than success.
+
+    ``number`` is None for an unknown name. ``call`` is the function of MIOpen's interface that returned the
+    status, if the log names it.
+    """
 
     name: str
     number: Optional[int]
@@ -132,9 +137,12 @@ class Status:
 
 @dataclass(frozen=True)
 class Choice:
-    """What runs a convolution. ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or
-    naive. ``find_db`` is "hit" where the find database held the answer, "miss" where MIOpen had to search
-    or to guess, None where the log does not say."""
+    """The solver of a convolution.
+
+    ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive. ``find_db`` is "hit" if
+    the find database had the solver and "miss" if MIOpen had to search or guess. It is None if the log does
+    not say.
+    """
 
     solver: Optional[str]
     algorithm: Optional[str]
@@ -145,7 +153,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search for parameters: the solver, and milliseconds of the best and the default ones."""
+    """The last search for parameters: the solver, and milliseconds with the best and the default
+    parameters."""
 
     solver: str
     best_ms: Optional[float] = None
@@ -154,9 +163,12 @@ class Tuning:
 
 @dataclass(frozen=True)
 class MiopenLog:
-    """A parsed log. ``choice`` is the last one; ``failures`` are lines, the most telling first;
-    ``sources`` the kernel files that failures name; ``commands`` what to give to MIOpenDriver;
-    ``missing_databases`` the files that MIOpen warns of, which does no harm by itself."""
+    """A parsed log.
+
+    ``choice`` is the last choice. ``failures`` are lines, the most informative first. ``sources`` are the
+    kernel files that failures name. ``commands`` are command lines of MIOpenDriver. ``missing_databases`` are
+    the files that MIOpen warns about. They do no harm by themselves.
+    """
 
     messages: tuple[Message, ...] = ()
     choice: Optional[Choice] = None
@@ -170,14 +182,15 @@ class MiopenLog:
 
 
 def family(solver: str) -> Optional[str]:
-    """The algorithm family of a solver's name, or None for a name of another kind."""
+    """Return the algorithm family of a solver's name, or None for another kind of name."""
     return next((name for part, name in _FAMILIES if part in solver), None)
 
 
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
-    """Why a question that forced ``solver`` says nothing of it, or None where its ``state`` does.
+    """Return why a case that forced ``solver`` says nothing about it, or None if its ``state`` does.
 
-    Where something else went wrong as well, the search for a solver ended because of that.
+    If something else failed as well, the reason is not a missing solver: the search ended because of that
+    failure.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -189,15 +202,14 @@ def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
 
 
 def left_no_solver(state: str, reading: Reading) -> bool:
-    """Whether a question of this ``state`` failed since MIOpen had no solver for the problem, and because of
-    nothing else."""
+    """Return True if a case of this ``state`` failed only because MIOpen had no solver for the problem."""
     return (
         state == "error" and bool(reading.errors) and all(_NO_SOLVER.search(line) for line in reading.errors)
     )
 
 
 def parse(text: str) -> MiopenLog:
-    """Read ``text``, in which other output may be between MIOpen's lines. Never raises."""
+    """Parse ``text``, which can have other output between MIOpen's lines. Never raise an exception."""
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)
@@ -238,13 +250,16 @@ def _message(line: str) -> Optional[Message]:
 
 
 def _placed(text: str) -> tuple[Optional[str], str]:
-    """The "file:line" and the text of an exception, or None and ``text``."""
+    """Return the "file:line" and the text of an exception, or None and ``text``."""
     match = _PLACE.match(text)
     return (match[1], match[2]) if match else (None, text)
 
 
 def _bare_exception(line: str) -> Optional[Message]:
-    """An exception that somebody else printed, known by one of MIOpen's source files before its text."""
+    """Return an exception that another program printed, or None.
+
+    One of MIOpen's source files before the text identifies the exception.
+    """
     for word in line.split(" ", 2)[:2]:
         path, _, number = word.rstrip(":").rpartition(":")
         own = "miopen" in path.lower() or "mlopen" in path.lower()
@@ -261,7 +276,8 @@ def _number(text: Optional[str]) -> Optional[float]:
 
 
 def _bytes(text: Optional[str]) -> Optional[int]:
-    """A size, or None; also for more digits than a size can have (of too many, int raises)."""
+    """Return a size, or None if there is no text or it has more digits than a size. int raises on too many
+    digits."""
     return int(text) if text and len(text) < 20 else None
 
 
@@ -301,18 +317,21 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
             solver = solver_name(match[1])
             choice = _chosen(solver, match[2], times.get(solver), find_db)
         elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
-            # The search was made before, out of this log: the family is all that is said.
+            # The search ran earlier, outside of this log, so only the family is known.
             choice = Choice(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
     return choice
 
 
 def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
-    """``find_db`` as the log has it; HYBRID modes search wherever it has no answer, and then say so."""
+    """Return ``find_db`` from the log, or "hit" in a silent log of a HYBRID mode.
+
+    HYBRID modes search if the database has no record, and log the search.
+    """
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
 
 def solver_name(solver: Union[str, int]) -> str:
-    """The name of a solver that may be given by its number; a number that is not known here stays one."""
+    """Return the name of a solver from its name or number. Return an unknown number as text."""
     text = str(solver)
     return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
 
@@ -325,12 +344,12 @@ def _chosen(
 
 
 def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
-    """MIOpenDriver says which solver it ran, the log says more of it."""
+    """Return the logged choice, which has more details, unless MIOpenDriver names another solver."""
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
-    """What MIOpenDriver itself prints, whose log may be quiet."""
+    """Return the choice that MIOpenDriver itself prints, because its log can be switched off."""
     choice: Optional[Choice] = None
     for line in lines:
         if match := _DRIVER_CHOICE.match(line):
@@ -354,9 +373,12 @@ def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
 
 
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What went wrong, the most telling first: what left the library, what it logged as an error, what the
-    compiler said, then exceptions that MIOpen caught and passed over with a warning. Where what left it is
-    about a kernel that was not built, the compiler knows more, and comes first."""
+    """Return the failures, the most informative first.
+
+    The order is errors that left the library, errors that it logged, messages of the compiler, and exceptions
+    that MIOpen caught with a warning. If a kernel was not built, the messages of the compiler come first,
+    because they say more.
+    """
     left = [each for each in messages if each.function is None]
     logged = [
         each

@@ -1,6 +1,6 @@
-"""Which stacks there are for a chip, the best first, and which of them fail there and why.
+"""Stacks for a chip, the best first, and which of them fail and why.
 
-What is known of them is ``data/stacks.toml`` (``stacks``) and ``data/compatibility.toml``.
+The knowledge is in ``data/stacks.toml`` (``stacks``) and ``data/compatibility.toml``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocmprobe.knowledge.stacks import (
     stacks,
 )
 
-#: What is known of a stack on a chip, the best first, with the words for it.
+#: States of a stack on a chip, the best first, in words.
 STATUSES = {
     "works": "owners report that it works",
     "tested": "whoever publishes it runs tests on this chip",
@@ -38,18 +38,21 @@ STATUSES = {
     "fails": "reported to fail",
 }
 _RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}
-#: Kinds whose libraries AMD built, as the rows of [[library]] have them.
+#: Kinds of stacks whose libraries AMD built, as in the rows of [[library]].
 _PUBLISHED = ("official", "amd-stable", "amd-nightly")
-#: Relations whose "no" is a limit, and the library that it is of.
+#: Relations whose absence is only a limit, and the library that has the limit.
 _LIBRARIES = {"hipblaslt-has-kernels": "hipBLASLt", "miopen-has-databases": "MIOpen"}
 _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 
 
 @dataclass(frozen=True)
 class Option:
-    """A stack on a chip. ``lent`` is by which the chip runs another one's code, None where the stack has code
-    for the chip itself. ``status`` is one of STATUSES. ``refused`` is what chip and stack cannot do together
-    where nothing else says that it fails, ``lacking`` the limits that follow from their relations."""
+    """A stack on a chip.
+
+    ``lent`` is the row by which the chip runs another chip's code, or None if the stack has code for the chip
+    itself. ``status`` is one of STATUSES. ``refused`` says why chip and stack are incompatible, if nothing
+    else says that the stack fails. ``lacking`` are the limits that follow from their relations.
+    """
 
     stack: Stack
     gfx: str
@@ -63,19 +66,19 @@ class Option:
 
     @property
     def runs_as(self) -> str:
-        """The target whose code runs."""
+        """Target whose code runs."""
         return self.lent.posing if self.lent else self.gfx
 
     @property
     def title(self) -> str:
-        """What it is, and the chip that it is for."""
+        """Title of the stack, with the chip that it is for."""
         if self.lent:
             return f"{self.stack.title}: {self.gfx} as {self.lent.posing}"
         return f"{self.stack.title}: {self.gfx}"
 
     @property
     def evidence(self) -> str:
-        """What is known of it, in sentences."""
+        """Sentences on what is known about the stack on this chip."""
         if self.refused:
             return f"By what was published it cannot run: {'; '.join(map(_with_source, self.refused))}."
         said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
@@ -83,13 +86,15 @@ class Option:
 
     @property
     def known_limits(self) -> tuple[str, ...]:
-        """What does not work there, in sentences, those of relations with their sources."""
+        """Sentences on what does not work. Limits from relations include their sources."""
         return (*(row.text for row in self.limits), *(f"{_with_source(each)}." for each in self.lacking))
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """Each source with its date, that of the evidence first. Those of relations stand in the sentences
-        themselves: they have a release in place of a date."""
+        """Sources with their dates, the source of the evidence first.
+
+        Sources of relations are in the sentences, because they have a release instead of a date.
+        """
         rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
         return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
 
@@ -104,11 +109,11 @@ def options(
     distribution: Optional[str] = None,
     atomics: Optional[bool] = None,
 ) -> tuple[Option, ...]:
-    """The stacks that there are for a chip on a system, the best first, those known to break it last.
+    """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    Before others come those that need no build and no distribution that may be another one; then by what is
-    known of them, and code for the chip before an override, fixed versions before nightlies, newer rows
-    before older. ``distribution`` is its id in /etc/os-release; None leaves none out.
+    Stacks come first if they need neither a build nor a distribution that the machine may not have. Then
+    stacks are sorted by status, code for the chip before an override, fixed versions before nightlies, and
+    newer rows before older rows. ``distribution`` is the id in /etc/os-release. None leaves no stack out.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -125,7 +130,8 @@ def options(
 
 
 def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
-    """How a chip runs what a stack has: as itself (None), or else as a chip that lends its code."""
+    """Yield the ways in which a chip can run a stack: as itself (None), or else as each chip whose code it
+    can run."""
     if has_code(stack, gfx):
         yield None
     elif system == "linux":
@@ -150,7 +156,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
     if breaks:
         status = "fails"
     elif report:
-        # Who tried it knows better than what follows from what was published.
+        # A report from an owner outweighs conclusions from publications.
         status = report.status
     elif failing(answered):
         status, refused = "fails", failing(answered)
@@ -179,8 +185,11 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
 def combination(
     stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool] = None
 ) -> Combination:
-    """A stack that holds code for what the chip runs as, on a chip. Who builds a stack for a chip builds its
-    rocBLAS for it, too; what PyTorch and AMD publish has AMD's."""
+    """Return the combination of a chip with a stack that holds code for the target that the chip runs as.
+
+    Others who build a stack for a chip build its rocBLAS for the chip, too. Stacks of PyTorch and AMD have
+    AMD's rocBLAS.
+    """
     runs_as = lent.posing if lent else gfx
     return Combination(
         amd=True, gfx=gfx, effective=runs_as, override=lent.override if lent else None,
@@ -191,7 +200,7 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """The limits by relations that no row of [[limit]] names."""
+    """Yield the limits from relations that no row of [[limit]] names."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):
@@ -199,7 +208,7 @@ def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Ans
 
 
 def _listed(stack: Stack, gfx: str) -> bool:
-    """Whether AMD supports the chip in the ROCm of a wheel."""
+    """Return True if AMD supports the chip in the ROCm of a wheel."""
     target = gpus.target(gfx)
     since = _LISTED.match(target.rocm) if target else None
     if since is None or stack.kind not in ("official", "amd-stable"):

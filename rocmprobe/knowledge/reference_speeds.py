@@ -1,4 +1,4 @@
-"""Peaks of a card, figures that owners measured, and usual reasons for a slow one:
+"""Peaks of cards, figures measured by owners, and usual reasons for a slow card:
 ``data/reference_speeds.toml``."""
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from rocmprobe.model.roofline import DIRECTIONS_IN
 from rocmprobe.text.tables import table
 
 _MHZ = 1e6
-#: No clock, unit count or bus is larger. Facts may come from a file that anybody wrote.
+#: No clock, unit count or bus is larger. Facts can come from a file that anybody wrote.
 _LARGEST = 1e6
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most that a card can do: operations a second by dtype, and bytes a second. ``sources`` says what
-    that was computed from, ``clock_mhz`` is the clock that it assumes."""
+    """Peak speeds of a card: operations per second by dtype, and bytes per second.
+
+    ``sources`` are the sources of the numbers, and ``clock_mhz`` is the clock that the peaks assume.
+    """
 
     flops: Mapping[str, float] = field(default_factory=dict)
     bytes: Optional[float] = None
@@ -35,8 +37,11 @@ class Peak:
 
 @dataclass(frozen=True)
 class Published:
-    """A published speed, in operations or bytes a second, and its share of that product's peak. ``like`` are
-    the kinds of layer that it speaks for. ``ms`` is the time of a whole network, else None."""
+    """A published speed, in operations or bytes per second, and its share of the product's peak.
+
+    ``like`` are the kinds of layer that the speed represents. ``ms`` is the time of a whole network, else
+    None.
+    """
 
     product: str
     gfx: str
@@ -57,7 +62,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A usual reason for a slow card. ``name`` is what has to be seen in the run."""
+    """A usual reason for a slow card. ``name`` is the observation in a run that supports it."""
 
     name: str
     of: tuple[str, ...]
@@ -70,8 +75,11 @@ class Explanation:
 
 
 def peak_of(gpu: Gpu) -> Peak:
-    """Return the peak of ``gpu`` by its compute units and clocks, or by its product where the driver names no
-    clock. The peak is empty for a chip that the table lacks."""
+    """Return the peak of ``gpu`` from its compute units and clocks, or from its product if the driver names
+    no clock.
+
+    The peak is empty for a chip that the table lacks.
+    """
     gfx = gpu.native_isa.value
     chip = _chips().get(str(gfx).partition(":")[0])
     if chip is None:
@@ -104,7 +112,7 @@ def explanations() -> tuple[Explanation, ...]:
 
 
 def figures_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
-    """Return the figures of all chips of the family: few chips have several, and shares carry over."""
+    """Return the figures of all chips of the family, because few chips have several and shares carry over."""
     family = gpus.family(gfx)
     return tuple(
         each
@@ -133,7 +141,7 @@ def _flops(chip: Mapping[str, Any], cus: float, clock_mhz: float) -> dict[str, f
 def _memory(
     gpu: Gpu, chip: Mapping[str, Any], row: Mapping[str, Any]
 ) -> tuple[Optional[float], tuple[str, ...]]:
-    """Return the bytes a second of the memory bus, and where that was read."""
+    """Return the bytes per second of the memory bus, and the sources of the number."""
     bits, clock = _number(gpu.memory_bus_bits.value), _number(gpu.max_memory_clock_mhz.value)
     if bits and clock:
         sources = (gpu.memory_bus_bits.source, gpu.max_memory_clock_mhz.source)

@@ -1,5 +1,5 @@
-"""Settings from ``data/settings.toml``: which exist for a backend, how users name them, where they mean
-nothing."""
+"""Settings from ``data/settings.toml``: which exist for a backend, how users name them, and where they have
+no effect."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from rocmprobe.model.results import BadInput, Setting
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
 
-#: Where in ``torch.backends`` the flags of a setting are: module and attribute.
+#: Module and attribute in ``torch.backends`` of each flag of a setting.
 FLAGS = {
     "cudnn.benchmark": ("cudnn", "benchmark"),
     "cudnn.deterministic": ("cudnn", "deterministic"),
     "miopen.immediate": ("miopen", "immediate"),
 }
-#: The vendor libraries by the names of their backends, as they spell themselves.
+#: Names of the vendor libraries in their own spelling, by backend.
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
-#: Fields of a row that say to whom it applies, and are no part of the setting.
+#: Fields of a row that say where it applies. They are not part of the setting.
 _OF_THE_ROW = ("backends", "set")
 
 
 @dataclass(frozen=True)
 class Versions:
-    """What a setting meets: the vendor library's name and version, PyTorch's version, and that of the ROCm
-    it was built for. None: not known."""
+    """Versions that a setting runs with: the vendor library, PyTorch, and the ROCm that PyTorch was built
+    for.
+
+    None means unknown.
+    """
 
     library: str
     library_version: Optional[str] = None
@@ -38,8 +41,11 @@ class Versions:
 
 @dataclass(frozen=True)
 class Search:
-    """A way in which PyTorch requests a solver from MIOpen, and the flags of ``torch.backends`` that select
-    it from one of its versions to another ("": still)."""
+    """A way in which PyTorch requests a solver from MIOpen.
+
+    ``torch`` holds the flags of ``torch.backends`` that select this way, from version ``torch_since`` to
+    ``torch_until`` ("" if the flags are still valid).
+    """
 
     name: str
     torch_since: str
@@ -54,7 +60,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    """What choosing this setting is called in a recommendation."""
+    """Return the verdict of a recommendation that chooses this setting."""
     if row.get("device") == "cpu":
         return "cpu"
     if row.get("bypass"):
@@ -72,8 +78,10 @@ def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
-    """The flags of ``torch.backends`` that make PyTorch ``torch`` ask MIOpen for a solver in this way;
-    None for a version means the newest. Empty where that version has no such way."""
+    """Return the flags of ``torch.backends`` that make PyTorch request a solver from MIOpen in this way.
+
+    ``torch`` is PyTorch's version, or None for the newest. Return {} if that version has no such way.
+    """
     for each in reversed(searches()):
         if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
             return dict(each.torch)
@@ -81,13 +89,16 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
 
 
 def searches() -> Sequence[Search]:
-    """Every way to ask, the oldest versions of PyTorch first."""
+    """Return every way to request a solver, the oldest versions of PyTorch first."""
     return [Search(**row) for row in table("settings")["search"]]
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:
-    """The drivers under which a setting means something: to ``capi`` variables and the MIOpen call do,
-    to ``torch`` all but Find 2.0, which PyTorch does not use."""
+    """Return the drivers under which a setting has an effect.
+
+    Variables and the MIOpen call have an effect under ``capi``. Everything has an effect under ``torch``
+    except Find 2.0, which PyTorch does not use.
+    """
     if setting.search == "find-2.0":
         return ("capi",)
     flags = setting.torch and setting.search not in ("find", "immediate")
@@ -103,12 +114,11 @@ def settings_for(
     torch: Optional[str] = None,
     drivers: Sequence[str] = ("torch", "capi"),
 ) -> tuple[Setting, ...]:
-    """The settings of ``backend`` that one of ``drivers`` can have: the set "default" or "all", or names
-    separated by commas.
+    """Return the settings of ``backend`` that one of ``drivers`` supports.
 
-    ``torch`` is the version whose flags they hold, None for the newest. Raises BadInput for a name that
-    the backend does not have. The setting ``default`` is always among them: every gate of the ladder
-    depends on it.
+    ``wanted`` is the set "default" or "all", or names separated by commas. ``torch`` is the version whose
+    flags the settings hold, or None for the newest. The setting ``default`` is always among them, because
+    every gate of the ladder depends on it. Raise BadInput for a name that the backend does not have.
     """
     rows = [
         row
@@ -130,13 +140,13 @@ def settings_for(
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
-    """Every setting with its backends and the set it belongs to, with the flags of the newest PyTorch."""
+    """Return every setting with its backends and its set, with the flags of the newest PyTorch."""
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 
 
 def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
-    """Why ``setting`` means nothing on ``versions``, or None where it may mean something: what is not
-    known forbids nothing."""
+    """Return why ``setting`` has no effect on ``versions``, or None if it can have one. Unknown versions rule
+    nothing out."""
     for product, version, since, until in (
         (versions.library, versions.library_version, setting.since, setting.until),
         ("torch", versions.torch, setting.torch_since, setting.torch_until),
@@ -151,7 +161,8 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    """A value that the running version would not accept, or that no variable of the setting is read."""
+    """Return a reason if the version rejects a value of the setting, or reads none of its variables. Else
+    return None."""
     torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
     labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
     for name, label in labels.items():
@@ -164,12 +175,12 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def within(version: str, since: str, until: str) -> bool:
-    """Whether ``version`` is between the two, both included; 2.6.1 is within 2.6."""
+    """Return True if ``version`` is between ``since`` and ``until``, both included. 2.6.1 is within 2.6."""
     found = version_numbers(version)
     last = version_numbers(until)
     return version_numbers(since) <= found and (not until or found[: len(last)] <= last)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version; a local part such as +rocm5.2 does not count."""
+    """Return the leading numbers of a version, without a local part such as +rocm5.2."""
     return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

@@ -1,5 +1,5 @@
-"""MIOpen's convolution solvers from ``data/solvers.toml``: which may run a problem, what switches one off,
-and the fewest switches that take all faulty ones away."""
+"""MIOpen's convolution solvers from ``data/solvers.toml``: which can run a problem, what switches a solver
+off, and the fewest switches that turn off all faulty solvers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from rocmprobe.model.results import Outcome, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.tables import table
 
-#: What names the one solver that Find may consider.
+#: The variable that names the only solver that Find considers.
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
-#: The setting whose variables are found out on the machine itself.
+#: The setting whose variables a run derives on the machine itself.
 DERIVED = "no-faulty-solvers"
 _FORCED = "only-"
-#: The default find mode passes over solvers that are not dynamic; NORMAL runs whatever applies.
+#: The default find mode skips solvers that are not dynamic. NORMAL runs every solver that applies.
 _FIND_NORMAL = {"MIOPEN_FIND_MODE": "1"}
-#: In the order in which Find tries them (src/conv/solver_finders.cpp); naive kernels are its last resort.
+#: Families in the order in which Find tries them (src/conv/solver_finders.cpp). Naive kernels are its last
+#: resort.
 _ORDER = ("Winograd", "Direct", "ImplicitGEMM", "GEMM", "FFT", "naive")
 #: A transposed convolution runs as the gradient of a plain one.
 TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
@@ -47,7 +48,8 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Whether nothing is known against it for a problem (its text) and direction on an effective ISA."""
+        """Return True if nothing is known against the solver for a problem (its text) and direction on an
+        effective ISA."""
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
         asked = TRANSPOSED[direction] if "transpose" in kind else direction
@@ -62,7 +64,7 @@ class Solver:
 
 @lru_cache(maxsize=1)
 def solvers() -> tuple[Solver, ...]:
-    """Every solver of the table: those that seldom fail first."""
+    """Return every solver of the table, the solvers that seldom fail first."""
     return tuple(from_json(Solver, row) for row in table("solvers")["solver"])
 
 
@@ -77,7 +79,7 @@ def names_by_id() -> Mapping[int, str]:
 
 
 def forced_setting(solver: Solver) -> Setting:
-    """The setting under which Find may consider this solver alone."""
+    """Return the setting under which Find considers only this solver."""
     return Setting(
         name=f"{_FORCED}{solver.name}", reason=f"{solver.name} alone: does it give right numbers?",
         verdict="native-with-settings", env={FORCE: solver.name, **_FIND_NORMAL}, since=solver.since,
@@ -88,10 +90,12 @@ def forced_setting(solver: Solver) -> Setting:
 def in_play(
     problem: str, direction: str, isa: Optional[str], version: str, environ: Mapping[str, str]
 ) -> tuple[Solver, ...]:
-    """The solvers that Find would try for a problem and direction, in the order in which it tries them.
+    """Return the solvers that Find would try for a problem and direction, in the order in which it tries
+    them.
 
-    A model for simulated machines: what the table lets pass, of the MIOpen ``version`` ("" for any), without
-    those that ``environ`` switches off or does not name.
+    The result models simulated machines. It holds the solvers that the table allows for the MIOpen
+    ``version`` ("" for any). Solvers that ``environ`` switches off are left out. If ``environ`` names
+    solvers, all others are left out.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -108,11 +112,12 @@ def in_play(
 def smallest_switches(
     faulty: Iterable[str], sound: Mapping[Question, Collection[str]]
 ) -> Optional[tuple[str, ...]]:
-    """The fewest variables that switch off every ``faulty`` solver and leave, for each question of ``sound``,
-    one of the solvers that are right there. Among equals the ones that cost the fewest sound solvers, then
-    those that are narrower. None where no set of variables does it.
+    """Return the fewest variables that switch off all ``faulty`` solvers and leave a correct solver for each
+    case.
 
-    A solver that is faulty for one question counts as faulty for all.
+    ``sound`` maps each case to its correct solvers. Among equal sets, take the set that costs the fewest
+    sound solvers, then the set with narrower variables. Return None if no set of variables works. A solver
+    that is faulty for one case counts as faulty for all.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -135,16 +140,19 @@ def smallest_switches(
 
 
 def _narrow_first(names: Iterable[str]) -> list[str]:
-    """The variables of these solvers, those that switch the fewest solvers off first."""
+    """Return the variables of these solvers, sorted from the fewest to the most solvers that they switch
+    off."""
     wanted = {variable for name in names for variable in by_name()[name].off}
     reach = {variable: sum(variable in solver.off for solver in solvers()) for variable in wanted}
     return sorted(wanted, key=lambda variable: (reach[variable], variable))
 
 
 def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
-    """Sets of at most ``size`` variables, without a needless one, that switch off every solver of ``names``.
+    """Return sets of at most ``size`` variables that switch off every solver of ``names``.
 
-    Whatever covers all must hold a variable of the first that is not covered yet."""
+    Every such set must have a variable of the first solver that is not covered yet, so only these variables
+    are tried.
+    """
     found: set[frozenset[str]] = set()
 
     def extend(chosen: frozenset[str]) -> None:
@@ -161,15 +169,21 @@ def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
 
 @dataclass(frozen=True)
 class Swept:
-    """What the solvers came to that were run alone: names by question (problem and direction)."""
+    """Results of the solvers that ran alone.
+
+    ``sound`` maps each case (problem and direction) to the solvers that passed. ``faulty`` are the solvers
+    that failed in any case.
+    """
 
     sound: Mapping[Question, frozenset[str]]
     faulty: frozenset[str]
 
 
 def swept(outcomes: Iterable[Outcome]) -> Swept:
-    """The sound and the faulty solvers among ``outcomes``. A solver that does not apply, or of which nothing
-    was learned, is neither; a question that no solver ran is left out."""
+    """Return the sound and the faulty solvers among ``outcomes``.
+
+    A solver that does not apply, or has no result, is neither. A case that no solver ran is left out.
+    """
     sound: dict[Question, set[str]] = {}
     faulty: set[str] = set()
     for outcome in outcomes:
@@ -185,7 +199,7 @@ def swept(outcomes: Iterable[Outcome]) -> Swept:
 
 
 def solver_of(outcome: Outcome) -> Optional[str]:
-    """The solver that an outcome of the sweep is about, or None for any other outcome."""
+    """Return the solver that an outcome of the sweep is about, or None for any other outcome."""
     if outcome.check != "solver":
         return None
     name = outcome.setting[len(_FORCED) :]
@@ -194,8 +208,11 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 
 @dataclass(frozen=True)
 class Cure:
-    """What a derived setting comes to: its variables and why; or None, and what its questions come to. The
-    rest is of ``by-layer``, by the names that ``Setting`` has."""
+    """The variables of a derived setting, and the reason for them.
+
+    If nothing was derived, ``env`` is None and ``state`` is the state of the setting's cases. The other
+    fields belong to ``by-layer`` and have the names of ``Setting``.
+    """
 
     env: Optional[Mapping[str, str]]
     state: str
@@ -206,7 +223,7 @@ class Cure:
     pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
-        """``setting`` as it was found out; as it is where it came to nothing."""
+        """Return ``setting`` with the derived values, or unchanged if nothing was derived."""
         if self.env is None:
             return setting
         return replace(
@@ -217,7 +234,7 @@ class Cure:
 
 
 def cure(outcomes: Iterable[Outcome]) -> Cure:
-    """The smallest set of switches for the sweep's ``outcomes``."""
+    """Return the smallest set of switches for the sweep's ``outcomes``."""
     asked = tuple(outcomes)
     found = swept(asked)
     if not asked:
@@ -236,15 +253,15 @@ def cure(outcomes: Iterable[Outcome]) -> Cure:
 
 @lru_cache(maxsize=1)
 def _switches() -> frozenset[str]:
-    """The variables that switch solvers of the table off, one by one or by family."""
+    """Return the variables that switch off solvers of the table, singly or by family."""
     return frozenset(variable for solver in solvers() for variable in solver.off)
 
 
 def is_switch(name: str, value: str) -> bool:
-    """Whether the variable ``name`` switches solvers of the table off with this ``value``."""
+    """Return True if the variable ``name`` switches off solvers of the table with this ``value``."""
     return value == "0" and name in _switches()
 
 
 def are_switches(env: Mapping[str, str]) -> bool:
-    """Whether these variables do nothing but switch solvers of the table off."""
+    """Return True if these variables only switch off solvers of the table."""
     return all(is_switch(name, value) for name, value in env.items())

@@ -1,7 +1,8 @@
-"""Stacks of PyTorch and ROCm: which has code for a chip, who reports that it works, what is known to break.
+"""Stacks of PyTorch and ROCm: which has code for a chip, who reports that it works, and what is known to
+break.
 
-The knowledge is ``data/stacks.toml``, which explains its fields; which versions of the wheels hold code for a
-chip is in ``data/gpus.toml``. All of it is what others reported.
+The knowledge is in ``data/stacks.toml``, which explains its fields. ``data/gpus.toml`` says which versions of
+the wheels hold code for a chip. Both contain what others reported.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ class Stack:
 
 @dataclass(frozen=True)
 class Report:
-    """A row of [[report]]: what owners of a chip say of a stack. ``posing`` is the target that the chip
-    pretended to be, "" for none; ``torch`` the version that this is, "" for one that does not identify it."""
+    """A row of [[report]]: what owners of a chip report about a stack.
+
+    ``posing`` is the target that the chip pretended to be, or "". ``torch`` is the installed version that
+    identifies the stack, or "" if no version does.
+    """
 
     stack: str
     gfx: tuple[str, ...]
@@ -63,7 +67,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Lent:
-    """A row of [[lent]]: chips that run the code of another one, and the override that makes them."""
+    """A row of [[lent]]: chips that run another chip's code, and the override that makes them run it."""
 
     gfx: tuple[str, ...]
     posing: str
@@ -75,8 +79,10 @@ class Lent:
 
 @dataclass(frozen=True)
 class Limit:
-    """A row of [[limit]]: what does not work on a chip, and the variables that help. ``caches`` are variables
-    that must name a new folder of compiled code."""
+    """A row of [[limit]]: what does not work on a chip, and the variables that help.
+
+    ``caches`` are variables that must name a new folder of compiled code.
+    """
 
     gfx: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -90,10 +96,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Broken:
-    """Releases that break the targets ``gfx``, first and last included ("": open). ``cause`` is of the
-    vocabulary. ``effective`` is the ISA
-    that they break under, ``system`` the system, "" for any; ``without_atomics``: only where PCIe atomics
-    are missing."""
+    """Releases that break the targets ``gfx``, first and last included ("": open).
+
+    ``cause`` is in the vocabulary. ``effective`` is the ISA under which the targets break, and ``system`` the
+    system, "" for any. ``without_atomics`` is True if they only break without PCIe atomics.
+    """
 
     gfx: tuple[str, ...]
     cause: str
@@ -114,8 +121,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Installed:
-    """What a machine has: the silicon and the ISA that it pretends to be, the ROCm of its torch, its torch,
-    whether PCIe atomics reach it, its system, and its Linux. None: not known."""
+    """The installed software of a machine, with its silicon and its effective ISA. None means unknown.
+
+    ``rocm`` is the ROCm of its torch. ``atomics`` is True if PCIe atomics reach the card. ``kernel`` is its
+    Linux.
+    """
 
     gfx: Optional[str]
     effective: Optional[str] = None
@@ -127,36 +137,36 @@ class Installed:
 
 
 def stacks() -> tuple[Stack, ...]:
-    """Every row of [[stack]], in the order of the table."""
+    """Return every row of [[stack]], in the order of the table."""
     return tuple(Stack(**_fields(row)) for row in table("stacks")["stack"])
 
 
 def reports() -> tuple[Report, ...]:
-    """Every row of [[report]]."""
+    """Return every row of [[report]]."""
     return tuple(Report(**_fields(row)) for row in table("stacks")["report"])
 
 
 def lendings() -> tuple[Lent, ...]:
-    """Every row of [[lent]]."""
+    """Return every row of [[lent]]."""
     return tuple(Lent(**_fields(row)) for row in table("stacks")["lent"])
 
 
 def limits() -> tuple[Limit, ...]:
-    """Every row of [[limit]]."""
+    """Return every row of [[limit]]."""
     return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the variables of cache folders that must be new when ``env`` is set.
 
-    The caches do not store such a variable with the kernels in them, and keep the kernels made without it.
+    The caches do not store ``env`` with their kernels, so they would keep kernels that were made without it.
     """
     rows = (row for row in limits() if row.env and row.env.items() <= env.items())
     return tuple(dict.fromkeys(name for row in rows for name in row.caches))
 
 
 def broken() -> tuple[Broken, ...]:
-    """Every row of [[broken]]."""
+    """Return every row of [[broken]]."""
     return tuple(Broken(**_fields(row)) for row in table("stacks")["broken"])
 
 
@@ -168,7 +178,7 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """The rows that ``machine`` is among. What is not known of it matches no row that requires it."""
+    """Return the rows that apply to ``machine``. An unknown field matches no row that requires it."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 
@@ -190,7 +200,7 @@ def _applies(row: Broken, machine: Installed) -> bool:
 
 
 def has_code(stack: Stack, gfx: Optional[str]) -> bool:
-    """Whether a stack has code for a target."""
+    """Return True if a stack has code for a target."""
     target = gpus.target(gfx)
     if target is None or target.gfx in stack.lacks:
         return False
@@ -211,7 +221,7 @@ def amd_index(gfx: Optional[str]) -> str:
 
 
 def system_of(name: object, kernel: object = None) -> str:
-    """One of SYSTEMS, by the name of an operating system and the release of its kernel."""
+    """Return one of SYSTEMS for the name of an operating system and the release of its kernel."""
     words = f"{name or ''} {kernel or ''}".lower()
     if "microsoft" in words or "wsl" in words:
         return "wsl"
@@ -219,14 +229,17 @@ def system_of(name: object, kernel: object = None) -> str:
 
 
 def distribution_of(name: object) -> Optional[str]:
-    """The id of a distribution by its id or its full name, None where that is not known."""
+    """Return the id of a distribution from its id or its full name, or None if unknown."""
     words = re.findall(r"[a-z]+", str(name or "").lower())
     known = {each for stack in stacks() for each in stack.distributions} | {"ubuntu", "rhel", "opensuse"}
     return next((word for word in words if word in known), None)
 
 
 def rocm_of(torch_version: object) -> Optional[str]:
-    """The ROCm that a torch was built for, as torch says it ("2.0.1+rocm5.4.2") or as people do ("2.0, ROCm
-    5.4"). None where nothing is said, and for "tensorflow-rocm 2.5", which is a name and its own version."""
+    """Return the ROCm that a torch was built for, or None if the text does not name it.
+
+    torch writes "2.0.1+rocm5.4.2" and people write "2.0, ROCm 5.4". Return None for "tensorflow-rocm 2.5", a
+    name with its own version.
+    """
     found = _ROCM.search(str(torch_version))
     return found[1] if found else None

@@ -1,4 +1,4 @@
-"""The catalogue of environment variables (``data/variables.toml``), and what it says of one that is set."""
+"""Catalogue of environment variables (``data/variables.toml``), and its labels for variables that are set."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ NOT_LISTED = "not in our table"
 REJECTED = "rejected value"
 NOT_HERE = "not in this version"
 FOLKLORE = "folklore"
-#: May follow EFFECTIVE: a change after the first use does nothing.
+#: Can follow EFFECTIVE: a change after the first use has no effect.
 ONCE = "read once per process"
 LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, NOT_LISTED, REJECTED, NOT_HERE, FOLKLORE, ONCE)
 
-#: A variable whose name begins so belongs to the GPU stack, known or not.
+#: A variable whose name begins with one of these belongs to the GPU stack, known or not.
 PREFIXES = (
     "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
     "HIPRTC_", "HSAKMT_", "ROC_", "TENSILE_", "ONEDNN_", "MKLDNN_",
 )  # fmt: skip
-#: What a shell takes for the name of a variable.
+#: Names that a shell accepts for a variable.
 VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL")
 
 Release = tuple[int, int]
 
-#: How a text is understood, for ``values`` of the table.
+#: Kinds of values in the table, in words.
 KINDS = {
     "": "any text",
     "miopen-bool": "0 or 1",
@@ -57,7 +57,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the words and numbers that mean something."""
+    """One word or number that has a meaning."""
 
     word: str = ""
     number: Optional[int] = None
@@ -66,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Variable:
-    """A row of the catalogue (which explains the fields)."""
+    """A row of the catalogue, which explains the fields."""
 
     name: str
     of: str
@@ -82,15 +82,15 @@ class Variable:
 
     @property
     def once(self) -> bool:
-        """Whether the value is kept for the life of the process."""
+        """True if the value is kept for the life of the process."""
         return self.read in ("load", "import", "first-call")
 
 
 @dataclass(frozen=True)
 class Label:
-    """What the catalogue says of a variable that is set: ``words`` from LABELS, the verdict first.
+    """The catalogue's label for a variable that is set: ``words`` from LABELS, the verdict first.
 
-    ``nearest`` is the known name that an unknown one resembles.
+    ``nearest`` is the known name that an unknown name resembles.
     """
 
     words: tuple[str, ...]
@@ -135,22 +135,22 @@ def _variable(row: dict[str, Any]) -> Variable:
 
 
 def variables() -> tuple[Variable, ...]:
-    """Every row of the catalogue, in its order."""
+    """Return every row of the catalogue, in its order."""
     return tuple(_table().by_name.values())
 
 
 def find(name: str) -> Optional[Variable]:
-    """The row of a variable, or of the family it belongs to."""
+    """Return the row of a variable or of its family, or None."""
     table = _table()
     own = table.by_name.get(name)
     return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
 
 
 def nearest(name: str) -> Optional[str]:
-    """The name of the catalogue that ``name`` resembles most, None where it resembles none."""
+    """Return the name in the catalogue that ``name`` resembles most, or None if no name is similar."""
     if len(name) > _LONGEST:
         return None
-    # A name of quite another length is no misspelling, and comparing is what costs time here.
+    # A name of quite another length is no misspelling, and comparisons take most of the time here.
     alike = [known for known in _known() if abs(len(known) - len(name)) <= max(2, len(name) // 4)]
     found = difflib.get_close_matches(name, alike, 1, 0.8)
     return found[0] if found else None
@@ -160,7 +160,7 @@ _LONGEST = 120
 
 
 def _one_letter_apart(one: str, other: str) -> bool:
-    """Whether a letter was left out, added or mistyped, or two were swapped.
+    """Return True if a letter was left out, added or mistyped, or letters changed their order.
 
     Names that differ in digits alone name two things: F2X3 and F3X2 are two kernels.
     """
@@ -174,7 +174,7 @@ def _one_letter_apart(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[str, ...]:
-    """Names that a user may have meant."""
+    """Return the names that a user may have meant."""
     return tuple(
         row.name for row in variables() if row.of not in ("nobody", "process") and row.name[-1] != "*"
     )
@@ -182,7 +182,7 @@ def _known() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _tails() -> Mapping[str, tuple[str, ...]]:
-    """The text before the first underscore, by what follows it."""
+    """Return the texts before the first underscore, keyed by the text after it."""
     tails: dict[str, tuple[str, ...]] = {}
     for name in _known():
         head, _, tail = name.partition("_")
@@ -191,7 +191,7 @@ def _tails() -> Mapping[str, tuple[str, ...]]:
 
 
 def matters(name: str) -> bool:
-    """Whether the value of a set variable is worth a fact; never for a name that suggests a secret."""
+    """Return True if the value of a set variable is worth a fact. Names that suggest a secret never are."""
     if _SECRET.search(name):
         return False
     row = find(name)
@@ -200,7 +200,7 @@ def matters(name: str) -> bool:
     if name in ("LD_LIBRARY_PATH", "LD_PRELOAD") or name.startswith(PREFIXES):
         return True
     head, _, tail = name.partition("_")
-    # A tail of one word, as in CHIP_PATH, is anybody's.
+    # A tail of one word, as in CHIP_PATH, is too common to identify a variable.
     return (
         "_" in tail
         and len(name) <= _LONGEST
@@ -209,7 +209,7 @@ def matters(name: str) -> bool:
 
 
 def labels(machine: Machine) -> dict[str, Label]:
-    """The label of every variable that was found set, by name. Pure."""
+    """Return the label of every variable that was found set, keyed by name. The function is pure."""
     rocm = _release(machine, "torch.hip", "hip.version", "rocm.version")
     torch = _release(machine, "torch.version")
     return {
@@ -220,7 +220,8 @@ def labels(machine: Machine) -> dict[str, Label]:
 
 
 def label_facts(machine: Machine) -> dict[str, Fact]:
-    """``variables.<NAME>``: the label's words, with the reason and where that was read as the source."""
+    """Return the facts ``variables.<NAME>``: the words of the label, with its reason and source as the fact's
+    source."""
     return {
         f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
         for name, each in labels(machine).items()
@@ -228,7 +229,7 @@ def label_facts(machine: Machine) -> dict[str, Fact]:
 
 
 def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Release]) -> Label:
-    """What becomes of ``name=value`` under these releases of ROCm and torch (None: not known)."""
+    """Return the label of ``name=value`` under these releases of ROCm and torch (None: unknown)."""
     row = find(name)
     if row is None:
         return _unknown(name, rocm)
@@ -248,9 +249,10 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 
 
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
-    """Return the label of a name that no row has: a misspelling, or a name that the table may lack.
+    """Return the label of a name that no row has: a misspelling, or a name that the table can lack.
 
-    Builds and containers leave folders and versions behind, under names like ROCBLAS_DIR: no misspellings.
+    Builds and containers leave folders and versions behind under names like ROCBLAS_DIR, which are no
+    misspellings.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
@@ -270,7 +272,7 @@ def _release(machine: Machine, *names: FactName) -> Optional[Release]:
 
 
 def release(version: str) -> Optional[Release]:
-    """(major, minor) at the start of a version, None for a text of another kind."""
+    """Return (major, minor) at the start of a version, or None for other text."""
     match = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
     return (int(match.group(1)), int(match.group(2))) if match else None
 
@@ -284,15 +286,15 @@ def _parsed(text: str) -> Release:
 
 _MIOPEN_OFF = frozenset({"0", "no", "false", "disable", "disabled"})
 _MIOPEN_ON = frozenset({"1", "yes", "true", "enable", "enabled"})
-#: Twenty digits hold every number that C can; more would make Python refuse, too.
+#: Twenty digits hold every number of C. Python refuses much longer numbers.
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
-#: What strtoul with base 0 takes whole.
+#: Numbers that strtoul with base 0 reads to the end.
 _C_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19})")
 _DEVICE = re.compile(r"-?[0-9]+|GPU-[0-9a-fA-F]+")
 
 
 def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
-    """Why the program will not take ``value``, or will take it for something else; "" if it is fine."""
+    """Return why the program rejects or misreads ``value``, or "" if the value is fine."""
     text = value.strip()
     if row.values == "miopen-bool":
         return _refused_by_miopen(value, rocm)
@@ -335,7 +337,7 @@ def _refused_by_miopen(value: str, rocm: Optional[Release]) -> str:
 def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
     if not value or value.upper() in {each.word for each in _offered(row, rocm) if each.word}:
         return ""
-    # Only the digits that a text begins with count.
+    # Only the digits at the start of a text count.
     digits = re.match(r"\s*[+-]?[0-9]{1,20}", value)
     if digits is None:
         early = "logs an error and uses the default"
@@ -350,7 +352,7 @@ def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
 
 def _refused_option(row: Variable, value: str) -> str:
     known = {choice.word for choice in row.choices}
-    # Commas also occur inside the list that roundup_power2_divisions takes.
+    # Commas also occur inside the list of roundup_power2_divisions.
     for option in filter(None, re.sub(r"\[[^\]]*\]", "list", value).split(",")):
         name, colon, setting = (part.strip() for part in option.partition(":"))
         if not colon or not setting:
@@ -373,7 +375,7 @@ def _listed(row: Variable, rocm: Optional[Release]) -> str:
 
 
 def _number(row: Variable, text: str) -> int:
-    """What C makes of a number that was accepted."""
+    """Return the number that C reads from an accepted text."""
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-").lower()
     if row.values != "c-int":
@@ -382,7 +384,7 @@ def _number(row: Variable, text: str) -> int:
 
 
 def _same(row: Variable, value: str, default: str) -> bool:
-    """Whether an accepted ``value`` says what holds anyway."""
+    """Return True if an accepted ``value`` means the same as the default."""
     if row.values == "miopen-bool":
         return (value.lower() in {*_MIOPEN_ON, "on"}) == (default == "1")
     if row.values == "hip-bool":

@@ -1,11 +1,11 @@
-"""Which number a program gives each GPU: the runtime's order, and the lists of devices in the environment.
+"""Numbers that a program gives to GPUs: the runtime's order, and the lists of devices in the environment.
 
-ROCr takes the GPU nodes of KFD in their order, and ROCR_VISIBLE_DEVICES chooses among them and reorders them.
-HIP takes what ROCr shows, and HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where that is unset or empty,
-chooses among those. torch's ``cuda:N`` is HIP's number N.
+ROCr takes the GPU nodes of KFD in their order. ROCR_VISIBLE_DEVICES chooses among them and reorders them. HIP
+takes the GPUs that ROCr shows. HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES if the former is unset or empty,
+chooses among these. torch's ``cuda:N`` is HIP's number N.
 
 Sources: ROCR-Runtime core/runtime/amd_filter_device.cpp (RvdFilter) and amd_topology.cpp (BuildTopology), CLR
-rocclr/device/rocm/rocdevice.cpp (Device::init); read, not run on hardware.
+rocclr/device/rocm/rocdevice.cpp (Device::init). The sources were read, not run on hardware.
 """
 
 from __future__ import annotations
@@ -18,22 +18,27 @@ from typing import Optional
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
-#: What ROCr compares a token that begins with "G" to: "GPU-" and the 16 digits of the node's unique id.
+#: Length of a token that ROCr compares to UUIDs: at most "GPU-" and the 16 digits of the node's unique id.
 _SHORTEST_UUID, _LONGEST_UUID = 5, 20
 _PLAIN = re.compile(r"0|[1-9]\d{0,8}")
 _C_NUMBER = re.compile(r"[+-]?(?:0X[0-9A-F]{1,8}|\d{1,9})")
 
 
 def uuid_of(unique_id: int) -> Optional[str]:
-    """The UUID that ROCr makes of the unique id of a KFD node; None of 0, which ROCm shows as "GPU-XX"."""
+    """Return the UUID that ROCr makes from the unique id of a KFD node.
+
+    Return None for the id 0, which ROCm shows as "GPU-XX".
+    """
     return f"GPU-{unique_id:016x}" if unique_id else None
 
 
 def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """The positions among ``uuids`` (one for each GPU node) that ROCR_VISIBLE_DEVICES leaves, in its order.
+    """Return the positions among ``uuids`` (one for each GPU node) that ROCR_VISIBLE_DEVICES leaves, in its
+    order.
 
-    None: it is not set. Empty: it hides all. A token is a number, as C reads it, or the beginning of a UUID
-    that only one GPU has. The first token that names no GPU, or one that was named, ends the list.
+    The value None means that the variable is not set. An empty value hides all GPUs. A token is a number, as
+    C reads it, or the beginning of a UUID that only one GPU has. The list ends at the first token that names
+    no GPU, or a GPU again.
     """
     if value is None:
         return tuple(range(len(uuids)))
@@ -54,7 +59,7 @@ def _by_uuid(token: str, uuids: Sequence[Optional[str]]) -> Optional[int]:
 
 
 def _number_in_c(token: str) -> Optional[int]:
-    """As strtol with base 0 reads it: 0x10 is sixteen, 010 is eight."""
+    """Return a number as strtol with base 0 reads it (0x10 is sixteen, 010 is eight), or None."""
     if not _C_NUMBER.fullmatch(token):
         return None
     digits = token.lstrip("+-")
@@ -67,10 +72,11 @@ def _number_in_c(token: str) -> Optional[int]:
 
 
 def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """The positions among ``uuids`` (of the GPUs that ROCr shows) that HIP_VISIBLE_DEVICES leaves.
+    """Return the positions among ``uuids`` (of the GPUs that ROCr shows) that HIP_VISIBLE_DEVICES leaves.
 
-    Not set or empty: all. A token is a plain number without spaces, or a part of a UUID from "GPU-" on, in
-    small letters. The first that names no GPU ends the list; one that was named is passed over.
+    Return all positions if the variable is not set or empty. A token is a plain number without spaces, or a
+    part of a UUID from "GPU-" on, in small letters. The list ends at the first token that names no GPU. A
+    token that names a GPU again is skipped.
     """
     if not value:
         return tuple(range(len(uuids)))
@@ -87,9 +93,9 @@ def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple
 
 
 def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tuple[int, ...]:
-    """The positions among ``uuids``, one for each GPU in ROCr's own order, that HIP numbers 0, 1, 2, ...
+    """Return the positions among ``uuids`` that HIP numbers 0, 1, 2, ... under these environment variables.
 
-    under these environment variables.
+    ``uuids`` has one item for each GPU in ROCr's own order.
     """
     shown = chosen_by_rocr(variables.get(ROCR), uuids)
     by_hip = chosen_by_hip(variables.get(HIP) or variables.get(CUDA), [uuids[at] for at in shown])
@@ -97,7 +103,7 @@ def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tu
 
 
 def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]:
-    """``gpus``, given in ROCr's order, with their ``order`` and ``index`` under ``variables``."""
+    """Return ``gpus``, given in ROCr's order, with their ``order`` and ``index`` under ``variables``."""
     numbers = {at: number for number, at in enumerate(numbered([gpu.uuid.value for gpu in gpus], variables))}
     set_ = [f"{name}={variables[name]}" for name in (ROCR, HIP, CUDA) if name in variables]
     under = f"under {' '.join(set_)}" if set_ else "no list of devices is set"
@@ -114,9 +120,9 @@ def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]
 
 
 def visible(machine: Machine, vendor: str) -> list[Gpu]:
-    """The GPUs of a vendor that torch numbers, in that order.
+    """Return the GPUs of a vendor that torch numbers, in torch's order.
 
-    Where the kernel's order is known it counts, else the order of the facts.
+    Use the kernel's order if it is known, else the order of the facts.
     """
     gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
     variables = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
@@ -129,7 +135,10 @@ def visible(machine: Machine, vendor: str) -> list[Gpu]:
 
 
 def _by_cuda(gpus: list[Gpu], value: Optional[str]) -> list[Gpu]:
-    """What CUDA_VISIBLE_DEVICES names by number; a UUID is not in the facts of such a GPU, and leaves all."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names by number.
+
+    Return all GPUs for a list of UUIDs, because the facts of such a GPU have no UUID.
+    """
     if value is None or not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value):
         return gpus
     return [gpus[int(index)] for index in value.split(",") if int(index) < len(gpus)]
@@ -140,10 +149,11 @@ def in_processor(gpu: Gpu) -> bool:
 
 
 def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
-    """The variable, as NAME=VALUE, that leaves a program only the GPUs ``wanted``; None where it is unknown.
+    """Return the variable, as NAME=VALUE, that leaves a program only the GPUs ``wanted``, or None if it is
+    unknown.
 
-    HIP's list, by number, where nothing else is set; else that of ROCr, which is read first and needs HIP's
-    unset. By UUID where the order is not known.
+    The variable is HIP's list, by number, unless ROCr's list is set. ROCr's list is read first and needs
+    HIP's list unset. If the order is unknown, return ROCr's list by UUID.
     """
     gpus = list(wanted)
     orders = [gpu.order.value for gpu in gpus]
@@ -154,8 +164,11 @@ def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
 
 
 def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
-    """HIP's variable, with what else is set left as it is, that leaves a program this GPU alone, which it now
-    has under the number ``index``; empty where that is unknown, or HIP's list names GPUs by UUID."""
+    """Return HIP's variable that leaves a program only this GPU, which now has the number ``index`` there.
+
+    All other variables stay as they are. Return {} if the number is unknown, or if HIP's list names GPUs by
+    UUID.
+    """
     if gpu.index.value is None:
         return {}
     values = (machine.variables.get(name, Fact()).value for name in (HIP, CUDA))
@@ -168,5 +181,5 @@ def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
 
 
 def is_mask(name: str, value: str) -> bool:
-    """Whether a variable is a list of GPUs by number, as ``mask_of`` has it."""
+    """Return True if a variable is a list of GPUs by number, as from ``mask_of``."""
     return name == HIP and all(_PLAIN.fullmatch(token) for token in value.split(","))

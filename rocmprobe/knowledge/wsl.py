@@ -1,4 +1,5 @@
-"""ROCm in WSL: which GPUs AMD's bridge to the driver of Windows takes, and what it needs (data/wsl.toml)."""
+"""ROCm in WSL: which GPUs AMD's bridge to the driver of Windows supports, and what it needs
+(data/wsl.toml)."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from rocmprobe.text.tables import table
 
 _NUMBER = r"[ \t]*(0[xX][0-9a-fA-F]{1,8}|\d{1,9})"
 _LINE = re.compile(",".join([_NUMBER] * 4))
-#: As many entries as librocdxg reads (kMaxExtraGfxipEntries).
+#: Number of entries that librocdxg reads (kMaxExtraGfxipEntries).
 _MOST = 256
 
 
 @dataclass(frozen=True)
 class Bridge:
-    """What loads librocdxg: the first ROCm, and the first that does so without ``variable``=1."""
+    """Versions of ROCm that load librocdxg: the first, and the first that needs no ``variable``=1."""
 
     first_rocm: str
     without_variable: str
@@ -30,7 +31,7 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Family:
-    """What is reported of a family of chips: ``works`` is "no", "by dids.conf" or "listed"."""
+    """Reports about a family of chips. ``works`` is "no", "by dids.conf" or "listed"."""
 
     name: str
     works: str
@@ -57,8 +58,8 @@ def listed() -> dict[str, str]:
 def entries(text: str) -> dict[str, str]:
     """Return the target of each PCI device id in a dids.conf, without the lines that librocdxg skips.
 
-    Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile: four numbers a line, decimal or
-    hexadecimal; what follows the last one is ignored, and so is a line that begins with "#".
+    Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile. A line has four numbers, decimal or
+    hexadecimal. Text after the last number is ignored, and so are lines that begin with "#".
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -74,7 +75,7 @@ def entries(text: str) -> dict[str, str]:
 
 
 def takes(added: Iterable[str]) -> list[str]:
-    """Return the targets that librocdxg takes with those ``added`` by its user, sorted."""
+    """Return the targets that librocdxg supports, with the targets ``added`` by its user, sorted."""
     return sorted({*listed().values(), *added}, key=target_order)
 
 
@@ -84,7 +85,7 @@ def too_old(rocm: Optional[str]) -> bool:
 
 
 def needs_variable(rocm: Optional[str]) -> bool:
-    """Return True if this ROCm loads librocdxg only with the variable set, or if that is unknown."""
+    """Return True if this ROCm loads librocdxg only with the variable set, or if the ROCm is unknown."""
     return rocm is None or _before(rocm, bridge().without_variable)
 
 

@@ -1,1 +1,1 @@
-"""What a run tests and what it learns: checks, problems, outcomes, results."""
+"""Data model of a run: checks, problems, outcomes and results."""

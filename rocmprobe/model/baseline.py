@@ -1,4 +1,4 @@
-"""A former run to hold a new one against: what came of each of its questions."""
+"""Earlier run that a new run is compared with: the state of each of its cases."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from rocmprobe.model.states import RUN_DIED
 
 @dataclass(frozen=True)
 class Baseline:
-    """``path`` as the user named it; ``states`` by the id of the question, as they came, whatever was
-    expected of them then. What was in flight when somebody ended that run is left out."""
+    """States of the cases of an earlier run.
+
+    ``path`` is the path as the user typed it. ``states`` maps a case's id to its state, ignoring what that
+    run expected. Cases that were in flight when that run was stopped are missing.
+    """
 
     path: str
     started: str
@@ -22,26 +25,26 @@ class Baseline:
     states: Mapping[str, str]
 
     def expected(self, outcome: Outcome) -> Expected:
-        """What to say of an outcome that failed here."""
+        """Return the expectation for an outcome that failed in the new run."""
         reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
         return Expected(outcome.state, BASELINE, reason)
 
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """The state that each question came to, by its id, which stays the same from run to run."""
+    """Return each case's state, keyed by its id. Ids are stable between runs."""
     return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 
 def came_to(outcome: Outcome) -> str:
-    """The state of an outcome, whatever was expected of it."""
+    """Return the observed state of an outcome, ignoring what was expected."""
     return outcome.expected.state if outcome.expected else outcome.state
 
 
 def baseline_of(former: Results, path: str, machine: Machine, simulated: Optional[str]) -> Baseline:
-    """``former``, read from ``path``, as the baseline of a run on ``machine``.
+    """Return ``former``, which was read from ``path``, as the baseline of a run on ``machine``.
 
-    Raises BadInput where it holds no outcome, is of another machine's GPUs, or of a simulated machine where
-    this is not, or of another one: what comes of a question there says nothing here.
+    Raise BadInput if ``former`` has no outcomes, is from a machine with different GPUs, or if the two runs do
+    not use the same simulated machine. Such results say nothing about this machine.
     """
     if not former.outcomes:
         raise BadInput(
@@ -64,13 +67,13 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def cards(machine: Machine) -> list[tuple[str, ...]]:
-    """What identifies the GPUs of a machine; in the order that the questions name."""
+    """Return the identity of each GPU of a machine, in the order that case ids use."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]
 
 
 def named(machine: Machine) -> str:
-    """The GPUs of a machine, for a sentence."""
+    """Return the GPUs of a machine as text for a sentence."""
     names = [f"{gpu.name.value or 'a GPU'} ({gpu.native_isa.value or 'ISA unknown'})" for gpu in machine.gpus]
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"

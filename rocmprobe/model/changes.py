@@ -1,4 +1,4 @@
-"""What was expected of an outcome, and how a run differs from an earlier one: objects of ``results.json``."""
+"""Expected failures, and differences between two runs: objects of ``results.json``."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from typing import Annotated, Optional
 from rocmprobe.model.schema import Count, Rule
 from rocmprobe.model.states import STATES
 
-#: Where an expectation comes from: the table of known failures, or a former run.
+#: Source of an expectation: the table of known failures, or an earlier run.
 TABLE, BASELINE = "expectations.toml", "baseline"
 
-#: Kinds of change, the gravest first.
+#: Kinds of change, worst first.
 REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING = (
     "regression", "lost", "mended", "changed", "new", "missing",
 )  # fmt: skip
 KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
 
-#: What a case can come to that was expected to fail.
+#: States that a case can have if it was expected to fail.
 _OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name not in ("xfail", "xpass"))
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Why an outcome is ``xfail`` or ``xpass``: ``state`` is what it came to, whatever was expected;
-    ``source`` "expectations.toml" or "baseline". ``cause`` is a word of ``data/causes.toml``, empty where
-    only a baseline has the failure."""
+    """Reason why an outcome is ``xfail`` or ``xpass``.
+
+    ``state`` is the observed state, ignoring the expectation. ``source`` is "expectations.toml" or
+    "baseline". ``cause`` is a word of ``data/causes.toml``. It is empty if only a baseline has the failure.
+    """
 
     state: Annotated[str, Rule("enum", _OBSERVED)]
     source: str
@@ -36,10 +38,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class Change:
-    """One question whose state in two runs differs; None where a run does not hold it.
+    """Case whose state differs between two runs. A state is None if that run lacks the case.
 
-    ``kind``: "regression" (it worked, and fails), "lost" (it was answered, and is not), "mended" (it failed,
-    and works), "changed" (any other change of state), "new" and "missing" (in one of the runs alone).
+    ``kind`` is one of: "regression" (passed, now fails), "lost" (had a result, now has none), "mended"
+    (failed, now passes), "changed" (any other change of state), "new" and "missing" (only one of the runs has
+    the case).
     """
 
     id: str
@@ -50,8 +53,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Changes:
-    """How a run differs from its baseline: the file as it was named, when that run started, its version of
-    rocmprobe, how many of its cases ran again, and what came out otherwise."""
+    """Differences between a run and its baseline.
+
+    ``baseline`` is the file as the user typed it, ``started`` and ``rocmprobe`` are that run's start time and
+    version. ``compared`` counts the cases that ran in both.
+    """
 
     baseline: str
     started: str

@@ -1,8 +1,8 @@
 """Types of the facts about a machine and its GPUs.
 
-A fact's value is plain JSON data, and may come from a journal or a results file that anybody wrote. Whoever
-reads a fact relies on the type that stands here; ``wrong_type`` checks it once, where files are read. Null is
-always allowed, because any fact may be unknown.
+A fact's value is plain JSON data. It may come from a journal or a results file that anybody wrote.
+``wrong_type`` checks the types once, when a file is read, so other code can rely on them. Null is always
+allowed, because any fact may be unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Place(TypedDict):
 
 
 class CacheFolder(_Place, total=False):
-    """A folder in which MIOpen keeps files of the user."""
+    """A folder in which MIOpen keeps the user's files."""
 
     exists: bool
     files: int
@@ -39,7 +39,7 @@ class CacheFolder(_Place, total=False):
 
 
 class CompiledCache(TypedDict):
-    """A cache of compiled kernels: how many were read, for which ISAs, and by which versions of Triton."""
+    """A cache of compiled kernels: number of kernels read, their ISAs and their Triton versions."""
 
     path: str
     kernels: int
@@ -50,7 +50,7 @@ class CompiledCache(TypedDict):
 
 
 class UserFile(TypedDict):
-    """A file of MIOpen in a folder of the user: for which GPU and version it was made."""
+    """A file of MIOpen in a folder of the user, with the GPU and the version it was made for."""
 
     path: str
     gpu: str
@@ -74,7 +74,7 @@ class Agent(TypedDict, total=False):
     bdf: Optional[str]
 
 
-# The names of facts, by the type of their values.
+# Names of facts, grouped by the type of their values.
 TextFact = Literal[
     "amdgpu.origin", "amdgpu.version", "capi.hip", "capi.miopen", "capi.place", "capi.rocblas",
     "container.kind", "container.wsl", "cpu.name", "deep.cuda", "deep.error", "deep.hip", "deep.version",
@@ -101,7 +101,7 @@ NamesFact = Literal[
     "kfd.unlisted", "rocblas.targets", "rocminfo.not_learned", "torch.targets", "wsl.librocdxg",
     "wsl.takes",
 ]  # fmt: skip
-#: Library or package to its path or version.
+#: Facts that map a library or package to its path or version.
 ByNameFact = Literal[
     "miopen.find_db", "miopen.kernel_db", "miopen.perf_db", "packages", "rocm.installs", "rocm.loader",
     "torch.libraries", "torch.loader", "torch.reroutes", "wsl.dids",
@@ -114,12 +114,12 @@ OtherFact = Literal[
     "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",
     "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
 ]  # fmt: skip
-#: A lookup of any other name is an error for mypy.
+#: mypy reports a lookup of any other name.
 FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
 
 _NAMES = list[str]
 
-#: The type of each fact by its name. Facts that are not listed are shown and never interpreted.
+#: Type of each fact, keyed by name. Facts that are not listed are shown, but never interpreted.
 FACTS: Mapping[str, Any] = {
     **dict.fromkeys(get_args(TextFact), str),
     **dict.fromkeys(get_args(NumberFact), int),
@@ -168,7 +168,7 @@ def type_of(name: str) -> Any:
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return what is wrong with ``value`` as a fact of the type ``kind``, or "" if nothing is."""
+    """Return the type error of ``value`` as a fact of the type ``kind``, or "" if the type is correct."""
     import msgspec
 
     try:

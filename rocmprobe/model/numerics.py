@@ -1,10 +1,13 @@
-"""When is a result right: the exact tier, the float tier and the bound of each element.
+"""Rules for correct results: the exact tier, the float tier and the bound of each element.
 
-Exact tier: integers whose sums are exact in every order, so equality is demanded and a single lost term
-shows (the rule of oneDNN's benchdnn); a plain fill, and a cancelling one whose partial sums are large and
-whose results are small, which a kernel that sums in half precision gets wrong. Float tier: two error measures
-against an fp64 reference. Bound: what no summation of plain products can exceed, element by element.
-Limits are those of ``data/limits.toml``. Pure: works on numbers that a driver measured.
+Exact tier: integers whose sums are exact in every order. The result must be equal, so one missing term shows
+(the rule of oneDNN's benchdnn). A plain fill is followed by a cancelling fill. Its partial sums are large and
+its results are small, which a kernel that sums in half precision gets wrong.
+
+Float tier: two error measures against an fp64 reference. Bound: the error that no summation of plain products
+can exceed, element by element.
+
+Limits come from ``data/limits.toml``. The functions are pure and work on numbers that a driver measured.
 """
 
 from __future__ import annotations
@@ -16,47 +19,50 @@ from typing import Any, Optional
 
 from rocmprobe.text.tables import table
 
-#: What a kernel owes, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``: the same, but
-#: parts of a sum are rounded to the result's dtype before they are added up, as PyTorch's own kernels do in
-#: half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd or FFT may be chosen,
-#: or a GEMM that rounds parts.
+#: Numerical guarantee of a kernel, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``:
+#: the same, but parts of a sum are rounded to the result's dtype before they are added. PyTorch's own kernels
+#: do so in half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd, FFT or a
+#: GEMM that rounds parts may be chosen.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
-#: A sum of random terms, and what it comes to on the way, stays within this many times its root mean square,
-#: all but a few in a thousand million.
+#: A sum of random terms, and each of its partial sums, stays within this many times its root mean square,
+#: except for a few in a thousand million.
 _SPREAD = 6
-#: Integers of the cancelling fill: each product is beyond what float16 holds exactly, and the operand still
-#: is a number of bfloat16.
+#: Integers of the cancelling fill. Each product is too large for float16 to represent exactly, but each
+#: operand is exact in bfloat16.
 _BASE, _LARGEST_FACTOR = 128, 16
 #: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
-#: Largest deviation from fp64 that a right layer or operator besides convolution may show, by its dtype, as
-#: a share of the reference's largest value, or of the check's ``least`` where that is smaller. Basis:
-#: benchmarks/results/layer_limits.json; each limit is over five times what is measured there.
+#: Largest deviation from fp64 of a correct layer or operator other than convolution, by its dtype. The
+#: deviation is a share of the reference's largest value, or of the check's ``least`` if that is smaller.
+#: Basis: benchmarks/results/layer_limits.json. Each limit is more than five times the deviation measured
+#: there.
 LAYER_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 2e-2,
     "bfloat16": 1.5e-1,
-    # The reference's own dtype: room for a sum in another order.
+    # The reference has the same dtype, so this only allows for a different summation order.
     "float64": 1e-10,
 }
-#: Limits of batch norm in training. MIOpen before 3.6.0 biased its gradient in NCHW by 1 %, which float16
-#: must show, too. Basis: the same measurement.
+#: Limits of batch norm in training. MIOpen before 3.6.0 biased its gradient in NCHW by 1 %, and float16 must
+#: show that bias, too. Basis: the same measurement.
 BATCH_NORM_LIMITS: Mapping[str, float] = {**LAYER_LIMITS, "float16": 3e-3}
 
 
 def unit_roundoff(dtype: str) -> float:
-    """u: the largest relative error of rounding to nearest in ``dtype``."""
+    """Return u, the largest relative error of rounding to nearest in ``dtype``."""
     return math.ldexp(1.0, -table("limits")[dtype]["mantissa_bits"])
 
 
 def accumulator(dtype: str) -> str:
-    """The dtype in which a right kernel sums products of ``dtype``."""
+    """Return the dtype in which a correct kernel sums products of ``dtype``."""
     return str(table("limits")[dtype]["accumulator"])
 
 
 def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
-    """The limit of ``measure`` ("rms_range", "max_ratio") for sums of ``terms`` products, by what the kernel
-    owes; ``parts`` of a sum are rounded to the dtype before they are added up."""
+    """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
+
+    ``owed`` is the kernel's guarantee. ``parts`` of a sum are rounded to the dtype before they are added.
+    """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if owed == TRANSFORMS else 1
     summation = growth * unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
@@ -66,23 +72,24 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """``value`` as it is shown to people, so that they can compute with the same."""
+    """Return ``value`` rounded as people see it, so that they can compute with the same number."""
     return float(f"{value:.{digits}g}")
 
 
 def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, float]:
-    """Factors a, b and the constant c of what no order of summation exceeds: |error| <= a * (|w| * |x|) +
-    b * |reference| + c, where |w| * |x| is the convolution of the operands' magnitudes.
+    """Return the factors a and b and the constant c of the error bound that no summation order exceeds.
 
-    a is gamma of ``terms`` products and a bias in the accumulator, and of ``parts`` in the dtype where there
-    are several (gamma: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1); b and c
-    are the rounding of the result. Infinite where there are so many that nothing is excluded. Not for
-    transforms.
+    The bound is |error| <= a * (|w| * |x|) + b * |reference| + c, where |w| * |x| is the convolution of the
+    operands' magnitudes. a is gamma of ``terms`` products and a bias in the accumulator, plus gamma of
+    ``parts`` in the dtype if there are several parts. gamma: Higham, Accuracy and Stability of Numerical
+    Algorithms, 2002, section 3.1. b and c are the rounding of the result.
+
+    The factors are infinite if there are so many terms that no error is excluded. Not valid for transforms.
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
     if parts > 1:
-        # Each part is rounded, and so is each of their sums.
+        # Both each part and each sum of parts are rounded.
         a += _gamma(parts + 1, u_result)
     return a, u_result, float(table("limits")[dtype]["smallest"]) * parts
 
@@ -92,7 +99,7 @@ def _gamma(operations: int, u: float) -> float:
 
 
 def ulp(value: float, dtype: str) -> float:
-    """The distance of neighbouring numbers of ``dtype`` at ``value``."""
+    """Return the distance between neighbouring numbers of ``dtype`` at ``value``."""
     row = table("limits")[dtype]
     spacing = math.ldexp(1.0, math.frexp(value)[1] - row["mantissa_bits"]) if value else 0.0
     return max(spacing, float(row["smallest"]))
@@ -100,24 +107,26 @@ def ulp(value: float, dtype: str) -> float:
 
 @dataclass(frozen=True)
 class ExactFill:
-    """Integers of magnitude 1 to ``largest`` in both operands; the share ``density`` of the one that a
-    direction sums over is not zero."""
+    """Fill with integers of magnitude 1 to ``largest`` in both operands.
+
+    In the operand that a direction sums over, only the share ``density`` is nonzero.
+    """
 
     largest: int
     density: float
 
 
 def _largest_sum(dtype: str) -> int:
-    """Every integer up to this is a number of ``dtype``."""
+    """Return the largest integer up to which ``dtype`` represents every integer."""
     return int(1 / unit_roundoff(dtype))
 
 
 def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
-    """A fill whose every partial sum of ``terms`` products is exact in the accumulator, and whose results
-    fit into ``dtype``, all but a few in a thousand million: those a comparison leaves out.
+    """Return a fill whose partial sums of ``terms`` products are all exact in the accumulator.
 
-    Where transforms are allowed, results are so small that the float tier leaves less than a half of an
-    error: there the nearest integer is owed.
+    Results fit into ``dtype``, except for a few in a thousand million, which a comparison leaves out. If
+    transforms are allowed, results are so small that the float tier allows an error of less than one half.
+    The nearest integer is then the required result.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
@@ -132,9 +141,12 @@ def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
 
 @dataclass(frozen=True)
 class CancellingFill:
-    """One operand is ``base`` plus -1, 0 or 1, the share ``density`` of them not zero. The other sums to zero
-    over what a direction sums: each of its values is the difference of two integers of magnitude 1 to
-    ``largest``. The base cancels, and what is left is small."""
+    """Fill whose large base cancels, so that a small result is left.
+
+    One operand is ``base`` plus -1, 0 or 1, and the share ``density`` of these is nonzero. The other operand
+    sums to zero over the range that a direction sums over. Each of its values is the difference of two
+    integers of magnitude 1 to ``largest``.
+    """
 
     base: int
     largest: int
@@ -142,20 +154,23 @@ class CancellingFill:
 
 
 def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
-    """A fill whose results fit into ``dtype``, as those of ``exact_fill`` do, and whose products do not sum
-    exactly in half precision."""
+    """Return a fill whose products do not sum exactly in half precision.
+
+    Its results fit into ``dtype``, as the results of ``exact_fill`` do.
+    """
     held = _largest_sum(dtype) / (_SPREAD * _FACTOR_RMS)
     return CancellingFill(_BASE, _LARGEST_FACTOR, _short(min(1.0, held**2 / terms), 4))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """What a driver measured of a result against its reference; ``count`` elements.
+    """Errors of a result against its reference, as a driver measured them over ``count`` elements.
 
-    ``rms_range`` is the root mean square of the error as a share of the largest value of both, ``max_ratio``
-    the largest error as a share of the reference's largest value. ``non_finite`` counts elements that are not
-    finite where the reference is; ``constant`` says that all elements are equal and those of the reference
-    are not; ``bound_ratio`` is the largest error as a share of ``error_bound``, where that was measured.
+    ``rms_range`` is the root mean square of the error as a share of the largest value of both. ``max_ratio``
+    is the largest error as a share of the reference's largest value. ``non_finite`` counts elements that are
+    not finite although the reference is. ``constant`` is True if all elements are equal but the reference's
+    are not. ``bound_ratio`` is the largest error as a share of ``error_bound``, or None if it was not
+    measured.
     """
 
     count: int
@@ -169,7 +184,7 @@ class Errors:
 
 
 def share(error: float, scale: float) -> float:
-    """Return ``error`` as a share of ``scale``. Where the scale is zero, any error is a whole one."""
+    """Return ``error`` as a share of ``scale``. If the scale is zero, return 1 for any error."""
     return error / scale if scale else float(error > 0)
 
 
@@ -181,10 +196,10 @@ def float_limits(dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> di
 def judge_float(
     errors: Errors, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 ) -> tuple[bool, dict[str, Any], str]:
-    """Whether the float tier holds (see ``limit``), the measures beside their limits, and the line that says
-    why not.
+    """Return whether the float tier passes (see ``limit``), the measures with their limits, and the reason.
 
-    An empty result is right; one that is all zero, constant or not finite where the reference is not, never.
+    An empty result is correct. A result that is all zero, constant or not finite is wrong unless the
+    reference is, too.
     """
     limits = float_limits(dtype, terms, owed, parts)
     numbers: dict[str, Any] = {
@@ -213,8 +228,11 @@ def judge_float(
 
 
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
-    """What MIOpen's own test program would say: "passes", "passes as implicit GEMM" or "fails"; None for a
-    dtype that it has no rule for."""
+    """Return the verdict that MIOpen's own test program would give.
+
+    The verdict is "passes", "passes as implicit GEMM" or "fails", or None if MIOpen has no rule for the
+    dtype.
+    """
     tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:
         return None

@@ -1,21 +1,22 @@
 """The problem matrix: layers of real networks in variants, and geometry by pairwise coverage.
 
-What each level takes, of ``data/networks.toml`` and ``data/geometry.toml``:
+Each level takes these rows of ``data/networks.toml`` and ``data/geometry.toml``:
 
 ========  ===============================================  =======================================
 level     networks                                         geometry
 ========  ===============================================  =======================================
-quick     the telling layer of each network, plain; each   every value once
+quick     the main layer of each network, plain; each      every value once
           other variant of one network, in turn
-standard  every layer, plain; each network's telling       every pair of values
+standard  every layer, plain; each network's main          every pair of values
           layer in every variant
-long      every layer in every variant, at the true        every pair of values in each kind, so
-          image too                                        every triple that holds a kind
+long      every layer in every variant, also with the      every pair of values in each kind, so
+          original image size                              every triple that includes a kind
 ========  ===============================================  =======================================
 
-A level holds the problems of the levels below it. Below long an image is halved until a direction costs at
-most ``REDUCED_FLOPS`` and adds up at most ``REDUCED_TERMS`` products, but no side below ``SMALLEST_SIDE`` or
-so far that a dilated filter meets one element of it at a time. Channels are always those of the network.
+A level includes the problems of the levels below. Below level long, an image is halved until a direction
+costs at most ``REDUCED_FLOPS`` and sums at most ``REDUCED_TERMS`` products. No side gets shorter than
+``SMALLEST_SIDE``, or so short that a dilated filter covers only one of its elements at a time. Channels are
+always the network's own.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
 from rocmprobe.text.tables import table
 
-#: Of one direction: a CPU computes its reference in fp64, too, several times.
+#: Per direction. The limit is low because a CPU computes each fp64 reference several times.
 REDUCED_FLOPS = 20_000_000
-#: Into one element: longer sums are for level long.
+#: Products summed into one element. Longer sums are left to level long.
 REDUCED_TERMS = 1 << 14
 SMALLEST_SIDE = 4
-#: What geometry is made of; those first that the others depend on, so that AllPairs turns back early.
+#: Parameters of the geometry. Parameters that others depend on come first, so that AllPairs backtracks early.
 PARAMETERS = (
     "kind", "output_padding", "layout", "kernel", "dilation", "padding", "stride", "groups", "bias", "dtype",
 )  # fmt: skip
 _SIMPLEST = ("conv2d", "none", "contiguous", "1", "1", "0", "1", "c1-k1", "none", "fp32")
-#: Number of values of a row that decide whether its sizes fit together.
+#: Number of leading values of a row that decide whether its sizes fit together.
 _SIZED = PARAMETERS.index("stride") + 1
 
 Row = tuple[str, ...]
@@ -50,7 +51,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One problem of the matrix, and where it comes from: a network's layer in a variant, or geometry."""
+    """A problem of the matrix and its origin: a network's layer in a variant, or geometry."""
 
     problem: Problem
     network: str
@@ -64,7 +65,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A network's layers by name, as they are there; the first is its telling one."""
+    """A network's layers by name, in the table's order. The first one is the main layer."""
 
     name: str
     source: str
@@ -72,13 +73,13 @@ class Network:
 
 
 def problem_matrix(level: str) -> tuple[Problem, ...]:
-    """The problems of ``level``, each once."""
+    """Return the problems of ``level`` without duplicates."""
     return tuple(entry.problem for entry in entries(level))
 
 
 @lru_cache(maxsize=len(LEVELS))
 def entries(level: str) -> tuple[Entry, ...]:
-    """The problems of ``level`` with their origins, each problem once; those of lower levels first."""
+    """Return the problems of ``level`` with their origins, without duplicates. Lower levels come first."""
     below = LEVELS.index(level)
     lower = entries(LEVELS[below - 1]) if below else ()
     made = (*lower, *_OF_NETWORKS[level](), *_of_geometry(level))
@@ -93,7 +94,7 @@ def entries(level: str) -> tuple[Entry, ...]:
 
 @lru_cache(maxsize=1)
 def networks() -> tuple[Network, ...]:
-    """The rows of ``data/networks.toml``."""
+    """Return the rows of ``data/networks.toml``."""
     return tuple(
         Network(
             row["name"],
@@ -105,8 +106,10 @@ def networks() -> tuple[Network, ...]:
 
 
 def reduced(problem: Problem) -> Problem:
-    """``problem`` with its image halved until it is within ``REDUCED_FLOPS`` and ``REDUCED_TERMS``, or as
-    small as it may be."""
+    """Return ``problem`` with its image halved to fit ``REDUCED_FLOPS`` and ``REDUCED_TERMS``.
+
+    Stop earlier if the image cannot get smaller.
+    """
     while problem.flops > REDUCED_FLOPS or max(map(problem.terms, DIRECTIONS)) > REDUCED_TERMS:
         size = tuple(
             max(-(-side // 2), min(side, max(SMALLEST_SIDE, dilation + 1)))
@@ -120,8 +123,11 @@ def reduced(problem: Problem) -> Problem:
 
 
 def tail(problem: Problem) -> Problem:
-    """``problem`` with batch, channels of each group and sides at odd primes, each side another: no tile,
-    vector or wave divides them. What is depthwise stays so, with as many groups as it then has channels."""
+    """Return ``problem`` with odd primes as batch, channels per group and sides, so no tile, vector or wave
+    divides them.
+
+    All sides differ. A depthwise problem stays depthwise, with as many groups as it then has channels.
+    """
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
     if groups > 1 and inner == 1:
@@ -139,16 +145,16 @@ def tail(problem: Problem) -> Problem:
 
 
 def channels_last(problem: Problem) -> Optional[Problem]:
-    """``problem`` in NHWC; None for a kind that has no such memory format."""
+    """Return ``problem`` in NHWC, or None if its kind has no such memory format."""
     return replace(problem, channels_last=True) if problem.rank == 2 else None
 
 
 def noncontiguous(problem: Problem) -> Problem:
-    """``problem`` with operands that are views with gaps in larger storages."""
+    """Return ``problem`` with operands that are views with gaps in larger storages."""
     return replace(problem, noncontiguous=True)
 
 
-#: By name; each gives None where the problem has no such variant.
+#: Variants by name. A function returns None if the problem has no such variant.
 VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
     "plain": lambda problem: problem,
     "tail": tail,
@@ -198,7 +204,7 @@ def _prime(number: int) -> int:
 
 
 def _primes_near(number: int) -> Iterator[int]:
-    """Odd primes: from ``number`` down, then those above it."""
+    """Yield odd primes: from ``number`` down, then upwards from above it."""
     return (each for each in chain(range(number, 2, -1), count(max(3, number + 1))) if _is_odd_prime(each))
 
 
@@ -210,8 +216,11 @@ def _is_odd_prime(number: int) -> bool:
 
 
 def geometry_rows(level: str) -> tuple[Row, ...]:
-    """Rows of one value for each of ``PARAMETERS`` that cover what ``level`` requires, as far as there are
-    such problems: every value, every pair of values, or every pair in each kind."""
+    """Return rows with one value for each of ``PARAMETERS`` that cover what ``level`` requires.
+
+    A level requires every value, every pair of values, or every pair in each kind. Combinations that no
+    problem has are left out.
+    """
     values = parameter_values()
     rows = _covering(values, 1, ())
     if level == "quick":
@@ -227,15 +236,17 @@ def geometry_rows(level: str) -> tuple[Row, ...]:
 
 @lru_cache(maxsize=1)
 def parameter_values() -> tuple[Row, ...]:
-    """The values of each of ``PARAMETERS``, from ``data/geometry.toml``."""
+    """Return the values of each of ``PARAMETERS``, from ``data/geometry.toml``."""
     return tuple(tuple(table("geometry")[name]["values"]) for name in PARAMETERS)
 
 
 @cache
 def problem_of(row: Row) -> Optional[Problem]:
-    """The problem of a row of values; None where there is none, or where another row says the same: a filter
-    of one element has no dilation, and output padding may be at most zero. What a row is too short for takes
-    its simplest value."""
+    """Return the problem of a row of values. Missing values at the end get their simplest value.
+
+    Return None if the row is no valid problem or duplicates another row. A filter of one element has no
+    dilation, and output padding that can only be zero is the same as no output padding.
+    """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]
     )  # fmt: skip
@@ -263,14 +274,20 @@ def problem_of(row: Row) -> Optional[Problem]:
 
 
 def _possible(row: Sequence[str]) -> bool:
-    """Whether rows that begin so can be problems. Sizes are judged together: a filter that is too wide for
-    the image may fit with padding."""
+    """Return True if rows that begin with these values can be problems.
+
+    Sizes are judged together, because a filter that is too wide for the image may fit with padding.
+    """
     return len(row) < _SIZED or problem_of(tuple(row)) is not None
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """``before``, then the rows that with these cover every combination of ``strength`` values that some
-    problem has. AllPairs ends early where its filter is in the way, so what it leaves is requested alone."""
+    """Return ``before``, then rows that complete the coverage of every possible combination of ``strength``
+    values.
+
+    AllPairs stops early if its filter rejects too much, so each combination that it misses is requested
+    alone.
+    """
     rows = [*before, *_all_pairs(values, strength, before)]
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}
     for places in combinations(range(len(values)), strength):

@@ -1,12 +1,12 @@
-"""Convolution problems: sizes, their one-line text form, and those that each level checks for a purpose.
+"""Convolution problems: sizes, their one-line text form, and the problems that each level tests.
 
 The text form is printed everywhere and can be pasted back (``--problem``)::
 
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
-kind, dtype, batch, input channels, input sizes, output channels, filter sizes; then, only where
-they differ from the default: stride, padding, output padding, dilation, groups, bias, channels-last or
-operands that are not contiguous (docs/what-is-measured.md).
+The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Further parts
+appear only if they differ from the default: stride, padding, output padding, dilation, groups, bias,
+channels-last, operands that are not contiguous (docs/what-is-measured.md).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _FLAGS = ("bias", "nhwc", "noncontiguous")
 
 @dataclass(frozen=True)
 class Problem:
-    """One convolution: PyTorch's arguments as plain numbers; spatial tuples have the kind's rank.
+    """A convolution: PyTorch's arguments as plain numbers. Spatial tuples have the kind's rank.
 
-    ``noncontiguous``: input, weight and output gradient are views with gaps in larger storages, which PyTorch
-    makes contiguous before it calls the vendor library.
+    ``noncontiguous``: input, weight and output gradient are views with gaps in larger storages. PyTorch makes
+    them contiguous before it calls the vendor library.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Problem:
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """PyTorch's layout: (K, C/groups, ...), transposed (C, K/groups, ...)."""
+        """Shape in PyTorch's layout: (K, C/groups, ...), or (C, K/groups, ...) if transposed."""
         if self.transposed:
             return (self.in_channels, self.out_channels // self.groups, *self.kernel)
         return (self.out_channels, self.in_channels // self.groups, *self.kernel)
@@ -90,12 +90,12 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Multiply and add of one direction; the same for all three."""
+        """Multiplications and additions of one direction. All three directions have the same number."""
         positions = prod(self.input_size if self.transposed else self.output_size)
         return 2 * self.batch * positions * prod(self.weight_shape)
 
     def terms(self, direction: str) -> int:
-        """How many products are summed into one element of that direction's result (GEMM's K)."""
+        """Return the number of products summed into one element of the direction's result (GEMM's K)."""
         weights = prod(self.kernel)
         forward = weights * self.in_channels // self.groups
         backward = weights * self.out_channels // self.groups
@@ -106,9 +106,11 @@ class Problem:
         return self.batch * prod(self.input_size if self.transposed else self.output_size)
 
     def parts(self, direction: str) -> int:
-        """How many parts of a sum PyTorch's own kernels round to the dtype before they add them up: the taps
-        of the kernel where columns become an image (col2im), the samples of the batch for the weights, and
-        the bias."""
+        """Return how many parts of a sum PyTorch's own kernels round to the dtype before they add the parts.
+
+        The parts are the taps of the kernel where columns become an image (col2im), the samples of the batch
+        for the weights, and the bias.
+        """
         if direction == "bwd-weights":
             return self.batch
         taps = prod(self.kernel) if (direction == "fwd") == self.transposed else 1
@@ -168,15 +170,15 @@ def _sizes(values: tuple[int, ...], keep: bool = False) -> str:
     return "x".join(map(str, values))
 
 
-# Nine digits are plenty, and keep int() away from its own limit.
+# Nine digits are enough, and stay below int()'s own limit.
 _TOKEN = re.compile(r"([ncikfspodg])([0-9]{1,9}(?:x[0-9]{1,9}){0,2})")
 
 
 def parse_problem(text: str) -> Problem:
-    """The problem that ``text`` names.
+    """Return the problem that ``text`` describes.
 
-    Raises BadInput for an unknown token, a missing size, a wrong rank, or sizes that PyTorch would
-    refuse (groups that do not divide the channels) or that leave nothing to compute.
+    Raise BadInput for an unknown token, a missing size, a wrong rank, sizes that PyTorch would reject (groups
+    that do not divide the channels) or sizes that leave nothing to compute.
     """
 
     def bad(what: str) -> BadInput:
@@ -243,7 +245,7 @@ def parse_problem(text: str) -> Problem:
 
 
 def problem_words(text: str) -> str:
-    """Describe the problem that ``text`` names for people. Return any other text unchanged."""
+    """Return the problem in ``text`` as words for people. Return any other text unchanged."""
     try:
         return parse_problem(text).words
     except BadInput:
@@ -251,15 +253,15 @@ def problem_words(text: str) -> str:
 
 
 def source_of(text: str) -> str:
-    """The network and layer that a problem of the tables is taken from, "" for any other."""
+    """Return the network and layer that a problem of the tables comes from, or "" for any other problem."""
     rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
     return next((str(row["source"]) for row in rows if row["problem"] == text), "")
 
 
 def problems(level: str, purpose: str) -> tuple[Problem, ...]:
-    """The problems that ``level`` checks for ``purpose`` (a key of ``data/problems.toml``).
+    """Return the problems that ``level`` tests for ``purpose`` (a key of ``data/problems.toml``).
 
-    Each level holds those of the levels below it.
+    A level includes the problems of the levels below.
     """
     wanted = LEVELS[: LEVELS.index(level) + 1]
     rows = table("problems")[purpose]

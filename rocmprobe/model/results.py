@@ -1,7 +1,8 @@
-"""What a run knows: facts, settings, trials, outcomes, findings and the recommendation.
+"""Data of a run: facts, settings, trials, outcomes, findings and the recommendation.
 
-Everything here is a frozen dataclass that mirrors one object of ``results.json`` (described in
-``docs/results.md``; ``results_file`` reads and writes it). No I/O, and no torch.
+Each class is a frozen dataclass that mirrors one object of ``results.json`` (described in
+``docs/results.md``). ``results_file`` reads and writes that file. This module does no I/O and imports no
+torch.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from rocmprobe.text.plain_text import message
 SCHEMA_VERSION = 2
 BadInput = reading.BadInput
 
-#: How a process ended that gave no answer.
+#: Ways in which a process ended without a result.
 CRASH_CAUSES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
 )  # fmt: skip
-#: Every cause of an outcome; of a blocked one it may also be "rung:" and the rung it depends on.
+#: Causes of an outcome. A blocked outcome can also have "rung:" and the rung it depends on.
 CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
@@ -41,14 +42,14 @@ MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
 WHERE_SET: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Rungs of the ladder, lowest first; each depends on those before it.
+#: Rungs of the ladder, lowest first. A rung depends on the rungs before it.
 RUNGS = (
     "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
     "multi-gpu",
 )  # fmt: skip
-#: Verdicts of settings under which convolution still goes through the vendor library.
+#: Verdicts of settings under which convolution still runs in the vendor library.
 NATIVE = ("native", "native-with-settings")
-#: Verdicts of runs that tested too little to recommend a setting, or to say that none works.
+#: Verdicts of runs that tested too little to recommend a setting or to say that no setting works.
 UNJUDGED = ("not-judged", "gpu-not-tested")
 VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none", *UNJUDGED)
 SEVERITIES = ("info", "warning", "error")
@@ -70,7 +71,7 @@ else:
 
 
 class NothingToTest(Exception):
-    """The machine lacks what was requested; the message says what was looked for and where, in one line."""
+    """The machine lacks what was requested. The message is one line: what was searched for, and where."""
 
     def __init__(self, text: str) -> None:
         super().__init__(message(text))
@@ -78,7 +79,7 @@ class NothingToTest(Exception):
 
 @dataclass(frozen=True)
 class Fact:
-    """A value and where it came from; ``value`` is None where nothing could be learned."""
+    """A value and its source. ``value`` is None if it is unknown."""
 
     value: Any = None
     source: str = ""
@@ -86,17 +87,21 @@ class Fact:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as the kernel and the runtime see it.
+    """A GPU as the kernel and the runtime see it.
 
-    ``native_isa`` is the silicon (from the kernel driver), ``effective_isa`` what the ROCm runtime
-    believes after any override. ``cus`` counts compute units, ``simds`` their SIMD units, ``wave_size`` the
-    threads of a wavefront; ``apu`` says that the GPU sits in a processor and ``partition`` in which
-    compute mode it is split. ``uuid`` is what ROCm calls it ("GPU-" and 16 digits), ``order`` its place in
-    the order of the ROCm runtime, ``index`` the N of torch's ``cuda:N`` under the variables that are set,
-    without a value where they hide it. ``pcie_atomics`` is whether its way to the processor carries them.
-    ``pcie_link`` is the present link and the best one. From ``vram_used_bytes`` on the facts are of this
-    moment, each in the unit of its name: bytes, per cent, degrees Celsius, turns a minute, watts, megahertz.
-    The clocks that begin with ``max`` are the highest that the driver sets.
+    ``native_isa`` is the ISA of the silicon (from the kernel driver). ``effective_isa`` is the ISA that the
+    ROCm runtime uses after any override. ``cus`` counts compute units, ``simds`` their SIMD units.
+    ``wave_size`` is the number of threads of a wavefront. ``apu`` is True if the GPU is part of a processor.
+    ``partition`` is its compute partition mode.
+
+    ``uuid`` is the id that ROCm uses ("GPU-" and 16 digits). ``order`` is the position in the order of the
+    ROCm runtime. ``index`` is the N of torch's ``cuda:N`` under the variables that are set. It has no value
+    if the variables hide the GPU. ``pcie_atomics`` is True if the path to the processor supports PCIe
+    atomics. ``pcie_link`` is the present link and the best possible link.
+
+    Fields from ``vram_used_bytes`` on are present readings, each in the unit of its name: bytes, per cent,
+    degrees Celsius, turns a minute, watts, megahertz. Clocks that begin with ``max`` are the highest that the
+    driver sets.
     """
 
     native_isa: Fact = Fact()
@@ -134,16 +139,16 @@ class Gpu:
     memory_bus_bits: Fact = Fact()
 
 
-#: The facts by which the GPUs of two machines are equal.
+#: Facts by which the GPUs of two machines are compared.
 GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """All that was learned about a machine without running a kernel.
+    """Facts about a machine that need no kernel to run.
 
-    ``facts`` has dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...);
-    ``variables`` holds the environment variables that matter and are set.
+    ``facts`` has dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...). ``variables``
+    has the relevant environment variables that are set.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -155,26 +160,30 @@ class Machine:
         return tuple(gpu for gpu in self.gpus if gpu.vendor.value == "amd")
 
     def value(self, name: fact_types.FactName) -> Any:
-        """Return the value of a fact, None if it is unknown."""
+        """Return the value of a fact, or None if it is unknown."""
         return self.facts.get(name, Fact()).value
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One named way to run a problem: variables, torch flags, vendor library or bypass.
+    """A named way to run a problem: variables, torch flags, vendor library or bypass.
 
-    ``torch`` maps the flags of ``knowledge.settings`` to values; ``vendor_library`` False switches the
-    backend's vendor library off; ``device`` overrides the device (the ``cpu`` setting).
-    ``verdict`` is what the recommendation says if this setting is chosen. ``since`` and ``until`` are the
-    first and the last version of the vendor library on which it means anything, ``torch_since`` and
-    ``torch_until`` those of PyTorch; ``isa`` is a regular expression over the native ISAs on which it does.
-    ``search`` says how a solver is requested from MIOpen ("find",
-    "immediate", "exhaustive", "find-2.0"; "" as it comes), for which ``torch`` holds the flags. ``dtype`` and
-    ``channels_last`` ask the same problems in another dtype or memory format. ``derived``: ``env`` is found
-    out on the machine, during the run; ``solver`` is the one that a setting of the sweep forces.
-    ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as the keywords of
-    ``rocmprobe.bypass.install``: under the derived setting that is ``by_layer``. ``by_name``: it concerns
-    only the checks that name it, and not convolution.
+    ``torch`` maps the flags of ``knowledge.settings`` to values. ``vendor_library`` False disables the
+    backend's vendor library. ``device`` overrides the device (the ``cpu`` setting). ``verdict`` is the
+    verdict of the recommendation if this setting is chosen.
+
+    ``since`` and ``until`` are the first and the last version of the vendor library for which the setting has
+    an effect, ``torch_since`` and ``torch_until`` the same for PyTorch. ``isa`` is a regular expression for
+    the native ISAs on which it has an effect.
+
+    ``search`` says how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
+    default). ``torch`` has the flags for it. ``dtype`` and ``channels_last`` run the same problems in another
+    dtype or memory format.
+
+    ``derived``: ``env`` is determined on the machine, during the run. ``solver`` is the solver that a setting
+    of the sweep forces. ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as keywords of
+    ``rocmprobe.bypass.install``. ``by_layer`` marks the derived setting that determines these layers.
+    ``by_name``: only checks that name the setting use it, and never for convolution.
     """
 
     name: Name
@@ -204,28 +213,28 @@ class Setting:
 
     @property
     def unchanged(self) -> bool:
-        """Whether everything is as PyTorch comes, convolution and all other layers."""
+        """True if PyTorch runs unmodified, both convolution and all other layers."""
         return self.verdict == "native" and not self.pytorch_layers
 
     @property
     def undecided(self) -> bool:
-        """Whether it is derived and was not found out yet."""
+        """True if the setting is derived and not determined yet."""
         return self.derived and not (self.env or self.pytorch_layers)
 
     @property
     def changes_problems(self) -> bool:
-        """Whether it runs other problems than ``default`` does."""
+        """True if the setting runs other problems than ``default`` does."""
         return self.dtype is not None or self.channels_last
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One child process: a driver and a setting on one device.
+    """A child process: a driver and a setting on one device.
 
-    ``exit`` is "0", an exit code, a signal name, or "killed" when rocmprobe ended it; ``exit_crash``
-    says that it died in teardown, after its last result. ``log`` is what it printed (head and tail).
-    ``library`` is the vendor library's version as the child's torch, or the library itself, reports it;
-    ``mapped`` holds the files of HIP, rocBLAS and MIOpen that were mapped in it, by library.
+    ``exit`` is "0", an exit code, a signal name, or "killed" if rocmprobe killed it. ``exit_crash`` is True
+    if it crashed in teardown, after its last result. ``log`` is its output (head and tail). ``library`` is
+    the version of the vendor library, as the child's torch or the library itself reports it. ``mapped`` lists
+    the mapped files of HIP, rocBLAS and MIOpen, by library.
     """
 
     id: Name
@@ -243,7 +252,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of one question; ``message`` is the line that explains a failure."""
+    """One try of a case. ``message`` is the line that explains a failure."""
 
     state: str
     trial: str
@@ -253,19 +262,22 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened to one question (a rung or a problem and direction) under one setting.
+    """Result of one case (a rung, or a problem and direction) under one setting.
 
-    ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors beside their limits.
-    ``ending`` says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``,
-    ``after`` (the last event before), ``oom_killed`` (by the kernel, where that is known).
-    ``algorithm`` is the family of the solver, ``workspace_bytes`` what it needs besides the tensors, and
-    ``find_db`` "hit" or "miss" of MIOpen's find database; None where the log does not say.
-    ``evidence`` lists lines, the most telling first. ``calls`` are those of the driver ``capi`` into the
-    libraries in the last try, each with its status; calls that follow each other and are alike are one entry.
-    ``conditions`` are those of a measurement: clocks and temperatures "before" and "after", by the names of
-    ``detect.sensors``; empty where none could be read. ``expected`` says why it is ``xfail`` or ``xpass``,
-    and what it came to; findings and recommendation rest on that. ``operator`` is PyTorch's name of the
-    operator of a sweep.
+    ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors with their limits. ``ending``
+    says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``, ``after`` (the
+    last event before) and ``oom_killed`` (by the kernel, if known).
+
+    ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory it needs in addition to the
+    tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These are None if the log does not say.
+
+    ``evidence`` is a list of lines, the most relevant first. ``calls`` are the calls of the driver ``capi``
+    into the libraries in the last try, with their status. Equal consecutive calls are merged. ``conditions``
+    are the clocks and temperatures "before" and "after" a measurement, by the names of ``detect.sensors``.
+    They are empty if no sensor could be read.
+
+    ``expected`` has the reason for ``xfail`` or ``xpass`` and the observed state. Findings and the
+    recommendation use the observed state. ``operator`` is PyTorch's name of the operator in a sweep.
     """
 
     id: Name
@@ -301,7 +313,7 @@ class Outcome:
 
     @property
     def meaning(self) -> State:
-        """The row of its state in the table of states."""
+        """Row of the outcome's state in the table of states."""
         return state_of(self.state, self.cause)
 
     @property
@@ -323,7 +335,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """An established fact worth telling. ``cause`` and ``layer`` are words of ``data/causes.toml``."""
+    """An established fact for the report. ``cause`` and ``layer`` are words of ``data/causes.toml``."""
 
     id: str
     severity: Severity
@@ -336,8 +348,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What to do: the setting's name, variables to export, Python lines, extra layer switches. ``command`` is
-    what to run first where no setting helps."""
+    """Recommended configuration: the setting's name, variables to export, Python lines and layer switches.
+
+    If no setting helps, ``command`` is the command to run first.
+    """
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -348,8 +362,11 @@ class Configuration:
 
 @dataclass(frozen=True)
 class DeviceAnswer:
-    """What is recommended for one device of several: as ``Recommendation``, for the GPU of that name.
-    ``mask`` is the variable, as NAME=VALUE, that leaves a program this GPU alone; "" where it is unknown."""
+    """Recommendation for one of several devices. Fields are those of ``Recommendation``, for the GPU ``gpu``.
+
+    ``mask`` is the variable, as NAME=VALUE, that makes only this GPU visible to a program. It is "" if
+    unknown.
+    """
 
     verdict: Verdict
     sentence: str
@@ -362,12 +379,16 @@ class DeviceAnswer:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The ranked answer. ``per`` maps "dtype/purpose" to a verdict and setting; ``cost`` and
-    ``confidence`` are sentences, ``verify`` a command that exits 0 if and only if it holds.
-    ``confidence_level`` is "high", "medium" or "low", by what was covered; ``not_covered`` says what was
-    not. ``advice`` (each with ``title``, ``text``, ``source``) is what no setting can give. ``devices`` is
-    the answer for each device where a run tested several, by device. ``others`` are the configurations of
-    what ``sentence`` names another setting for, by its words there, such as "float16"."""
+    """Ranked recommendation of a run.
+
+    ``per`` maps "dtype/purpose" to a verdict and setting. ``cost`` and ``confidence`` are sentences.
+    ``verify`` is a command that exits 0 if and only if the recommendation is correct. ``confidence_level`` is
+    "high", "medium" or "low", by coverage, and ``not_covered`` lists what was not covered. ``advice`` (with
+    ``title``, ``text`` and ``source``) is help beyond settings.
+
+    If a run tested several devices, ``devices`` has the recommendation for each. If ``sentence`` names
+    another setting for something, such as "float16", ``others`` has its configuration under that name.
+    """
 
     verdict: Verdict
     sentence: str
@@ -386,9 +407,12 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """What a training takes with the network ``name``, in seconds: of a step as it was timed with ``batch``
-    samples of the shape ``input``, and of an epoch and the whole training; each median, and from p10 to p90
-    of a step. ``own``: it is the user's own network, which then counts."""
+    """Duration of a training with the network ``name``, in seconds.
+
+    The step was timed with ``batch`` samples of the shape ``input``. Step, epoch and training each have the
+    median and the range from p10 to p90 of a step. ``own`` marks the user's own network, which then takes
+    precedence.
+    """
 
     name: str
     device: str
@@ -410,9 +434,11 @@ class TrainingTime:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The training that ``--estimate`` names (``batch`` None: that of what was timed), and how long it
-    takes; ``left_out`` says what these times do not hold, and ``own_left_out`` what those of the user's own
-    network do not."""
+    """The training that ``--estimate`` describes, and its duration.
+
+    ``batch`` is None if the timed batch is used. ``left_out`` says what the times do not include.
+    ``own_left_out`` says the same for the times of the user's own network.
+    """
 
     images: Positive
     epochs: Positive
@@ -424,12 +450,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class StepTime:
-    """What the program that a run was given the shapes of would take under a setting.
+    """Duration, under a setting, of the program whose recorded shapes the run was given.
 
-    ``per`` is "step" or, where no training step is known, "program". Of its ``convolutions`` (directions of
-    problems, each as often as it is computed) so many were ``timed``. Seconds of all of it and of its
-    convolutions alone, by the means of their times, and what it would be if all took their p10 or their p90.
-    None where they are unknown, for the ``reason`` given.
+    ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts directions of
+    problems, as often as they are computed, and ``timed`` how many of them were timed. ``seconds`` is the
+    time of everything, ``convolution_seconds`` that of the convolutions alone, by mean times. Fields with p10
+    and p90 assume that every convolution takes its p10 or p90. Unknown times are None, and ``reason`` says
+    why.
     """
 
     device: str
@@ -448,22 +475,25 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Environment:
-    """The Python environment that ``--python`` named: its name, and the path of its interpreter."""
+    """The Python environment that ``--python`` selects: its name, and the path of its interpreter."""
 
     name: Name
     python: str
 
     @property
     def path_here(self) -> str:
-        """The path of the interpreter with the home of the present user in place of a redacted one."""
+        """Path of the interpreter. A redacted home is replaced by the present user's home."""
         return self.python.replace("<home>", str(Path.home()), 1)
 
 
 @dataclass(frozen=True)
 class Results:
-    """One run, whole: the content of ``results.json``. ``redacted`` counts the placeholders in it by kind;
-    ``changes`` are those against its baseline, None where it was given none. ``telemetry`` is that of each
-    device whose sensors were watched. ``environment`` is None if the run tested the Python that it ran in."""
+    """A complete run: the content of ``results.json``.
+
+    ``redacted`` counts its placeholders by kind. ``changes`` are the differences from the baseline, or None
+    if the run had no baseline. ``telemetry`` has each device whose sensors were watched. ``environment`` is
+    None if the run tested the Python that it ran in.
+    """
 
     schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
     rocmprobe: str
@@ -488,32 +518,31 @@ class Results:
 
     @property
     def purpose(self) -> str:
-        """``training`` or ``inference``, as the run was asked."""
+        """``training`` or ``inference``, from the run's options."""
         return "inference" if self.options.get("purpose") == "inference" else "training"
 
     @property
     def recommended(self) -> Optional[str]:
-        """The name of the recommended setting, None where nothing is recommended."""
+        """Name of the recommended setting, or None if no setting is recommended."""
         return self.recommendation.configuration.setting if self.recommendation else None
 
     def setting(self, name: Optional[str]) -> Optional[Setting]:
-        """The setting of that name, None if the run had none."""
+        """Return the setting with that name, or None if the run had no such setting."""
         return next((each for each in self.settings if each.name == name), None)
 
     @property
     def named_file(self) -> str:
-        """The path of this file, with the folder as the user of the run named it."""
+        """Path of this file, with the folder as the user of the run typed it."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the Python environments that a joined run compares: an ordinary run in the folder of its name.
+    """A Python environment of a joined run: an ordinary run in the folder of that name.
 
-    ``unusable`` says why there is no such run, "" if there is one. ``verdict``, ``setting`` and ``device``
-    are those of its recommendation. ``seconds`` is what that setting took over the convolutions that all
-    members were timed on, None where it was not timed. ``note`` says why no setting is right, or how long a
-    training takes.
+    ``unusable`` says why there is no such run, or is "". ``verdict``, ``setting`` and ``device`` come from
+    its recommendation. ``seconds`` is the time of that setting over the convolutions that were timed for all
+    members, or None if it was not timed. ``note`` says why no setting works, or how long a training takes.
     """
 
     name: str
@@ -531,9 +560,9 @@ class Member:
 class JoinedRun:
     """Runs of several Python environments on one machine: the ``results.json`` above their folders.
 
-    ``chosen`` names the member that is recommended, "" for none; ``sentence`` says so, and ``cost`` compares
-    it with each of the others. ``partial`` is True until all members are complete. ``note`` is for the
-    readers of the page.
+    ``chosen`` is the name of the recommended member, or "". ``sentence`` states the recommendation, and
+    ``cost`` compares that member with the others. ``partial`` is True until all members are complete.
+    ``note`` is for readers of the page.
     """
 
     schema_version: int
@@ -548,5 +577,5 @@ class JoinedRun:
 
     @property
     def runs(self) -> tuple[Member, ...]:
-        """The members that could be run."""
+        """Members that could be run."""
         return tuple(each for each in self.members if not each.unusable)

@@ -1,6 +1,6 @@
-"""Results as a file: read and checked, written whole or not at all.
+"""Reader and atomic writer for results files.
 
-``results.json`` keeps to ``data/results.schema.json``, a schema that is made from the classes of ``results``.
+``results.json`` conforms to ``data/results.schema.json``, which is generated from the classes of ``results``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _T = TypeVar("_T")
 
 
 def to_json(value: Any) -> Any:
-    """A dataclass of this module as plain JSON data."""
-    # As dataclasses.asdict, without its copies of texts and numbers: results have a hundred thousand.
+    """Return a dataclass of this module as plain JSON data."""
+    # Faster than dataclasses.asdict, which copies texts and numbers. Results have a hundred thousand of them.
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -51,7 +51,7 @@ def to_json(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The fields of a dataclass; none for any other type."""
+    """Return the field names of a dataclass, or () for any other type."""
     return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
@@ -61,13 +61,13 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 
 
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
-    """The dataclass ``kind`` from plain JSON data.
+    """Build the dataclass ``kind`` from plain JSON data.
 
-    Raises BadInput where a field is missing, or a field or a fact has the wrong type; in a Python without
-    msgspec, where only workers run, which get what their controller has made, TypeError for a missing or an
-    unknown one.
+    Raise BadInput if a field is missing, or if a field or a fact has the wrong type. A Python without msgspec
+    only runs workers, whose data their controller has built. There, raise TypeError for a missing or an
+    unknown field.
     """
-    # Imported late: a worker may run in a Python that has torch and nothing else.
+    # Imported late, because a worker may run in a Python that has torch and nothing else.
     try:
         import msgspec
     except ImportError:
@@ -75,7 +75,7 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     try:
         value: _T = msgspec.convert(data, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # msgspec takes a text with half a surrogate pair, except where it looks up a name.
+        # msgspec accepts text with half a surrogate pair, except where it looks up a name.
         raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
     check_facts(value)
     return value
@@ -86,7 +86,7 @@ _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
 def check_facts(value: Any) -> None:
-    """Raise BadInput, with its name, for a fact of the wrong type in a machine or a GPU within ``value``."""
+    """Raise BadInput, with the fact's name, if a machine or GPU in ``value`` has a fact of the wrong type."""
     for name, fact, kind in _facts_in(value):
         wrong = fact_types.wrong_type(fact.value, kind)
         if wrong:
@@ -111,8 +111,8 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
 
 
 def _made(kind: Any, data: Any) -> Any:
-    """``data`` as a value of the type ``kind``: dataclasses within collections are made, the rest is taken
-    as it is."""
+    """Convert ``data`` to the type ``kind``. Build dataclasses within collections and keep the rest
+    unchanged."""
     origin, arguments = get_origin(kind), get_args(kind)
     if data is None:
         return None
@@ -139,11 +139,12 @@ _DAMAGED = "the file is damaged, run again"
 
 
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
-    """Read a ``results.json``, that of a run's folder, or ``content``, which was read from ``path`` already.
+    """Read a ``results.json``: the file itself, or that of a run's folder.
 
-    Of a joined run, read those of ``member``, or of the one that is chosen.
-    Raises BadInput, in one line, for a file that is missing, not JSON, of an unknown schema
-    version, or that breaks the schema (naming the place), and for a joined run without such a member.
+    ``content`` is the file's content if it was read from ``path`` already. Of a joined run, read the results
+    of ``member``, or of the chosen member. Raise BadInput, in one line, if the file is missing, is not JSON,
+    has an unknown schema version or violates the schema (naming the place), or if a joined run has no such
+    member.
     """
     if content is None:
         path = results_file(path)
@@ -155,14 +156,15 @@ def read_results(path: Path, content: Optional[bytes] = None, member: str = "") 
 
 
 def results_file(source: Path) -> Path:
-    """Return the results.json of ``source``, which is that itself or the folder of a run."""
+    """Return the results.json of ``source``, which is that file or the folder of a run."""
     return source / "results.json" if source.is_dir() else source
 
 
 def ordinary_run(source: Path) -> Path:
-    """Return ``source``, a results.json or the folder of a run; of a joined run that of the chosen member.
+    """Return ``source``, a results.json or a run's folder. For a joined run, return that of the chosen
+    member.
 
-    Raises BadInput if a joined run recommends none.
+    Raise BadInput if a joined run recommends no member.
     """
     path = results_file(source)
     joined = read_joined(path)
@@ -173,7 +175,7 @@ def ordinary_run(source: Path) -> Path:
 
 
 def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
-    """Return the results.json of a member of a joined run, the chosen one if none is named."""
+    """Return the results.json of a joined run's member, or of the chosen member if ``member`` is empty."""
     name = member or joined.chosen
     if name not in [each.name for each in joined.runs]:
         several = ", ".join(str(path.parent / each.name) for each in joined.runs)
@@ -183,9 +185,9 @@ def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
 
 
 def read_joined(path: Path) -> Optional[JoinedRun]:
-    """Read the ``results.json`` of a joined run; None for that of an ordinary one, or where there is none.
+    """Read the ``results.json`` of a joined run. Return None if the file is missing or is an ordinary run's.
 
-    Raises BadInput for a file that is damaged.
+    Raise BadInput if the file is damaged.
     """
     if not path.is_file():
         return None
@@ -213,7 +215,7 @@ def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
     for each in joined.members:
-        # A name is a folder beside this file; no file leads elsewhere.
+        # A name is a folder next to this file, so it must not lead elsewhere.
         if not MEMBER_NAME.fullmatch(each.name):
             raise BadInput(f"{path}: {quoted(each.name)} is no name of an environment; {_DAMAGED}")
     return joined
@@ -229,40 +231,41 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Hold results that were put together from the journal ``path`` against the schema. Raises BadInput."""
+    """Check results that were built from the journal ``path`` against the schema. Raise BadInput."""
     reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` whole or not at all: a reader never sees half a file."""
+    """Write ``results.json`` atomically, so a reader never sees half a file."""
     write_whole(results_document(results), path)
 
 
 def write_joined(joined: JoinedRun, path: Path) -> None:
-    """Write the ``results.json`` of a joined run whole or not at all."""
+    """Write the ``results.json`` of a joined run atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(results_document(joined), path)
 
 
 def results_document(results: Union[Results, JoinedRun]) -> bytes:
-    """The content of ``results.json``."""
+    """Return the content of ``results.json``."""
     data = to_json(as_stored(results))
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    # A captured log may hold half a surrogate pair; the escape that this leaves is one of JSON's own.
+    # A captured log may contain half a surrogate pair. backslashreplace turns it into a valid JSON escape.
     return text.encode("utf-8", "backslashreplace")
 
 
 def write_whole(content: bytes, path: Path) -> None:
-    """Write ``path`` whole or not at all. Raises OSError, which names ``path``."""
+    """Write ``path`` atomically. Raise OSError, which names ``path``."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``path`` if the block succeeds. If not, ``path`` stays as it is.
+    """Yield a temporary file that replaces ``path`` if the block succeeds. Otherwise ``path`` stays
+    unchanged.
 
-    A device or a pipe cannot be replaced, and is yielded itself. Raises OSError, which names ``path``.
+    A device or a pipe cannot be replaced, so it is yielded itself. Raise OSError, which names ``path``.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))
@@ -280,8 +283,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def as_stored(value: _T) -> _T:
-    """``value`` as ``results.json`` gives it back: a number that is not finite becomes None, as JSON has no
-    word for it."""
+    """Return ``value`` as ``results.json`` stores it. Numbers that are not finite become None, because JSON
+    cannot express them."""
     return cast(_T, _stored(value))
 
 

@@ -1,4 +1,4 @@
-"""The roofline: how fast a convolution may be on a device, by that device's own rates.
+"""The roofline model: how fast a convolution can be on a device, given that device's measured rates.
 
 S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performance model for multicore
 architectures. Communications of the ACM 52 (4), 2009, doi:10.1145/1498765.1498785.
@@ -14,50 +14,50 @@ from typing import Any, Optional
 from rocmprobe.model.problems import Problem
 
 _ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-#: What is timed, and how many directions that is one after the other.
+#: Timed quantities, and the number of directions that each runs in sequence.
 DIRECTIONS_IN = {"fwd": 1, "bwd_data": 1, "bwd_weights": 1, "fwd_bwd": 3}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What has to be done: floating-point operations, and bytes between memory and the processor."""
+    """Amount of work: floating-point operations, and bytes moved between memory and the processor."""
 
     flops: float
     bytes: float
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte."""
+        """Operations per byte."""
         return self.flops / self.bytes
 
 
 @dataclass(frozen=True)
 class Roof:
-    """The rates of a device: operations a second in a matrix product, bytes read and written a second in a
+    """Rates of a device: operations per second in a matrix product, bytes read and written per second in a
     copy."""
 
     flops: float
     bytes: float
 
     def attainable(self, work: Work) -> float:
-        """Operations a second at most, by Williams et al.: the smaller of the peak rate and bandwidth times
-        intensity."""
+        """Return the highest possible operations per second, by Williams et al.: the smaller of the peak rate
+        and bandwidth times intensity."""
         return min(self.flops, self.bytes * work.intensity)
 
     def share(self, work: Work, seconds: float) -> float:
-        """What part of the attainable rate ``work`` in ``seconds`` is.
+        """Return the share of the attainable rate that ``work`` in ``seconds`` reaches.
 
-        More than 1 is no error: fewer multiplications than the direct method takes (Winograd, FFT), or
-        operands that a cache still holds.
+        A share above 1 is no error. Winograd and FFT need fewer multiplications than the direct method, and a
+        cache may still contain operands.
         """
         return work.flops / seconds / self.attainable(work)
 
 
 def work(problem: Problem, what: str) -> Work:
-    """The work of ``what``, a key of ``DIRECTIONS_IN``.
+    """Return the work of ``what``, a key of ``DIRECTIONS_IN``.
 
-    Operations are those of the direct method. Bytes are compulsory: each direction reads two of input,
-    weight and output (or their gradients) and writes the third, once each; the bias is left out.
+    Operations are those of the direct method. Bytes are compulsory: each direction reads two of input, weight
+    and output (or their gradients) and writes the third, once each. The bias is left out.
     """
     shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
     moved = sum(map(prod, shapes)) * _ITEM_BYTES[problem.dtype]
@@ -65,8 +65,10 @@ def work(problem: Problem, what: str) -> Work:
 
 
 def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
-    """The device's rates from the yardsticks in ``timings``: seconds of a matrix product and of a copy,
-    beside what each of them does. None where one of the two was not measured."""
+    """Return the device's rates from the reference measurements in ``timings``, or None if one is missing.
+
+    ``timings`` has the seconds of a matrix product and of a copy, and the amount of work of each.
+    """
     rates = [
         _rate(timings.get(amount), timings.get(seconds))
         for seconds, amount in (("gemm", "gemm_flops"), ("copy", "copy_bytes"))
@@ -76,6 +78,7 @@ def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
 
 
 def _rate(amount: Any, seconds: Any) -> Optional[float]:
-    """Amount a second; None for what is no positive number: results may come from elsewhere."""
+    """Return the amount per second. Return None unless both are positive numbers: results may come from
+    elsewhere."""
     numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
     return amount / seconds if numbers else None

@@ -1,4 +1,4 @@
-"""JSON Schema of the dataclasses whose objects a file holds."""
+"""JSON Schema of the dataclasses that files contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Rule(NamedTuple):
     value: Any
 
 
-#: Text that pages and messages show whole.
+#: Text that pages and messages show without truncation.
 Name = Annotated[str, Rule("maxLength", 1000)]
 Count = Annotated[int, Rule("minimum", 0)]
 Positive = Annotated[int, Rule("minimum", 1)]
@@ -24,10 +24,10 @@ Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 
 
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
-    """Return the schema of the dataclass ``kind``. ``types`` replace the types of the fields that the class
-    keeps as plain mappings.
+    """Return the schema of the dataclass ``kind``. ``types`` replace the types of fields that the class keeps
+    as plain mappings.
 
-    A field without a default is required. Unknown fields are accepted, as readers ignore them.
+    A field without a default is required. Unknown fields are accepted, because readers ignore them.
     """
     definitions: dict[str, Any] = {}
     root = _object(kind, {**get_type_hints(kind, include_extras=True), **types}, definitions)

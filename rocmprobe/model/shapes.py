@@ -1,7 +1,7 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
-Its fields are those of a problem in ``results.json``, with the device and how often each direction was
-computed and what a training step takes; they are described in ``docs/training-with-the-bypass.md``.
+Its fields are those of a problem in ``results.json``, with the device, how often each direction was computed,
+and the duration of a training step. ``docs/training-with-the-bypass.md`` describes them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Recorded:
-    """A problem in its text form, and how often each direction of it was computed: ``counts`` by the program,
-    ``step_counts`` by one training step of it."""
+    """A problem in its text form, and how often the program computed each of its directions.
+
+    ``counts`` are those of the program, ``step_counts`` those of one of its training steps.
+    """
 
     problem: str
     counts: Mapping[str, Count]
@@ -35,17 +37,17 @@ class Recorded:
 
     @property
     def flops(self) -> int:
-        """The arithmetic of all that the program computed of it."""
+        """Arithmetic operations of all computations of the problem in the program."""
         return parse_problem(self.problem).flops * sum(self.counts.values())
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps of a program, of which ``alike`` of ``made`` computed the ``step_counts``.
+    """The training steps of a program. Of ``made`` steps, ``alike`` computed the ``step_counts``.
 
-    ``device`` is the type of the one that they convolved on, "several", or None where they convolve nothing;
-    ``threads`` those that its CPU kernels had. Seconds of a step: median and deciles, and the median of what
-    is no convolution in it, None where that is unknown.
+    ``device`` is the type of the device that ran the convolutions, "several", or None if there were no
+    convolutions. ``threads`` is the number of threads of the CPU kernels. Seconds of a step are the median
+    and deciles. ``rest_seconds`` is the median of everything but convolution, or None if unknown.
     """
 
     made: Count
@@ -60,8 +62,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The convolutions of a program, and the versions of torch that it ran with; ``steps`` is None where it
-    made no step that could be timed."""
+    """The convolutions of a program, and the versions of torch that it ran with.
+
+    ``steps`` is None if no step of the program could be timed.
+    """
 
     problems: tuple[Recorded, ...]
     steps: Optional[Steps] = None
@@ -73,23 +77,23 @@ class Shapes:
 
     @property
     def cpu_threads(self) -> int:
-        """How many threads the convolutions of a training step had; 0 on a GPU, or where it is not known."""
+        """Number of threads of a training step's convolutions. 0 on a GPU, or if unknown."""
         return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:
-        """The ``most`` problems that take the most arithmetic, of all that the program computed."""
+        """Return the ``most`` problems with the most arithmetic over the whole program."""
 
         def work(each: Recorded) -> tuple[int, int]:
-            # What a program died in was computed never.
+            # A problem that the program died in has a count of 0.
             return each.flops, parse_problem(each.problem).flops
 
         return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
 
 
 def writable(path: Path) -> Path:
-    """Where to write: ``path``, or what it links to.
+    """Return the path to write to: ``path``, or the target of its link.
 
-    Raises BadInput where no file can be written there, or where something other than a file is there.
+    Raise BadInput if no file can be written there, or if something other than a file exists there.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -104,23 +108,23 @@ def writable(path: Path) -> Path:
 
 
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
-    """Write the file whole or not at all. Raises OSError."""
+    """Write the file atomically. Raise OSError."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
     write_whole(text.encode(), path)
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:
-    """The problems of a file in its order, each once: on which devices they were computed does not matter.
+    """Return the problems of a file in its order, without duplicates, whatever device computed them.
 
-    Raises BadInput for a file that is missing, not JSON, of another version, or that holds something that is
-    no problem (naming the place).
+    Raise BadInput if the file is missing, is not JSON or has another version, or if an entry is no valid
+    problem (naming the place).
     """
     return tuple(parse_problem(text) for text in _read(path).texts)
 
 
 def read_shapes(path: Path) -> Shapes:
-    """The content of a file, for a run on it. Raises BadInput as ``read_problems`` does, and where
-    there is no problem in it."""
+    """Return the content of a file, for a run on it. Raise BadInput as ``read_problems`` does, and if there
+    is no problem in the file."""
     shapes = _read(path)
     if not shapes.problems:
         raise BadInput(f"{path}: holds no problem; record a program that runs convolutions")
@@ -144,7 +148,7 @@ def _read(path: Path) -> Shapes:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The file's content, of this version and as the schema has it."""
+    """Return the file's content after a check of its version and schema."""
     data = reading.read_json(path, "name a file of `rocmprobe shapes`")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
@@ -164,7 +168,7 @@ def _steps(record: Optional[Mapping[str, Any]]) -> Optional[Steps]:
     return Steps(
         int(record["made"]), int(record["alike"]), record["device"], int(record["threads"]),
         float(record["seconds"]), float(record["seconds_p10"]), float(record["seconds_p90"]),
-        # Convolutions that ran at the same time, in threads of the program, take more together than the step.
+        # Parallel convolutions in several threads of the program can together take longer than the step.
         None if rest is None or rest < 0 else float(rest),
     )  # fmt: skip
 
@@ -174,10 +178,9 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def problem_of(record: Mapping[str, Any]) -> Problem:
-    """The problem that one entry of the file describes.
+    """Return the problem that an entry of the file describes.
 
-    Raises BadInput for what is none: sizes that do not belong together, a dtype that rocmprobe does not ask
-    about.
+    Raise BadInput if the sizes do not fit together, or if rocmprobe does not test the dtype.
     """
     kind, dtype, groups = record["kind"], record["dtype"], int(record["groups"])
     batch, channels, *image = map(int, record["input"])
@@ -198,11 +201,11 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
     )  # fmt: skip
     if problem.weight_shape != (first, second, *filters):
         raise BadInput(f"weight: {first} and {second} do not belong to {channels} channels, groups {groups}")
-    # The text form knows what PyTorch would refuse.
+    # parse_problem rejects what PyTorch would reject.
     return parse_problem(problem.text)
 
 
 def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
-    """How often each direction of one entry was computed; 0 for all where the program died in it."""
+    """Return how often each direction of an entry was computed, or 0 if the program died in the problem."""
     counts = record.get(key, {})
     return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

@@ -1,4 +1,5 @@
-"""The states of an outcome: one table of their meaning, from which every reader takes its sets."""
+"""The states of an outcome. One table defines their meaning, and every reader derives its sets from the
+table."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ class State:
     """A row of the table.
 
     ``works`` and ``fails`` say what the state proves about the device. Neither is set if nothing was learned.
-    ``blocks`` means that cases which depend on this one do not run. ``symbol`` needs no colour, and ``tone``,
-    the colour, needs no symbol. ``pytest`` is the word of pytest and JUnit, ``heading`` the group in the
-    report's evidence. There is no exit code: exit codes follow from findings, not from states.
+    ``blocks`` means that cases which depend on this case do not run. ``symbol`` must be clear without colour,
+    and the colour ``tone`` without the symbol. ``pytest`` is the word of pytest and JUnit, ``heading`` the
+    group in the report's evidence. There is no exit code, because exit codes follow from findings, not from
+    states.
     """
 
     name: str
@@ -46,7 +48,7 @@ RUN_DIED = "run-died"
 _ABORTED_WITH_RUN = State(
     "aborted", "†", "unlearned", "in flight when the run was ended", "skipped", "Not learned"
 )
-#: Worst first: where one cell shows several outcomes, the first of them in this order wins.
+#: Worst first. If one cell shows several outcomes, the first of them in this order wins.
 _ROWS = (
     _fails("crash", "↯", "the process died of a signal"),
     _fails("hang", "∞", "exceeded its time limit and was ended"),
@@ -74,7 +76,7 @@ STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
 
 
 def state_of(name: str, cause: Optional[str] = None) -> State:
-    """Return the row of a state. ``aborted`` has two, which its cause tells apart."""
+    """Return the row of a state. The cause selects one of the two rows of ``aborted``."""
     row = STATES[name]
     return _ABORTED_WITH_RUN if name == "aborted" and cause == RUN_DIED else row
 

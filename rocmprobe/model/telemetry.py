@@ -1,7 +1,7 @@
-"""Readings of temperatures, fans, power, clocks and memory over a run: their names, and their record.
+"""Readings of temperatures, fans, power, clocks and memory over a run: their names and their record.
 
-A reading is a mapping of QUANTITIES to numbers; what could not be read is absent, so a device that sleeps
-has an empty one. Samples come one a line in ``samples.jsonl``; results keep them thinned. No I/O here.
+A reading maps QUANTITIES to numbers. Values that could not be read are missing, so a sleeping device has an
+empty reading. ``samples.jsonl`` has one sample per line. Results keep a thinned selection. No I/O here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocmprobe.model.schema import Count
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the page, and what numbers are divided by to be in its ``unit``."""
+    """A plot of the page. Numbers are divided by ``divisor`` to get its ``unit``."""
 
     title: str
     unit: str
@@ -33,13 +33,13 @@ PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a sensor measures. A new one needs this row, a reader (``detect.gpus.amdgpu.SENSORS``), and a
-    field of ``Gpu`` if it is to be a fact of the machine.
+    """A quantity that a sensor measures.
 
-    ``words`` name it in a table, ``short`` in a list or an alarm; without them it appears in alarms only. It
-    is drawn in ``plot`` as ``line``, if it has one; ``first`` puts it before the others there. ``glance`` is
-    its place and its words among the present readings of a GPU. ``condition``: it is a condition of a
-    measurement. ``limit_rank`` orders the temperatures of a GPU that have a limit, from 1 on.
+    To add one, add a row here, a reader (``detect.gpus.amdgpu.SENSORS``), and a field of ``Gpu`` if it is a
+    fact of the machine. ``words`` name it in a table, ``short`` in a list or an alarm. Without them it
+    appears only in alarms. ``plot`` draws it as ``line``, and ``first`` puts it before the others there.
+    ``glance`` is its position and text among a GPU's present readings. ``condition`` marks a condition of a
+    measurement. ``limit_rank`` orders the temperatures of a GPU that have a limit, starting at 1.
     """
 
     name: str
@@ -54,8 +54,8 @@ class Quantity:
     limit_rank: int = 0
 
 
-#: What is read, by name. ``temperature_c`` is that of a processor; the last two are 1 where the driver says
-#: that it holds the clocks down for heat, or for power and current, else 0.
+#: Quantities by name. ``temperature_c`` is the temperature of a processor. The last two are 1 if the driver
+#: reports reduced clocks because of heat, or because of power and current, else 0.
 QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
              glance=(1, "edge {} °C"), condition=True, limit_rank=3),
@@ -77,7 +77,7 @@ QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("throttled_power"),
 )}  # fmt: skip
 _ROWS = tuple(QUANTITIES.values())
-#: What is watched, and drawn: plot by plot.
+#: Quantities that are watched and drawn, plot by plot.
 WATCHED = tuple(
     row
     for plot in dict.fromkeys(row.plot for row in _ROWS)
@@ -86,22 +86,22 @@ WATCHED = tuple(
 )
 #: Conditions of a measurement, clocks first.
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
-#: Temperatures of a GPU that have a limit, the most telling first.
+#: Temperatures of a GPU that have a limit, the most relevant first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
-#: Temperatures of the chip, the most telling first. The last one is that of a processor.
+#: Temperatures of the chip, the most relevant first. The last one is the temperature of a processor.
 CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
-#: Least number of consecutive samples, and of seconds, that a finding needs; a peak is none.
+#: A finding needs at least this many consecutive samples and seconds, because a peak proves nothing.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
-#: No reading is as large; what is, or is not a number, is not one.
+#: Values as large as this are no readings.
 _LARGEST = 1e18
-#: Moments that results keep of each device at most, besides its hottest: as many as a plot of the page is
-#: wide.
+#: Number of moments that results keep of each device at most, except its hottest moments. A plot of the page
+#: is as many pixels wide.
 POINTS = 300
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a quantity should come to, in its unit, and where that was read."""
+    """Highest value that a quantity should reach, in its unit, and the source of that limit."""
 
     value: float
     source: str
@@ -109,8 +109,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Series:
-    """One quantity over a run: the extremes and the median of all samples, and ``values`` at the
-    ``seconds`` of its device, None where it could not be read."""
+    """A quantity over a run: the extremes and the median of all samples.
+
+    ``values`` are its values at the ``seconds`` of its device. A value is None if it could not be read.
+    """
 
     min: Optional[float]
     median: Optional[float]
@@ -120,10 +122,13 @@ class Series:
 
 @dataclass(frozen=True)
 class DeviceTelemetry:
-    """The readings of one device. ``device`` is its PCI address, or "cpu"; ``started`` the time of the first
-    of its ``samples`` (UTC), of which ``seconds`` are those that were kept, and ``numbers`` which of them
-    these are, counted from 0 (empty where all were kept); ``asleep`` counts those that found it asleep.
-    ``limits`` are by quantity."""
+    """The readings of one device.
+
+    ``device`` is its PCI address, or "cpu". ``started`` is the time of the first sample (UTC). ``samples``
+    counts all samples, and ``seconds`` are the times of those that were kept. ``numbers`` are their indexes,
+    from 0, or empty if all were kept. ``asleep`` counts the samples that found the device asleep. ``limits``
+    are keyed by quantity.
+    """
 
     device: str
     name: str
@@ -140,7 +145,7 @@ class DeviceTelemetry:
         return found.value if found else None
 
     def moments(self) -> list[Mapping[str, float]]:
-        """The readings that were kept, one by one."""
+        """Return the readings that were kept, one by one."""
         return [
             {
                 name: value
@@ -152,14 +157,16 @@ class DeviceTelemetry:
 
 
 def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
-    """A value of a file that anyone may have edited: None where it is no number that can be shown."""
+    """Return a value, or None if it is missing or too large to show. Anyone may have edited the file."""
     value = values[index] if index < len(values) else None
     return value if value is not None and abs(value) < _LARGEST else None
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Whether what was so at these ``seconds`` is more than a peak. Samples that are far apart each count for
-    their while."""
+    """Return True if a condition that was met at these ``seconds`` lasted longer than a peak.
+
+    Samples that are far apart count for the time between them.
+    """
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
 
@@ -167,11 +174,11 @@ def summary(
     device: str, name: str, started: str, samples: Sequence[tuple[float, Mapping[str, float]]],
     limits: Mapping[str, Limit],
 ) -> DeviceTelemetry:  # fmt: skip
-    """The record of ``samples``, each the seconds since ``started`` and a reading.
+    """Return the record of ``samples``: pairs of the seconds since ``started`` and a reading.
 
-    Of more than POINTS every nth is kept, and the hottest stretch of each temperature that has a limit, with
-    and without a fan that turns: a temperature that lasted anywhere has lasted there. Each moment is kept
-    whole, so that what was read together stays together.
+    If there are more than POINTS samples, keep every nth, and the hottest stretch of each temperature that
+    has a limit, both with any fan speed and with a stopped fan. A temperature that lasted anywhere therefore
+    lasts in the record. Each moment is kept whole, so that values read together stay together.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -198,8 +205,11 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """The numbers of the stretch, just long enough to last, in which ``values`` stayed highest; the latest of
-    several. It is at or above a limit wherever any stretch is."""
+    """Return the indexes of the shortest lasting stretch in which ``values`` stayed highest, the latest of
+    several.
+
+    If any stretch is at or above a limit, this stretch is, too.
+    """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
         inside = [value for number in stretch if (value := values[number]) is not None]
@@ -209,7 +219,7 @@ def _highest(
 
 
 def _stretches(seconds: Sequence[float]) -> Iterator[range]:
-    """From each moment on the samples that it takes to last."""
+    """Yield, from each moment on, the samples that it takes to last."""
     end = 0
     for start in range(len(seconds)):
         while end < len(seconds) and not lasts(seconds[start:end]):
@@ -230,10 +240,10 @@ def _series(
 
 
 def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
-    """The telemetry that the file of a simulated machine gives: ``device``, ``name``, ``seconds``, and tables
-    ``values`` and ``limits``.
+    """Return the telemetry that a simulated machine's file gives.
 
-    Raises ValueError for anything else, unknown quantities, or series that are not as long as ``seconds``.
+    ``row`` has ``device``, ``name``, ``seconds``, and the tables ``values`` and ``limits``. Raise ValueError
+    for anything else, for unknown quantities, and for series that are not as long as ``seconds``.
     """
     for key in ("device", "name", "seconds", "values", "limits"):
         if key not in row:

@@ -1,4 +1,4 @@
-"""A training that a user has in mind: how many images, how many at a time, how often."""
+"""A training that a user plans: the number of images, the batch size and the number of epochs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from rocmprobe.model.results import BadInput
 _KEYS = ("images", "batch", "epochs")
 _REQUIRED = ("images", "epochs")
 _NUMBER = re.compile(r"[0-9]{1,12}")
-#: Networks are timed with the batch, in the memory of a small card.
+#: Networks are timed with this batch in the memory of a small card.
 _MOST_AT_A_TIME = 1024
 _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """``images`` are what one epoch goes through, ``batch`` at a time; None for the batch of whatever was
-    timed."""
+    """Size of a training.
+
+    An epoch has ``images`` images, ``batch`` at a time. If ``batch`` is None, the timed batch is used.
+    """
 
     images: int
     epochs: int
@@ -27,9 +29,10 @@ class Workload:
 
 
 def parse_workload(text: str) -> Workload:
-    """The workload of ``--estimate``: words KEY=NUMBER in any order, ``images`` and ``epochs`` among them.
+    """Parse the text of ``--estimate``: words KEY=NUMBER in any order, with at least ``images`` and
+    ``epochs``.
 
-    Raises BadInput for anything else.
+    Raise BadInput for anything else.
     """
     found: dict[str, int] = {}
     for word in text.split():

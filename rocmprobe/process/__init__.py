@@ -1,1 +1,1 @@
-"""Processes: started with limits, watched, ended, and cleaned up after."""
+"""Functions that start, limit, watch, end and clean up after processes."""

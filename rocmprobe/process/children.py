@@ -1,4 +1,4 @@
-"""Running an untrusted program in its own session, with limits on its time and output."""
+"""Runner for an untrusted program: own session, and limits on its time and output."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from typing import Optional
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.processes import kill_group
 
-#: Bytes kept of each stream by default.
+#: Bytes of each stream that are kept by default.
 _KEPT = 1 << 18
-#: `python -m` imports from its working directory, and the user's may hold a json.py.
+#: Working directory of the program. `python -m` imports from there, and the user's may hold a json.py.
 _ELSEWHERE = "/"
-#: Seconds to wait for a killed process. One that is stuck in a driver never ends.
+#: Seconds to wait for a killed process. A process that is stuck in a driver never ends.
 KILLED_AFTER = 1.0
-#: Seconds between two checks whether a silent program has ended.
+#: Seconds between two checks for the end of a silent program.
 _LOOK = 0.02
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end and the output of a program. ``failure`` is None if its exit status is 0."""
+    """Failure and output of a program that has ended. ``failure`` is None if the exit status is 0."""
 
     failure: Optional[str]
     out: str = ""
@@ -38,8 +38,8 @@ class Ended:
 def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT) -> Ended:
     """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
-    ``failure`` is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". It also says if
-    the program could not be killed. The first ``kept_bytes`` of each stream are kept.
+    ``failure`` is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". The failure also
+    says if the program could not be killed. The first ``kept_bytes`` of each stream are kept.
     """
     try:
         process = _started(command, environ)
@@ -63,7 +63,8 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with _starting:
-        # The guardian starts first. Without it, the program would outlive this process if that is killed.
+        # Start the guardian first: without a guardian, the program would outlive this process if this process
+        # is killed.
         watching = guardian()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -84,8 +85,8 @@ def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> 
             os.set_blocking(end, False)
             open_ends.register(end, selectors.EVENT_READ)
         while True:
-            # Check before reading, so that the pipes hold all its output. Do not reap it yet, so that its
-            # group keeps its number until the group is killed.
+            # Check before reading, so that the pipes hold all the output. Do not reap the program yet, so
+            # that its group keeps its number until the group is killed.
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             more = False
             for key, _ in open_ends.select(0 if ended else _LOOK):
@@ -124,14 +125,14 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _kill_running() -> None:
-    # Never released: another thread must not start a program now, which nothing would end. The timeout is for
-    # a start that hangs on a dead mount.
+    # Never released, so that no other thread starts a program now, which nothing would end. The timeout
+    # covers a start that hangs on a dead mount.
     _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
         kill_group(group)
 
 
-#: Process groups of running programs. A thread that waits for one ends with this process.
+#: Process groups of running programs. A thread that waits for a program ends with this process.
 _running: set[int] = set()
 #: Held from the start of a program until its group is in ``_running``.
 _starting = threading.Lock()

@@ -1,9 +1,9 @@
-"""The guardian: a process that cleans up after a controller that was killed.
+"""Guardian: a process that cleans up after a controller that was killed.
 
-Trials end with their controller by themselves. Their compilers, the tools of detection and the temporary
-folders do not. The guardian reads from a pipe which process groups and folders exist, until the pipe closes:
-then the controller is gone. After a normal end nothing is left to do. This file also runs as a program, so it
-imports only the standard library.
+Trials end with their controller without help. Their compilers, the tools of detection and the temporary
+folders do not. The guardian reads from a pipe which process groups and folders exist. When the pipe closes,
+the controller is gone. After a normal end nothing is left to do. This file also runs as a program, so the
+file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-#: Seconds to remove the folders. Dying processes can still write to them.
+#: Seconds to remove the folders, because dying processes can still write to them.
 _PATIENCE = 10.0
 
 
@@ -48,19 +48,19 @@ class Guardian:
         self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """Stop watching a process group that is gone. Its number can be reused."""
+        """Stop watching a process group that is gone, because its number can be reused."""
         self._send(f"-{group}")
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # A run goes on if the guardian was killed.
+        # The run continues if the guardian was killed.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
 
 
 def guardian() -> Guardian:
-    """Return the guardian of this process. The first call starts it."""
-    # Of two guardians, the one without a reference would kill what it watches at once.
+    """Return the guardian of this process. The first call starts the guardian."""
+    # Start only one guardian: an unreferenced second guardian would at once kill the groups that it watches.
     with _starting:
         return _started()
 
@@ -75,7 +75,7 @@ _starting = threading.Lock()
 
 def _guard() -> None:
     """Read until the controller is gone, then clean up."""
-    # A signal to all processes of a run must not end the guardian before the others.
+    # Ignore signals that are sent to all processes of a run, so that the guardian outlives the others.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

@@ -1,4 +1,4 @@
-"""Temporary folders named after their process, so that a later run finds those of a dead one."""
+"""Temporary folders named after their process, so that a later run finds the folders of a dead process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def remove_leftovers() -> int:
         if not match:
             continue
         space, pid, start = map(int, match.groups())
-        # Containers can share the folder, and this one cannot see the processes of another.
+        # Containers can share the folder, and this container cannot see the processes of another container.
         if space != pid_namespace() or started(pid) == start or not _is_own(path):
             continue
         shutil.rmtree(path, ignore_errors=True)

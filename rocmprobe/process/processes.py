@@ -13,7 +13,7 @@ _COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comg
 
 
 def active_seconds(pid: int) -> float:
-    """Return how long a process has run so far, or was ready and waited for a core; 0 if it is gone.
+    """Return the seconds for which a process ran or waited for a core, or 0 if the process is gone.
 
     Source: Documentation/scheduler/sched-stats.rst of Linux.
     """
@@ -24,12 +24,12 @@ def active_seconds(pid: int) -> float:
 
 
 def _delayed_seconds(pid: int) -> float:
-    """Return how long the threads of a process have waited for a core.
+    """Return the seconds for which the threads of a process have waited for a core.
 
     On a busy machine, a process that spins gets little processor time.
     """
     nanoseconds = 0
-    # The file needs CONFIG_SCHED_INFO, and a thread can end meanwhile.
+    # The file needs CONFIG_SCHED_INFO, and a thread can end while its file is read.
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
@@ -37,24 +37,30 @@ def _delayed_seconds(pid: int) -> float:
 
 
 def started(pid: int) -> Optional[int]:
-    """Return when a process started, in the kernel's ticks. With its number, this identifies it for good."""
+    """Return the start time of a process in kernel ticks, or None if the process is gone.
+
+    Start time and PID together identify a process, even if the PID is reused.
+    """
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def runs(pid: int, start: Optional[int]) -> bool:
-    """Return True if the process that started then is alive. A zombie is not: nobody may ever reap it."""
+    """Return True if the process ``pid`` that started at ``start`` is alive.
+
+    A zombie counts as dead, because its parent may never reap it.
+    """
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
 
 
 def pid_namespace() -> int:
-    """Return the id of this process's PID namespace. Containers have their own."""
+    """Return the id of this process's PID namespace. Each container has its own."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def bytes_read(pid: int) -> int:
-    """Return how many bytes a process has read, plus its page faults that had to wait for a disk."""
+    """Return the bytes that a process has read, plus the number of its page faults that waited for a disk."""
     read = 0
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
@@ -65,7 +71,7 @@ def bytes_read(pid: int) -> int:
 
 
 def short_name(pid: int) -> str:
-    """Return the name that the kernel keeps, of 15 characters, or an empty one if the process is gone."""
+    """Return the kernel's name of a process (at most 15 characters), or "" if the process is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -94,7 +100,7 @@ def kill_group(group: int) -> None:
 
 
 def kill_same(pids: Mapping[int, Optional[int]]) -> None:
-    """Kill the processes with these start times. Another process can have the number of one that ended."""
+    """Kill the processes whose start times still match. Another process can have reused the PID."""
     for pid, start in pids.items():
         if start is not None and started(pid) == start:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -102,7 +108,7 @@ def kill_same(pids: Mapping[int, Optional[int]]) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third on."""
+    """Return the fields of /proc/PID/stat from the third on, or an empty list if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -110,9 +116,9 @@ def _stat(pid: int) -> list[str]:
 
 
 def activity(pid: int, active_before: float, waited: float) -> str:
-    """Return what a silent process did: "compiler-child", "busy" or "idle".
+    """Classify a silent process as "compiler-child", "busy" or "idle".
 
-    "busy" is active for at least a quarter of ``waited`` seconds.
+    A process is "busy" if it was active for more than a quarter of ``waited`` seconds.
     """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"

@@ -1,4 +1,4 @@
-"""The signals that end a run early, but in order: with the results so far."""
+"""Handlers for the signals that end a run early but keep its results so far."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Optional
 
-#: From Ctrl-C; from `kill`, `timeout`, service managers and CI runners; from a closed terminal, except on
-#: Windows.
+#: SIGINT comes from Ctrl-C. SIGTERM comes from `kill`, `timeout`, service managers and CI runners. SIGHUP
+#: comes from a closed terminal, but does not exist on Windows.
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class _Coming:
-    """Signals that arrived while they had to wait."""
+    """State of a signal that arrived while a block delayed signals."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -25,10 +25,10 @@ _coming = _Coming()
 
 
 def take_signals() -> None:
-    """Make each of these signals raise KeyboardInterrupt. Call this in the main thread.
+    """Make each of these signals raise KeyboardInterrupt. Call this function in the main thread.
 
     A signal that the parent made this process ignore, as nohup does, stays ignored. SIGTERM is always
-    handled: a run must not need SIGKILL.
+    handled, so that a run never needs SIGKILL.
     """
     for number in _ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) in (
@@ -40,7 +40,7 @@ def take_signals() -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Take the signals within the block."""
+    """Make the signals raise KeyboardInterrupt within the block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     take_signals()
     try:
@@ -53,7 +53,7 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the first signal to the end of the block, so that files are written whole.
+    """Delay the first signal to the end of the block, so that files are written completely.
 
     A second signal raises KeyboardInterrupt at once.
     """

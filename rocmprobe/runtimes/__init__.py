@@ -1,2 +1,4 @@
-"""The GPU runtimes through ctypes: which ones this process has loaded, their devices, memory, modules and
-compilers; and the GPUs that the kernel driver lists. The standard library only."""
+"""The GPU runtimes through ctypes: loaded libraries, devices, memory, modules and compilers.
+
+The GPUs that the kernel driver lists are here, too. Only the standard library is imported.
+"""

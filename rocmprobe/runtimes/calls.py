@@ -1,4 +1,4 @@
-"""Calling into a shared library: every call has its status number and name, or a symbol that is missing."""
+"""Wrappers for calls into a shared library: a call has a status, or its symbol is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Optional
 
-#: For argument types: any pointer, in or out; takes ``byref``, arrays, addresses and None.
+#: For argument types: any pointer, in or out. Accepts ``byref``, arrays, addresses and None.
 POINTER = ctypes.c_void_p
 INT = ctypes.c_int
 SIZE = ctypes.c_size_t
@@ -16,7 +16,10 @@ SIZE = ctypes.c_size_t
 
 @dataclass(frozen=True)
 class Call:
-    """One call; ``number`` is None while it runs: after a crash, the last call without one is to blame."""
+    """A call.
+
+    ``number`` is None while the call runs: after a crash, the last call without a number is the cause.
+    """
 
     function: str
     number: Optional[int] = None
@@ -24,7 +27,7 @@ class Call:
 
 
 class CallFailed(Exception):
-    """A call that returned another status than success."""
+    """A call that returned a status other than success."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(f"{call.function}: {call.name} ({call.number})")
@@ -32,7 +35,7 @@ class CallFailed(Exception):
 
 
 class NotAvailable(Exception):
-    """The library has no such function: it is older or newer than the call, or built without it."""
+    """A function that the library lacks: the library is older or newer than the call, or built without it."""
 
     def __init__(self, function: str, path: str) -> None:
         super().__init__(f"{path} has no {function}")
@@ -41,13 +44,16 @@ class NotAvailable(Exception):
 
 
 class LoadFailed(Exception):
-    """The dynamic loader refuses the library; the message is the loader's own."""
+    """A library that the dynamic loader refuses. The message is the loader's own."""
 
 
 @contextmanager
 def released(release: Callable[[], None]) -> Iterator[None]:
-    """``release`` at the end. After a failure it may fail too, as everything does on a device that is lost,
-    and then does not hide the first one."""
+    """Call ``release`` at the end.
+
+    After a failure, the release may also fail, as everything does on a lost device. Its error then does not
+    hide the first error.
+    """
     try:
         yield
     except BaseException:
@@ -58,8 +64,12 @@ def released(release: Callable[[], None]) -> Iterator[None]:
 
 
 def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
-    """Have a library in the process, for those that ask for its SONAME later; ``mode`` as in dlopen(3).
-    Raises LoadFailed."""
+    """Load a library into the process, for libraries that request its SONAME later.
+
+    ``mode`` is as in dlopen(3).
+
+    Raises LoadFailed.
+    """
     try:
         return ctypes.CDLL(path, mode)
     except OSError as error:
@@ -72,9 +82,9 @@ Observer = Callable[[Call], None]
 class SharedLibrary:
     """A loaded library whose functions return a status, zero for success.
 
-    ``signatures`` gives the argument types of each function, without which ctypes would cut sizes and
-    pointers to 32 bits. HIP is loaded first: what is loaded after it and needs its SONAME gets the same
-    copy. ``observe`` gets each Call twice: when it starts, and when it has returned.
+    ``signatures`` gives the argument types of each function. Without them, ctypes would cut sizes and
+    pointers to 32 bits. HIP is loaded first, so that libraries that are loaded later and need its SONAME get
+    the same copy. ``observe`` gets each Call twice: when it starts, and when it has returned.
     """
 
     def __init__(
@@ -94,7 +104,7 @@ class SharedLibrary:
         return hasattr(self._library, function)
 
     def symbol(self, function: str) -> Any:
-        """The function itself. Raises NotAvailable."""
+        """Return the function itself. Raises NotAvailable."""
         try:
             return getattr(self._library, function)
         except AttributeError:
@@ -124,13 +134,15 @@ class SharedLibrary:
             self._observe(Call(function, 0, "returned"))
 
     def prepared(self, function: str) -> Any:
-        """A function of ``signatures``, to be called often: it returns its status, ``failed`` says what that
-        is. Raises NotAvailable."""
+        """Return a function of ``signatures`` that will be called often.
+
+        The function returns its status, which ``failed`` turns into an exception. Raises NotAvailable.
+        """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
         entry.restype = INT
         return entry
 
     def failed(self, function: str, number: int) -> CallFailed:
-        """What to raise for a status other than success of a ``prepared`` function."""
+        """Return the exception for a status other than success of a ``prepared`` function."""
         return CallFailed(Call(function, number, self._status_name(self, number)))

@@ -1,7 +1,7 @@
-"""libcuda, the driver of NVIDIA GPUs: the same as ``hip.Hip`` for devices and modules.
+"""libcuda, the driver of NVIDIA GPUs, with the interface of ``hip.Hip`` for devices and modules.
 
-Names and numbers from cuda.h of CUDA 11.8. Every call needs a context; that of the process (the primary
-one) is the one that torch uses.
+Names and numbers come from cuda.h of CUDA 11.8. Every call needs a context. torch uses the context of the
+process (the primary context).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 
 
 class Cuda:
-    """The CUDA driver. Calls raise CallFailed and NotAvailable; loading raises LoadFailed."""
+    """The CUDA driver. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed."""
 
     kind = "cuda"
 
@@ -72,13 +72,13 @@ class Cuda:
         self._current = self.library.prepared("cuCtxGetCurrent")
 
     def runtime_version(self) -> int:
-        """The newest CUDA that the driver knows, major * 1000 + minor * 10."""
+        """Return the newest CUDA version that the driver supports, major * 1000 + minor * 10."""
         version = INT()
         self.library.call("cuDriverGetVersion", ctypes.byref(version))
         return version.value
 
     def arch_name(self, device: int) -> str:
-        """The compute capability as NVRTC names it, "sm_90"."""
+        """Return the compute capability as NVRTC names it, "sm_90"."""
         numbers = []
         for attribute in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR):
             value = INT()
@@ -88,7 +88,7 @@ class Cuda:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Within it calls of this thread are about ``device``."""
+        """Direct this thread's calls to ``device`` within the context."""
         if self.is_current(device):
             yield
             return
@@ -99,11 +99,11 @@ class Cuda:
             self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def is_current(self, device: int) -> bool:
-        """Whether calls of this thread are about ``device`` anyway; cheap."""
+        """Return True if this thread's calls already go to ``device``. This is cheap."""
         context = self._contexts.get(device)
         if context is None:
             retained = ctypes.c_void_p()
-            # Never released: torch holds it, too, until the process ends.
+            # Never released, because torch also holds it until the process ends.
             self.library.call("cuDevicePrimaryCtxRetain", ctypes.byref(retained), self._device(device))
             context = self._contexts[device] = retained.value or 0
         current = ctypes.c_void_p()
@@ -113,13 +113,13 @@ class Cuda:
         return current.value == context
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
-        """As ``hip.Hip.allocate``."""
+        """Return device memory, as ``hip.Hip.allocate`` does."""
         address = ctypes.c_void_p()
         self.library.call("cuMemAlloc_v2", ctypes.byref(address), max(size + 2 * margin, 1))
         return Buffer(self, address.value or 0, size, margin)
 
     def synchronize(self) -> None:
-        """Wait for everything queued; errors of queued work surface here."""
+        """Wait for all queued work. Raise its errors."""
         self.library.call("cuCtxSynchronize")
 
     def release(self, address: int) -> None:
@@ -140,7 +140,7 @@ class Cuda:
         self.library.call("cuMemcpyDtoD_v2", target, source, size)
 
     def forget_error(self) -> None:
-        """As ``Hip.forget_error``; this driver keeps no errors of failed calls."""
+        """Do nothing, because this driver keeps no errors of failed calls. See ``Hip.forget_error``."""
 
     def _device(self, device: int) -> int:
         handle = INT()

@@ -1,6 +1,6 @@
 """libamdhip64: devices, memory, copies, modules.
 
-Numbers from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
+Numbers come from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _HOST_TO_DEVICE = 1
 _DEVICE_TO_HOST = 2
 _DEVICE_TO_DEVICE = 3
 _NO_DEVICE = 100
-# ROCm 6 gave hipDeviceProp_t a new layout under a new symbol; the old symbol keeps the old layout.
+# ROCm 6 gave hipDeviceProp_t a new layout under a new symbol. The old symbol keeps the old layout.
 _ARCH_NAME_AT = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
 _ARCH_NAME_BYTES = 256
-_PROPERTIES_BYTES = 4096  # 1472 today; room for a library that writes more
+_PROPERTIES_BYTES = 4096  # 1472 today, with room for a library that writes more
 
 
 def _error_name(library: SharedLibrary, number: int) -> str:
@@ -74,8 +74,10 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 
 
 class Hip:
-    """The HIP runtime; memory on the default stream. Calls raise CallFailed, NotAvailable; loading
-    LoadFailed."""
+    """The HIP runtime, with memory on the default stream.
+
+    Calls raise CallFailed and NotAvailable. Loading raises LoadFailed.
+    """
 
     kind = "hip"
 
@@ -84,11 +86,11 @@ class Hip:
 
     @cached_property
     def modules(self) -> Modules:
-        """Loading and launching kernels."""
+        """The interface to load and launch kernels."""
         return Modules(self.library, _NAMES)
 
     def device_count(self) -> int:
-        """How many GPUs the runtime sees; that there is none is no failure."""
+        """Return the number of GPUs that the runtime sees, which may be 0."""
         count = INT()
         try:
             self.library.call("hipInit", 0)
@@ -100,7 +102,7 @@ class Hip:
         return count.value
 
     def runtime_version(self) -> int:
-        """The runtime's own number, major * 10000000 + minor * 100000 + patch since ROCm 4.5."""
+        """Return the runtime's own number, major * 10000000 + minor * 100000 + patch since ROCm 4.5."""
         version = INT()
         self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
         return version.value
@@ -110,7 +112,7 @@ class Hip:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Within it calls of this thread are about ``device``."""
+        """Direct this thread's calls to ``device`` within the context."""
         current = self.current_device()
         if current == device:
             yield
@@ -127,11 +129,11 @@ class Hip:
         return function
 
     def is_current(self, device: int) -> bool:
-        """Whether calls of this thread are about ``device`` anyway; cheap."""
+        """Return True if this thread's calls already go to ``device``. This is cheap."""
         return self.current_device() == device
 
     def current_device(self) -> int:
-        """The device that calls of this thread are about."""
+        """Return the device that this thread's calls go to."""
         device = INT()
         number = self._get_device(ctypes.byref(device))
         if number:
@@ -139,23 +141,23 @@ class Hip:
         return device.value
 
     def forget_error(self) -> None:
-        """Take back the error that the runtime keeps of this thread's last failed call."""
+        """Clear the error that the runtime keeps of this thread's last failed call."""
         self.library.prepared("hipGetLastError")()
 
     def pci_address(self, device: int) -> str:
-        """Such as "0000:03:00.0"."""
+        """Return the PCI address, such as "0000:03:00.0"."""
         address = ctypes.create_string_buffer(64)
         self.library.call("hipDeviceGetPCIBusId", address, len(address), device)
         return address.value.decode("ascii", "replace")
 
     def device_name(self, device: int) -> str:
-        """The marketing name; empty on many distributions."""
+        """Return the marketing name, which is empty on many distributions."""
         name = ctypes.create_string_buffer(256)
         self.library.call("hipDeviceGetName", name, len(name), device)
         return name.value.decode("utf-8", "replace")
 
     def arch_name(self, device: int) -> str:
-        """gcnArchName, the effective ISA: "gfx1030", on chips with such features "gfx90a:sramecc+:xnack-"."""
+        """Return gcnArchName, the effective ISA: "gfx1030", or with features "gfx90a:sramecc+:xnack-"."""
         function = "hipGetDevicePropertiesR0600"
         if not self.library.has(function):
             function = "hipGetDeviceProperties"
@@ -166,26 +168,28 @@ class Hip:
         return name.partition(b"\0")[0].decode("ascii", "replace")
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the device that is set."""
+        """Return the free and total bytes of the current device."""
         free, total = SIZE(), SIZE()
         self.library.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
-        """Device memory of ``size`` bytes, uninitialized, and ``margin`` bytes before and after
-        that are nobody's to write."""
+        """Return uninitialized device memory of ``size`` bytes.
+
+        ``margin`` bytes before and after it show stray writes.
+        """
         address = ctypes.c_void_p()
         self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))
         return Buffer(self, address.value or 0, size, margin)
 
     def upload(self, content: bytes) -> Buffer:
-        """Device memory that holds ``content``."""
+        """Return device memory that holds ``content``."""
         buffer = self.allocate(len(content))
         buffer.write(content)
         return buffer
 
     def synchronize(self) -> None:
-        """Wait for everything queued; errors of queued work surface here."""
+        """Wait for all queued work. Raise its errors."""
         self.library.call("hipDeviceSynchronize")
 
     def release(self, address: int) -> None:

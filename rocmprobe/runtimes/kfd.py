@@ -1,7 +1,7 @@
 """GPU nodes in the topology that KFD, the kernel's compute driver, writes to sysfs.
 
-Format: linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c, one "name value" a line, values decimal. The callers
-open the files: detection reads those of a recorded machine, too.
+Format: linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c, one "name value" per line, values decimal. The
+callers open the files, because detection also reads files of a recorded machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pci_address(properties: Mapping[str, int]) -> str:
 def isa_name(gfx_target_version: int) -> str:
     """Return the ISA for KFD's ``gfx_target_version``: 100100 is gfx1010, 90010 is gfx90a.
 
-    Two decimal digits each for minor and stepping, which the name has in hexadecimal.
+    Minor and stepping have two decimal digits each, which the name shows in hexadecimal.
     """
     major, rest = divmod(gfx_target_version, 10000)
     return f"gfx{major}{rest // 100:x}{rest % 100:x}"

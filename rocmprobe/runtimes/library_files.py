@@ -7,15 +7,16 @@ from collections.abc import Iterable
 
 
 def pattern(*libraries: str) -> re.Pattern[str]:
-    """What the files of ``libraries`` are called; groups are the library and its version, ".5.0.50200".
+    """Return the pattern of the file names of ``libraries``.
 
-    Wheels of torch 1.9 and older put a hash into the names of what they bundle.
+    Its groups are the library and its version, ".5.0.50200". Wheels of torch 1.9 and older add a hash to the
+    names of bundled libraries.
     """
     return re.compile(rf"({'|'.join(libraries)})(?:-[0-9a-f]{{8}})?\.so((?:\.[0-9]+)*)")
 
 
 def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
-    """Of ``names`` in one folder, the file of the newest version for each library of a ``pattern``."""
+    """Return the newest file in ``names`` (of one folder) for each library of a ``pattern``."""
     found: dict[str, tuple[list[int], str]] = {}
     for name in names:
         match = wanted.fullmatch(name) if name.startswith("lib") else None
@@ -26,5 +27,5 @@ def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
 
 
 def search_path(value: str) -> list[str]:
-    """The folders of an LD_LIBRARY_PATH; relative ones mean nothing outside of the program."""
+    """Return the folders of an LD_LIBRARY_PATH. Relative folders mean nothing outside of the program."""
     return [name for name in re.split("[:;]", value) if name.startswith("/")]

@@ -1,7 +1,7 @@
-"""Which libraries of a GPU runtime this process has mapped, and the compiler that belongs to them.
+"""The libraries of a GPU runtime that this process has mapped, and their compiler.
 
 A second copy of a runtime in one process shares nothing with the first: no devices, streams or memory. So
-what is mapped is found in ``/proc/self/maps`` (proc(5)), and opened only as what is there already.
+mapped libraries are looked up in ``/proc/self/maps`` (proc(5)), and opened only if they are already loaded.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _DELETED = " (deleted)"
 
 
 class NotLoaded(Exception):
-    """This process has no such library, or more than one copy of it."""
+    """A library that this process has not loaded, or has loaded more than once."""
 
 
 def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
-    """The files of ``libraries`` (names such as "libamdhip64") that the process has mapped, by library, in
-    the order of their addresses.
+    """Return the mapped files of ``libraries`` (names such as "libamdhip64"), by library, in address order.
 
-    Two for one library mean that two copies are loaded. Empty where there is no such file as ``maps``.
+    Two files for one library mean that two copies are loaded. The result is empty if the file ``maps`` does
+    not exist.
     """
     try:
         text = Path(maps).read_text("utf-8", "replace")
@@ -52,7 +52,7 @@ def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
 
 
 def only(library: str, maps: str = _MAPS) -> str:
-    """The one mapped file of a library. Raises NotLoaded where there is none, or more than one."""
+    """Return the mapped file of a library. Raises NotLoaded if there is no file, or more than one."""
     files = mapped((library,), maps).get(library, [])
     if len(files) > 1:
         raise NotLoaded(f"this process has {len(files)} copies of {library}: {', '.join(files)}")
@@ -62,21 +62,21 @@ def only(library: str, maps: str = _MAPS) -> str:
 
 
 def hip(maps: str = _MAPS) -> str:
-    """The HIP runtime of this process. Raises NotLoaded."""
+    """Return the HIP runtime of this process. Raises NotLoaded."""
     return only(HIP, maps)
 
 
 def cuda(maps: str = _MAPS) -> str:
-    """The CUDA driver's library in this process. Raises NotLoaded."""
+    """Return the CUDA driver's library in this process. Raises NotLoaded."""
     return only(CUDA, maps)
 
 
 def hiprtc(maps: str = _MAPS) -> str:
-    """The file with the ``hiprtc`` functions that belongs to the HIP runtime of this process.
+    """Return the file with the ``hiprtc`` functions that belongs to the HIP runtime of this process.
 
-    The library that is mapped; else the one of the same major version beside the runtime, which torch loads
-    when it first needs it (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels); else the
-    runtime itself, which holds them in torch 1.13.1 and, besides, up to ROCm 6. Raises NotLoaded.
+    The mapped library comes first. Next is the library of the same major version in the runtime's folder,
+    which torch loads on first use (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels).
+    Last is the runtime itself, which holds the functions in torch 1.13.1 and up to ROCm 6. Raises NotLoaded.
     """
     runtime = hip(maps)
     files = mapped((HIPRTC,), maps).get(HIPRTC, [])
@@ -84,10 +84,10 @@ def hiprtc(maps: str = _MAPS) -> str:
 
 
 def nvrtc(maps: str = _MAPS) -> str:
-    """The file of NVRTC that belongs to the CUDA runtime of this process.
+    """Return the NVRTC file that belongs to the CUDA runtime of this process.
 
-    The library that is mapped; else the one of the same major version in the folder of the runtime or, in
-    wheels, in ``nvidia/cuda_nvrtc/lib`` beside ``nvidia/cuda_runtime/lib``. Raises NotLoaded.
+    The mapped library comes first. Next is the library of the same major version in the runtime's folder. In
+    wheels, the folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -101,7 +101,10 @@ def nvrtc(maps: str = _MAPS) -> str:
 
 
 def resident(path: str) -> None:
-    """Raises NotLoaded where opening ``path`` would load it: its file was replaced since it was mapped."""
+    """Raise NotLoaded if opening ``path`` would load it.
+
+    This happens if the file was replaced after it was mapped.
+    """
     if not hasattr(os, "RTLD_NOLOAD"):
         raise NotLoaded(f"on {sys.platform} it cannot be asked whether {path} is loaded")
     try:
@@ -111,7 +114,10 @@ def resident(path: str) -> None:
 
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
-    """The newest file of ``library`` in the first of the folders with one, of the runtime's major version."""
+    """Return the newest file of ``library`` that has the runtime's major version.
+
+    The first folder with a matching file counts.
+    """
     major = _version(Path(runtime))[:1]
     wanted = pattern(library)
     for folder in folders:
@@ -120,7 +126,7 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
         except OSError:
             continue
         versions = {path: _version(path) for path in paths}
-        # Wheels leave the version out of the names of files.
+        # Wheels leave the version out of file names.
         fitting = [path for path in paths if not major or versions[path][:1] in ([], major)]
         if fitting:
             return str(max(fitting, key=lambda path: (versions[path], path.name)))
@@ -128,6 +134,6 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
 
 
 def _version(path: Path) -> list[int]:
-    """By its name, or by that of the file that it is a link to."""
+    """Return the version in the file's name, or in the name of the link's target."""
     name = os.path.basename(os.path.realpath(path))
     return [int(number) for number in re.findall(r"[0-9]{1,9}", name.partition(".so")[2])]

@@ -1,4 +1,4 @@
-"""Device memory of a runtime, with margins that show what was written outside of it."""
+"""Device memory of a runtime, with margins that show stray writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARGIN_BYTE = 0xA5
 
 
 class Memory(Protocol):
-    """What a runtime does with device memory; addresses are integers, sizes bytes."""
+    """Operations of a runtime on device memory. Addresses are integers, sizes are bytes."""
 
     def release(self, address: int) -> None: ...
 
@@ -25,7 +25,7 @@ class Memory(Protocol):
 
 
 class Buffer:
-    """Device memory; leaving it as a context frees it. ``allocated`` is the address of its first margin."""
+    """Device memory, freed at the end of its context. ``allocated`` is the address of its first margin."""
 
     def __init__(self, runtime: Memory, allocated: int, size: int, margin: int = 0) -> None:
         self.runtime = runtime
@@ -40,7 +40,7 @@ class Buffer:
         return (self.allocated, self.address + self.size) if self.margin else ()
 
     def stray_writes(self) -> int:
-        """How many bytes of its margins were written since it was made."""
+        """Return the number of margin bytes that were written since the buffer was made."""
         margins = [self.runtime.copy_out(start, self.margin) for start in self._margins()]
         return sum(len(each) - each.count(_MARGIN_BYTE) for each in margins)
 
@@ -56,7 +56,7 @@ class Buffer:
         try:
             self.free()
         except CallFailed:
-            # On a lost device freeing fails too; what failed first is what matters.
+            # On a lost device, freeing fails too, but only the first failure matters.
             if error is None:
                 raise
 
@@ -66,17 +66,20 @@ class Buffer:
             self.runtime.release(allocated)
 
     def write(self, content: bytes) -> None:
-        """Copy ``content`` to its beginning; it must fit."""
+        """Copy ``content`` to the start of the buffer. Raise ValueError if it does not fit."""
         if len(content) > self.size:
             raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
         self.runtime.copy_in(self.address, content)
 
     def read(self) -> bytes:
-        """Its content, after all work queued before on the default stream."""
+        """Return the content, after all work queued before on the default stream."""
         return self.runtime.copy_out(self.address, self.size)
 
     def copy_from(self, source: Buffer) -> None:
-        """Copy another buffer of this size on the device; ``synchronize`` of the runtime waits for it."""
+        """Copy another buffer of this size on the device.
+
+        The runtime's ``synchronize`` waits for the copy.
+        """
         self.runtime.copy_within(self.address, source.address, self.size)
 
     def fill(self, byte: int) -> None:

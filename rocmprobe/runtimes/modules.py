@@ -1,7 +1,7 @@
-"""Loading compiled kernels and launching them: what HIP and CUDA's driver do alike, under names of their own.
+"""Interface to load and launch compiled kernels, which HIP and CUDA's driver offer under different names.
 
-Signatures from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8. A launch is called once for
-every convolution, so its function is looked up once.
+Signatures come from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8. Every convolution
+launches a kernel, so the launch function is looked up once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ONE_POINTER = ctypes.c_void_p * 1
 
 @dataclass(frozen=True)
 class Names:
-    """What the functions are called."""
+    """The names of the functions."""
 
     load: str
     unload: str
@@ -47,8 +47,12 @@ class Names:
 
 
 class Modules:
-    """Modules, launches and events on the device that is current. Handles are integers; a stream of 0 is the
-    default stream. Calls raise CallFailed and NotAvailable."""
+    """Modules, launches and events on the current device.
+
+    Handles are integers. Stream 0 is the default stream.
+
+    Calls raise CallFailed and NotAvailable.
+    """
 
     def __init__(self, library: SharedLibrary, names: Names) -> None:
         self.library = library
@@ -56,9 +60,9 @@ class Modules:
         self._launch = library.prepared(names.launch)
 
     def load(self, code: bytes) -> int:
-        """Load a code object (HIP) or a cubin or PTX (CUDA)."""
+        """Load a code object (HIP) or a cubin or PTX (CUDA), and return its handle."""
         module = ctypes.c_void_p()
-        # Both end in a zero: the driver reads PTX as text.
+        # ``create_string_buffer`` adds a zero byte, which the driver needs because it reads PTX as text.
         self.library.call(self.names.load, ctypes.byref(module), ctypes.create_string_buffer(code))
         return module.value or 0
 
@@ -66,7 +70,7 @@ class Modules:
         self.library.call(self.names.unload, module)
 
     def function(self, module: int, name: str) -> int:
-        """A kernel of the module; CallFailed where it has none of that name."""
+        """Return a kernel of the module. Raise CallFailed if the module has no kernel of that name."""
         function = ctypes.c_void_p()
         self.library.call(self.names.function, ctypes.byref(function), module, name.encode("ascii"))
         return function.value or 0
@@ -79,7 +83,7 @@ class Modules:
         arguments: ctypes.Structure,
         stream: int = 0,
     ) -> None:
-        """Queue a kernel whose one parameter is ``arguments``, which is copied before this returns."""
+        """Queue a kernel whose only parameter is ``arguments``, which is copied before this returns."""
         parameters = _ONE_POINTER(ctypes.addressof(arguments))
         number = self._launch(
             function, grid[0], grid[1], grid[2], threads, 1, 1, 0, stream or None, parameters, None
@@ -88,7 +92,7 @@ class Modules:
             raise self.library.failed(self.names.launch, number)
 
     def wait(self, stream: int = 0) -> None:
-        """Wait for what was queued on the stream; errors of queued work surface here."""
+        """Wait for the work queued on the stream. Raise its errors."""
         self.library.call(self.names.stream_synchronize, stream or None)
 
     def event(self) -> Event:
@@ -96,7 +100,10 @@ class Modules:
 
 
 class Event:
-    """A mark on a stream, with the time at which the device reached it; leaving it destroys it."""
+    """A mark on a stream, with the time at which the device reached it.
+
+    The end of its context destroys it.
+    """
 
     def __init__(self, modules: Modules) -> None:
         self._library = modules.library
@@ -114,7 +121,7 @@ class Event:
         self._library.call(self._names.event_record, self._handle, stream or None)
 
     def seconds_since(self, start: Event) -> float:
-        """The time from ``start`` to this one, in seconds, when the device has reached it."""
+        """Wait until the device reaches this event. Return the seconds since ``start``."""
         milliseconds = ctypes.c_float()
         self._library.call(self._names.event_synchronize, self._handle)
         self._library.call(self._names.event_elapsed, ctypes.byref(milliseconds), start._handle, self._handle)

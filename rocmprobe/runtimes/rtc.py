@@ -1,8 +1,8 @@
-"""hiprtc and NVRTC: a kernel's source to code for a GPU, inside this process.
+"""hiprtc and NVRTC: compilers from a kernel's source to code for a GPU, inside this process.
 
-Signatures from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both take the same calls under
-names of their own. hiprtc gives a code object (ELF), NVRTC a cubin where the architecture is a real one,
-such as ``sm_90``.
+Signatures come from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both have the same functions
+under different names. hiprtc returns a code object (ELF). NVRTC returns a cubin if the architecture is a real
+one, such as ``sm_90``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.runtimes.calls import INT, POINTER, CallFailed, NotAvailable, Obs
 
 HIPRTC, NVRTC = "hiprtc", "nvrtc"
 _CODE = {HIPRTC: "Code", NVRTC: "CUBIN"}
-#: A compiler that meets an error reports it over and over.
+#: A compiler may report the same error many times.
 _LONGEST_LOG = 1 << 20
 
 
@@ -35,7 +35,7 @@ def _signatures(prefix: str) -> dict[str, tuple[object, ...]]:
 
 
 class CompileFailed(Exception):
-    """The compiler refuses a source; ``log`` is what it said, and may be empty."""
+    """A source that the compiler refuses. ``log`` is the compiler's output, and may be empty."""
 
     def __init__(self, failure: CallFailed, log: str) -> None:
         super().__init__(f"{failure}\n{log}".rstrip())
@@ -43,9 +43,9 @@ class CompileFailed(Exception):
 
 
 class Rtc:
-    """A compiler in a library. Calls raise CallFailed and NotAvailable; loading raises LoadFailed.
+    """A compiler in a library. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed.
 
-    ``kind`` is HIPRTC or NVRTC, ``path`` the library that has its functions, maybe the HIP runtime itself.
+    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with its functions, possibly the HIP runtime itself.
     """
 
     def __init__(self, path: str, kind: str, observe: Optional[Observer] = None) -> None:
@@ -62,13 +62,16 @@ class Rtc:
         return (name(number) or b"unknown").decode("ascii", "replace")
 
     def version(self) -> str:
-        """Such as "12.4". hiprtc says 9.0 for years: name the runtime's version with it."""
+        """Return the version, such as "12.4".
+
+        hiprtc has reported 9.0 for years, so name the runtime's version, too.
+        """
         major, minor = INT(), INT()
         self.library.call(f"{self.kind}Version", ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """The code, and the log with the compiler's warnings. Raises CompileFailed."""
+        """Return the code, and the log with the compiler's warnings. Raises CompileFailed."""
         program = ctypes.c_void_p()
         self.library.call(
             f"{self.kind}CreateProgram",

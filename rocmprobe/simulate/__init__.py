@@ -1,1 +1,1 @@
-"""Simulated machines: facts from a table, and the faults injected where a GPU would be entered."""
+"""Simulated machines: facts from a table, and faults injected in place of calls to a GPU."""

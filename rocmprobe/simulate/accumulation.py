@@ -1,8 +1,8 @@
-"""Accumulation of half precision on the CPU: in fp32 as a GPU does it, or, as a bug, in the dtype itself.
+"""Accumulation of half precision on the CPU: in fp32 as a GPU does it, or, to simulate a bug, in the dtype.
 
-An old CPU build of PyTorch has no half kernels. Later ones round more than once in backward: the sum over
+An old CPU build of PyTorch has no half kernels. Later builds round more than once in backward: the sum over
 taps (bwd-data) or samples (bwd-weights) runs in the dtype. Seen in torch 2.13: fp16 on a CPU without
-AVX512-FP16, and bf16 with oneDNN off; forward rounds once.
+AVX512-FP16, and bf16 with oneDNN off. Forward rounds once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradien
 
 
 def widened(tensor: Optional[Any]) -> Any:
-    """Return half precision as fp32, and other dtypes as they are."""
+    """Return half precision as fp32, and other dtypes unchanged."""
     return (
         tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
     )
@@ -46,12 +46,12 @@ Call = Union[ConvolutionCall, BackwardCall]
 def accumulated(call: Call, direction: str) -> torch.Tensor:
     """Return the result of ``call`` whose running sums are rounded to its dtype after every product.
 
-    The dtype is float16 or bfloat16, the rank and direction are any. One product of all elements is added at
+    The dtype is float16 or bfloat16. Any rank and direction is supported. One product per element is added at
     a time, in the order of a loop over channels and taps (for the gradient of the weights: samples and
     positions). The product itself is exact in fp32, as in a fused multiply-add.
     """
     backward = call if isinstance(call, BackwardCall) else None
-    # The image is the side that is padded, the samples of the other side are its positions.
+    # The image is the padded side. The samples of the other side are its positions.
     image = None if backward is None else backward.grad_output
     positions = call.input
     if not call.transposed:
@@ -79,7 +79,7 @@ def accumulated(call: Call, direction: str) -> torch.Tensor:
 
 
 def _split(tensor: Any, groups: int) -> torch.Tensor:
-    """(batch, groups, channels of a group, *size), in fp32."""
+    """Return ``tensor`` as (batch, groups, channels of a group, *size), in fp32."""
     wide: torch.Tensor = tensor.float()
     return wide.reshape(wide.shape[0], groups, -1, *wide.shape[2:])
 
@@ -108,7 +108,7 @@ def _gathered(call: Call, padded: torch.Tensor, weight: torch.Tensor, sizes: lis
 
 
 def _image_sizes(call: Call) -> list[int]:
-    """Return the sizes of the image that ``_scattered`` makes."""
+    """Return the sizes of the image that ``_scattered`` builds."""
     if isinstance(call, BackwardCall):
         return list(call.input.shape[2:])
     sizes = zip(

@@ -1,9 +1,9 @@
-"""Faulty kernels: what the bugs of ``generated.py`` compute.
+"""Faulty kernels: the computations of the bugs in ``generated.py``.
 
-A bug works on one direction of one call. It makes the faulty result (the output, the gradient of the input,
-or that of the weights) from the call and the function that computes the correct result. Of the two tensors on
-either side of the filter, the *image* is the one that is padded: the input, or the output of a transposed
-convolution.
+A bug affects one direction of one call. It computes the faulty result (the output, the gradient of the input,
+or the gradient of the weights) from the call and the function that computes the correct result. Of the two
+tensors on either side of the filter, the *image* is the padded tensor: the input, or the output of a
+transposed convolution.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug called ``name`` in one library of one process, which remembers what its former calls left."""
+    """The bug ``name`` in one library of one process. It remembers results of earlier calls."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left: dict[Any, torch.Tensor] = {}
-        # Only the place of an error is random, so that a run can be repeated.
+        # Only the place of an error is random. A fixed seed makes runs repeatable.
         self._generator = torch.Generator().manual_seed(0)
 
     def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
-        """Return the faulty output of ``call``. The correct one is ``compute(call)``."""
+        """Return the faulty output of ``call``. ``compute(call)`` returns the correct output."""
         return self._result("fwd", call, compute)
 
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``, faulty in ``directions``. ``compute`` returns correct ones."""
+        """Return the gradients of ``call``, faulty in ``directions``. ``compute`` gives correct ones."""
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
@@ -92,7 +92,7 @@ class KernelBug:
     def _with_a_random_element(self, result: torch.Tensor) -> torch.Tensor:
         where = torch.randint(result.numel(), (), generator=self._generator)
         size = result.double().square().mean().sqrt()
-        # A result in another memory order has no flat view.
+        # A result in another memory format has no flat view.
         place = tuple(index_of(int(where), result.shape))
         result[place] += size.to(result.dtype)
         return result
@@ -140,8 +140,10 @@ def problem_of(call: Call) -> Problem:
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
-    """Return (position, tap, pixel) along one spatial axis: which pixel of the image each tap of the filter
-    reads at each position. Padding is left out. ``dilation`` replaces the problem's own."""
+    """Return (position, tap, pixel) along one spatial axis: the pixel that each tap reads at each position.
+
+    Padding is left out. ``dilation`` replaces the problem's dilation.
+    """
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
         image, positions = positions, image
@@ -217,7 +219,7 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
         without[-1][at(max(position for position, _, _ in axis) for axis in axes)] = 0
         return compute(_with(call, name, without))
     weight, groups = _grouped(call)
-    # The sum runs along the second axis of the weights in one direction, along the first in the other.
+    # The sum runs along the weights' second axis in one direction, and along the first in the other.
     channels = groups.select(2 if (direction == "fwd") != call.transposed else 1, -1)
     channels[at(max(tap for _, tap, _ in axis) for axis in axes)] = 0
     return compute(replace(call, weight=weight))
@@ -261,7 +263,7 @@ def _reduced_precision(call: Call, direction: str, compute: Compute) -> torch.Te
 
 def _reduced(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.float32:
-        # Of fp32's 23 bits behind the point TF32 keeps 10: half of the last one is added, the rest cut off.
+        # TF32 keeps 10 of fp32's 23 mantissa bits. Half of the last kept bit is added and the rest cut off.
         bits = tensor.contiguous().view(torch.int32) + (1 << 12)
         return (bits & -(1 << 13)).view(torch.float32)
     return tensor.to(torch.float32 if tensor.dtype == torch.float64 else torch.bfloat16).to(tensor.dtype)
@@ -305,10 +307,10 @@ def _swapped_dilation(call: Call, direction: str, compute: Compute) -> torch.Ten
 def _read_by_hand(
     call: Call, direction: str, compute: Compute, dilation: tuple[int, ...], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Return the result of a kernel that reads the image wrongly; for a gradient, the exact adjoint.
+    """Return the result of a kernel that reads the image wrongly, or for a gradient, the exact adjoint.
 
-    The image is read with ``dilation``, as far as that reaches. The padding before the first pixel of the
-    axis ``clamped`` holds that pixel.
+    The image is read with ``dilation``, padded or cropped to the windows' reach. The padding before the
+    first pixel of the axis ``clamped`` repeats that pixel.
     """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
@@ -359,7 +361,7 @@ def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """Return ``edges`` as F.pad takes them, the last axis first, without the edge that ``_padded`` added."""
+    """Return ``edges`` in F.pad's order, the last axis first, without the edge that ``_padded`` added."""
     flat: list[int] = []
     for axis in reversed(range(len(edges))):
         before, behind = edges[axis]

@@ -1,8 +1,9 @@
-"""Simulated machines made from tables here, in the words of a machine's file (``data/machines/README.md``).
+"""Simulated machines generated from the tables in this module, in the format of a machine's file
+(``data/machines/README.md``).
 
-``planted-NAME`` has one bug in MIOpen's convolutions; ``faulty_kernels.py`` computes what the bug does. The
-file of any machine can name these bugs. ``faults-PHASE-KIND`` has one fault in one phase of a worker, and
-``faults-all`` has them all.
+``planted-NAME`` has one bug in MIOpen's convolutions. ``faulty_kernels.py`` computes the bug's results. Any
+machine's file can name these bugs. ``faults-PHASE-KIND`` has one fault in one phase of a worker, and
+``faults-all`` has all of these faults.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from rocmprobe.model.results import DIRECTIONS
 _FACTS = {"torch.version": "2.4.0+rocm6.1", "torch.kind": "rocm"}
 _PLANTED = "planted-"
 _HALVES = ("float16", "bfloat16")
-#: The planted machines are tested on problems with short and long sums: products in one element of a result.
+#: Numbers of products in one element of a result: planted machines are tested with short and long sums.
 _SUMS = (27, 18432)
 
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """A way in which a convolution goes wrong.
+    """A bug that makes the results of a convolution wrong.
 
     ``filter`` and ``tokens`` are parts of a problem's text, for a problem whose result the bug changes in
     ``directions`` and ``dtypes``. ``source`` is the report of a real bug, if one is known.
@@ -101,14 +102,14 @@ DEFAULT_BUG = "doubled-channel"
 
 
 def planted_machine(bug: str) -> str:
-    """Return the name of the machine that has this bug alone."""
+    """Return the name of the machine whose only bug is ``bug``."""
     return _PLANTED + bug
 
 
 def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Problem:
     """Return a small 2-d problem whose result in ``direction`` the bug changes.
 
-    One element of that result is a sum of ``terms`` products (``Problem.terms``), a multiple of the filter's
+    An element of that result is a sum of ``terms`` products (``Problem.terms``), a multiple of the filter's
     taps. ``dtype`` is torch's name.
     """
     groups = 2 if "g2" in bug.tokens else 1
@@ -117,7 +118,7 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
     channels = {"c": 4 * groups, "k": 6 * groups}
     batch, side = 2, 4
     if direction == "bwd-weights":
-        # A few large images cost less than many small ones.
+        # A few large images cost less than many small images.
         side = next(side for side in range(48, 0, -1) if terms % (side * side) == 0)
         batch = terms // (side * side)
     else:
@@ -131,48 +132,49 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
 
 
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
-    """Pixels along an axis for ``side`` positions, with one more than the last filter reaches at stride 2."""
+    """Return the pixels along an axis for ``side`` positions. At stride 2, one pixel is past the filter's
+    reach."""
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1
     return side * stride + 2 * dilation * wide - 2 * padding
 
 
-#: The phases of a worker in which a fault can happen.
+#: Phases of a worker in which a fault can happen.
 PHASES = ("import", "prepare", "first-call", "steady", "teardown")
 _SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
 _EFFECTS = (
     "exit", "raise", "hang", "busy", "ignore-term", "flood", "garbage", "memory", "grandchild",
     "grandchild-exit",
 )  # fmt: skip
-#: What a fault of each kind does.
+#: Effect of each kind of fault.
 KINDS: Mapping[str, Mapping[str, str]] = {
     **{name: {"effect": "signal", "signal": name} for name in _SIGNALS},
     **{name: {"effect": name} for name in _EFFECTS},
 }
 ALL_FAULTS = "faults-all"
-#: A problem that no fault is about.
+#: A problem without any fault.
 FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
 _FAULTS_SOURCE = "made up: no machine breaks in all of these ways"
-#: Short, because every hang is waited for. Only the fork server has long, since it starts before any fault.
-#: Every fault is tested, however many hang or crash.
+#: Short, because every hang runs to its timeout. Only the fork server gets long, because it starts before any
+#: fault. Every fault is tested, however many cases hang or crash.
 _BUDGETS = {
     "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
 }  # fmt: skip
 
 
 def fault_machine(phase: str, kind: str) -> str:
-    """Return the name of the machine that has this fault alone."""
+    """Return the name of the machine that has only this fault."""
     return f"faults-{phase}-{kind}"
 
 
 def fault_problem(phase: str, kind: str) -> str:
-    """Return the problem that meets this fault, there and in ``faults-all``."""
+    """Return the problem that triggers this fault, on its own machine and in ``faults-all``."""
     number = PHASES.index(phase) * len(KINDS) + list(KINDS).index(kind)
     return f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3"
 
 
 def generated(name: str) -> Optional[Mapping[str, Any]]:
-    """Return the content of the file that would describe the machine, or None if it is not made here."""
+    """Return the content of the machine's file, or None if the machine is not generated here."""
     if name.startswith(_PLANTED):
         bug = BUGS.get(name[len(_PLANTED) :])
         return None if bug is None else _with_bug(bug)
@@ -182,7 +184,7 @@ def generated(name: str) -> Optional[Mapping[str, Any]]:
 
 def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
     source = bug.source or "made up: a bug to try the checks on"
-    # PyTorch does not give MIOpen float64.
+    # PyTorch does not run float64 in MIOpen.
     dtypes = [dtype for dtype in bug.dtypes if dtype in ("float32", "float16")]
     return {
         "summary": f"MIOpen computes convolutions wrongly under its default: {bug.summary}",

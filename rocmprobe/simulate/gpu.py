@@ -1,6 +1,6 @@
-"""A simulated machine in a worker: when its faults happen, and what they do to the process.
+"""A simulated machine in a worker: when its faults happen, and their effects on the process.
 
-Nothing here imports torch, because a fault may happen before a worker imports it.
+This module does not import torch, because a fault may happen before a worker imports torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from rocmprobe.simulate.speeds import with_times
 
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
-#: A process whose memory is to run out may allocate this much more.
+#: Limit of further allocations in a process that is to run out of memory.
 _MEMORY_BYTES = 128 << 20
-#: Nobody waits for a soak of a simulated machine: each step takes this many seconds by its clock.
+#: Seconds of a soak's step on its simulated clock, so that no one waits for a simulated soak.
 SOAK_STEP = 5.0
 
 
@@ -49,7 +49,7 @@ class SimulatedCpu(Injector):
         return {}
 
     def soak_clock(self) -> float:
-        # A soak reads it once after each step.
+        # A soak reads the clock once after each step.
         self._soaked += SOAK_STEP
         return self._soaked
 
@@ -57,7 +57,7 @@ class SimulatedCpu(Injector):
 class SimulatedGpu(SimulatedCpu):
     """A GPU of a simulated machine in one process under one setting.
 
-    ``name`` is torch's name for the GPU ("cuda:0"), ``events`` the pipe on which the worker answers.
+    ``name`` is torch's name for the GPU ("cuda:0"), ``events`` the pipe on which the worker sends events.
     """
 
     def __init__(self, machine: SimulatedMachine, setting: str, name: str, events: int) -> None:
@@ -89,7 +89,7 @@ class SimulatedGpu(SimulatedCpu):
         if phase == "yardstick":
             self.enter(phase, case)
         else:
-            # A check reports "prepare" again after its first calls: no reason for another fault.
+            # A check reports "prepare" again after its first calls, which must not trigger another fault.
             self._phase = phase
             self._steady_calls += phase == "steady"
 
@@ -98,7 +98,7 @@ class SimulatedGpu(SimulatedCpu):
             raise RuntimeError("the device context is unusable")
 
     def clock(self) -> float:
-        # Nobody waits for the time that searches for a solver would have taken.
+        # The time of solver searches is added to the clock instead of waiting for it.
         return time.perf_counter() + self._search_seconds
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
@@ -120,26 +120,26 @@ class SimulatedGpu(SimulatedCpu):
         return library_faults(self)
 
     def faults_of(self, *libraries: str) -> Iterator[Fault]:
-        """Yield the faults that a call of one of ``libraries`` may meet in the current phase."""
+        """Yield the faults that may happen in a call of one of ``libraries`` in the current phase."""
         for fault in self.machine.faults:
             in_phase = fault.phase == "first-call" or fault.phase == "steady" == self._phase
             if in_phase and fault.library in libraries and self._steady_calls >= fault.after:
                 yield fault
 
     def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
-        """Return True if ``fault`` is about this setting, environment, problem, dtype and direction."""
+        """Return True if ``fault`` applies to this setting, environment, problem, dtype and direction."""
         return fault.matches(self._setting, problem, dtype, direction, os.environ)
 
     def happens(self, fault: Fault) -> bool:
-        """Return True if a fault that matches happens this time."""
+        """Return True if a matching fault happens this time."""
         if fault.effect == "flip" and id(fault) in self._injected:
             return False
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
-        """Do what ``fault`` does to the process. Return if the process survives.
+        """Apply the effect of ``fault`` to the process. Return if the process survives.
 
-        A fault that floods or leaves something behind does so once. A search happens once for each
+        A fault that floods or leaves something behind happens once. A search happens once for each
         ``problem`` and its directions.
         """
         if fault.effect == "search":
@@ -160,7 +160,7 @@ class SimulatedGpu(SimulatedCpu):
         _break(fault, self._events)
 
     def _was_kept(self, search: str) -> bool:
-        """Return True if the user's database has the result of a search. If not, add it."""
+        """Return True if the user's database has the result of a search. If not, add the result."""
         folder = os.environ.get("MIOPEN_USER_DB_PATH")
         if not folder:
             return False

@@ -1,4 +1,4 @@
-"""The interface through which a simulated machine enters a worker. On a real device it changes nothing."""
+"""The interface through which a simulated machine changes a worker. On a real device it changes nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rocmprobe.runtimes.loaded import mapped
 
 
 class Injector:
-    """The calls of a worker that a simulated machine may change. This one is for a real device."""
+    """Hooks of a worker that a simulated machine may override. This class is for a real device."""
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
 
     def report(self, phase: str, case: Case) -> None:
-        """Note the phase that a check reports."""
+        """Record the phase that a check reports."""
 
     def check_context(self) -> None:
         """Raise RuntimeError if an earlier fault has left the context of the device unusable."""
@@ -33,7 +33,7 @@ class Injector:
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return the result of a check with the times that count."""
+        """Return the result of a check, with simulated times if there are any."""
         return result
 
     def soak_clock(self) -> float:
@@ -41,7 +41,7 @@ class Injector:
         return time.monotonic()
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
-        """Return the device that computes in place of ``device``, and its library."""
+        """Return the device that computes instead of ``device``, and its library."""
         return device, backend
 
     def compiler(self) -> Compiler:
@@ -53,9 +53,9 @@ class Injector:
         return nullcontext
 
     def versions(self, found: Versions) -> Versions:
-        """Return the versions that a setting meets, in place of those of this process."""
+        """Return the versions to use for settings instead of this process's versions."""
         return found
 
     def mapped(self) -> dict[str, list[str]]:
-        """Return the files of the GPU libraries that this process has mapped, by library."""
+        """Return the mapped files of the GPU libraries in this process, by library."""
         return mapped(LIBRARIES)

@@ -1,8 +1,9 @@
-"""Libraries and compilers of a simulated machine: faults where it would enter MIOpen, rocBLAS or a kernel.
+"""Libraries and compilers of a simulated machine, with faults injected into calls of MIOpen, rocBLAS and
+kernels.
 
-This CPU computes. A convolution that the simulated machine would give to MIOpen runs in oneDNN. Any other
-convolution (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as on the real
-machine. The bypass is above the faults and never triggers those of MIOpen.
+The CPU computes the results. A convolution that would run in MIOpen on the real machine runs in oneDNN. Any
+other convolution (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as on the
+real machine. The bypass is above the faults and never triggers the faults of MIOpen.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: By direction: function and word of MIOpen's message about its choice, line and word of the error without
-#: one.
+#: By direction: function and word of MIOpen's log message about its choice, then line and word of the error
+#: without a solver.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
@@ -35,12 +36,12 @@ _CALLS = {
 }
 _NO_SOLVER = "No suitable algorithm was found to execute the required convolution"
 _LEVEL_OF_CHOICE = 5
-#: PyTorch gives MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
+#: PyTorch passes MIOpen tensors of at most this many dimensions (MIOPEN_DIM_MAX).
 _MIOPEN_DIMENSIONS = 5
 
 
 class SimulatedMiopen(Miopen):
-    """MIOpen's names and switches over a CPU; its version is the simulated machine's."""
+    """MIOpen's names and switches on top of a CPU. The version is the simulated machine's."""
 
     device_type = "cpu"
     # Half precision is converted to fp32 around every convolution.
@@ -72,7 +73,7 @@ class SimulatedMiopen(Miopen):
 
 def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
     """Return a context factory in which the libraries have the faults of ``gpu``."""
-    # One for all calls: a bug may remember what its former calls left.
+    # Shared by all calls, because a bug may remember results of earlier calls.
     faults = _ConvolutionFaults(gpu)
 
     @contextmanager
@@ -105,7 +106,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
         }
         facts = gpu.machine.machine
         self._version = torch_version(facts) or (99, 0)
-        # MIOpen 2.x still blames the parameters.
+        # MIOpen 2.x reports incorrect parameters instead of a missing solver.
         self._says_no_solver = not str(facts.value("miopen.version") or "3").startswith("2.")
         self._tried = lru_cache(maxsize=None)(self._solvers_tried)
 
@@ -195,7 +196,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """Let oneDNN compute in place of MIOpen, or PyTorch's own kernels where MIOpen is not entered."""
+        """Compute in oneDNN instead of MIOpen, or in PyTorch's own kernels if MIOpen is not used."""
         if self._enters_miopen(call):
             self._gpu.in_miopen = True
             try:
@@ -210,7 +211,8 @@ class _ConvolutionFaults(dispatch.Interceptor):
 class _WithinConvolutions(dispatch.Interceptor):
     """The watch inside a convolution.
 
-    PyTorch lifts a dispatch mode while it handles an operator, and the bypass multiplies its matrices there.
+    PyTorch removes a dispatch mode while it handles an operator, and the bypass multiplies its matrices
+    there.
     """
 
     name = "watch"
@@ -230,29 +232,30 @@ class _WithinConvolutions(dispatch.Interceptor):
             return proceed(call)
 
 
-#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. They are watched where Python calls
-#: them.
+#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. They are watched at the call in
+#: Python.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: The same, but never in MIOpen. Its name includes the backend if only one may compute it.
+#: Decomposed in the same way, but never in MIOpen. The name includes the backend if only one backend may
+#: compute it.
 _ATTENTION = "scaled_dot_product_attention"
-#: Kinds that a request to the bypass keeps out of MIOpen, by parts of the operators' names.
+#: Kinds that a request to the bypass keeps out of MIOpen, with parts of the operators' names.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
-#: Operators that multiply matrices, the last two internally.
+#: Operators that multiply matrices. The last two do so internally.
 _PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_int_mm", "_slow_conv2d_forward",
     "_slow_conv2d_backward",
 )  # fmt: skip
-#: Where native_batch_norm has its argument ``training``.
+#: Position of native_batch_norm's argument ``training``.
 _TRAINING = 5
-#: The first torch that may give the CTC loss to MIOpen; 2.7 does not.
+#: First torch that may run the CTC loss in MIOpen. 2.7 does not.
 _CTC_SINCE = (2, 8)
 
 
 def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractContextManager[Any]]]:
-    """Return a context in which operators meet their faults, or None if the machine has no such faults.
+    """Return a context in which operators get their faults, or None if the machine has no such faults.
 
-    Every operator meets the faults of ``hip``, and a matrix product those of ``rocblas``. An operator other
-    than convolution that enters MIOpen meets those of ``miopen`` with an ``operator``.
+    Faults of ``hip`` apply to every operator, and faults of ``rocblas`` to matrix products. Faults of
+    ``miopen`` with an ``operator`` apply to operators other than convolution that run in MIOpen.
     """
 
     def about_operators(fault: Fault) -> bool:
@@ -286,7 +289,8 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
     class Watch(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # Nothing is compiled here, and skipping would import torch._dynamo: a second for each child.
+            # Nothing is compiled here, and skipping would import torch._dynamo, which takes a second in each
+            # child.
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -310,8 +314,10 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
 
 
 def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
-    """Return True if PyTorch gives MIOpen this operator, which is not a convolution (aten/src/ATen/native:
-    Normalization.cpp, RNN.cpp, LossCTC.cpp)."""
+    """Return True if PyTorch runs this operator, which is not a convolution, in MIOpen.
+
+    Source: aten/src/ATen/native, Normalization.cpp, RNN.cpp, LossCTC.cpp.
+    """
     import torch
 
     kind = next((kind for kind, names in _KINDS.items() if any(each in name for each in names)), "")
@@ -319,7 +325,7 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
         return False
     dtypes = [each.dtype if isinstance(each, torch.Tensor) else None for each in args[:3]]
     if "batch_norm" in name:
-        # Backward has the gradient of the output in front.
+        # Backward has the gradient of the output as first argument.
         image, weight = dtypes[1:3] if "backward" in name else dtypes[:2]
         return image in (torch.float32, torch.float16) and weight == torch.float32
     if "ctc_loss" in name:
@@ -330,7 +336,8 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
 
 
 def _faulted_name(func: Any, args: Any) -> str:
-    """Return the operator's name. Batch norm in evaluation has another, as MIOpen has other kernels."""
+    """Return the operator's name. Batch norm in evaluation has its own name, because MIOpen has other kernels
+    for it."""
     name = str(func.overloadpacket.__name__)
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
     return "native_batch_norm_inference" if evaluates else name
@@ -356,7 +363,7 @@ def _first_tensor(result: Any) -> Any:
 def _with_first(result: Any, tensor: Any) -> Any:
     """Return ``result`` with the first part of its first tensor doubled."""
     if tensor.requires_grad:
-        # Autograd has this tensor, so only a copy may change in place.
+        # Autograd keeps this tensor, so only a copy may change in place.
         tensor = tensor.clone()
     tensor.select(0, 0).mul_(2)
     return (tensor, *result[1:]) if isinstance(result, tuple) else tensor
@@ -366,7 +373,7 @@ _KERNEL, _INDUCTOR = COMPILED
 
 
 class SimulatedCompiler(Compiler):
-    """Compilers that compile nothing: PyTorch computes what a correct kernel would.
+    """Compilers that compile nothing. PyTorch computes the result of a correct kernel.
 
     A wrong kernel writes nothing. Wrong code from Inductor doubles the first of its images.
     """

@@ -1,4 +1,4 @@
-"""Times of a simulated machine, in place of those of the CPU that computes for it."""
+"""Times of a simulated machine, which replace the times of the simulating CPU."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, work
 
-#: The 10th and the 90th percentile, as parts of the median.
+#: The 10th and the 90th percentile, relative to the median.
 _SPREAD = {"": 1.0, "_mean": 1.0, "_p10": 0.98, "_p90": 1.02}
 _RATES = ("gemm", "copy", "convolution")
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """How fast a simulated machine is under ``settings`` and in ``dtypes``; an empty tuple stands for all.
+    """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all.
 
-    ``gemm`` and ``convolution`` are operations a second, ``copy`` bytes a second. A convolution takes
+    ``gemm`` and ``convolution`` are operations per second, ``copy`` bytes per second. A convolution takes
     ``launch`` seconds more in each direction. ``steps`` are the seconds of a training step by network. With a
     batch of n, a step of the small ResNet takes ``step + n * sample`` seconds, up to a batch of ``fits``.
     """
@@ -48,7 +48,7 @@ class Speeds:
 
 
 def speeds_of(row: Mapping[str, Any]) -> Speeds:
-    """Return a row of [[speeds]] in the file of a machine. Raises TypeError or ValueError if it is wrong."""
+    """Return a row of [[speeds]] in the file of a machine. Raise TypeError or ValueError if it is invalid."""
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
     }
@@ -65,8 +65,10 @@ def speeds_of(row: Mapping[str, Any]) -> Speeds:
 
 
 def with_times(result: CheckResult, case: Case, speeds: Iterable[Speeds]) -> CheckResult:
-    """Return ``result`` with the times of the first of ``speeds`` that concerns ``case``. A result without
-    times, or of a case that no row concerns, stays as it is."""
+    """Return ``result`` with the times of the first of ``speeds`` that applies to ``case``.
+
+    A result without times, or of a case that no row applies to, is returned unchanged.
+    """
     own = next((each for each in speeds if each.concerns(case)), None)
     if own is None or result.state != "pass":
         return result
@@ -116,5 +118,5 @@ def _curve(result: CheckResult, own: Speeds) -> CheckResult:
 
 
 def _spread(key: str, median: float, timings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the median with its percentiles, as far as ``timings`` has them."""
+    """Return the median with those of its percentiles that ``timings`` has."""
     return {f"{key}{end}": factor * median for end, factor in _SPREAD.items() if f"{key}{end}" in timings}

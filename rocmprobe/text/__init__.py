@@ -1,1 +1,1 @@
-"""Text: files of others read, what is printed, logs, and what is taken out of either."""
+"""Text utilities: reading foreign files, printing, logs and redaction."""

@@ -1,7 +1,7 @@
-"""Zip files of a fixed form: regular files with known names and bounded sizes, and nothing beside them.
+"""Zip files of a fixed form: only regular files with known names and bounded sizes.
 
-A zip file of somebody else may lie about sizes, name a path outside of its folder, hold a link, or unpack to
-far more than it is. Every entry is checked before anything of it is read.
+A foreign zip file may lie about sizes, name a path outside its folder, contain a link, or unpack to far more
+than its own size. Every entry is checked before its content is read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import BinaryIO, Optional
 
 from rocmprobe.text.plain_text import quoted
 
-#: What the standard library raises for a damaged zip file, beside ``zlib.error``.
+#: Errors that the standard library raises for a damaged zip file, in addition to ``zlib.error``.
 DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError)
-#: The date of every file in an archive, the first that the format knows.
+#: Date of every file in an archive: the earliest that the format supports.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = stat.S_IFREG | 0o644
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -27,11 +27,11 @@ _PIECE = 1 << 20
 
 
 class Unacceptable(Exception):
-    """A zip file that does not have the form that it should have."""
+    """A zip file does not have the required form."""
 
 
 def entry_for(name: str, size: int) -> zipfile.ZipInfo:
-    """Return the entry of a regular file, which says nothing of this machine or of the time."""
+    """Return the entry of a regular file, without any trace of this machine or the time."""
     entry = zipfile.ZipInfo(name, _DATE)
     entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
     entry.external_attr = _MODE << 16
@@ -42,10 +42,10 @@ def entry_for(name: str, size: int) -> zipfile.ZipInfo:
 def check_entries(
     entries: Sequence[zipfile.ZipInfo], largest: Callable[[str], Optional[int]], expected: str
 ) -> None:
-    """Raise Unacceptable unless every entry is a regular file that is named once and small enough.
+    """Raise Unacceptable unless every entry is a regular file with a unique name and an allowed size.
 
-    ``largest`` returns the most bytes of a file by its name, or None for a name that is not allowed.
-    ``expected`` describes the files that are.
+    ``largest`` returns the size limit of a file name in bytes, or None if the name is not allowed.
+    ``expected`` describes the allowed files.
     """
     seen = set()
     for entry in entries:
@@ -66,7 +66,7 @@ def check_entries(
 
 
 def is_dense(entries: Sequence[zipfile.ZipInfo], size: int) -> bool:
-    """Return True if a zip file of ``size`` bytes has nothing between and after its entries."""
+    """Return True if a zip file of ``size`` bytes has no data between and after its entries."""
     headers = sum(2 * len(entry.filename) + _HEADER_BYTES + _DIRECTORY_BYTES for entry in entries)
     return headers + sum(entry.compress_size for entry in entries) + _END_BYTES == size
 
@@ -74,7 +74,7 @@ def is_dense(entries: Sequence[zipfile.ZipInfo], size: int) -> bool:
 def copy_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: BinaryIO) -> str:
     """Write the content of an entry to ``target``, and return its SHA-256.
 
-    Raise Unacceptable if the entry has another size than it claims. No more than that is written.
+    Raise Unacceptable if the size differs from the declared size. Never write more than the declared size.
     """
     digest, left = hashlib.sha256(), entry.file_size
     with archive.open(entry) as stream:

@@ -1,4 +1,4 @@
-"""Rich's console with foreign text escaped: all control sequences that it sends are Rich's own."""
+"""Rich's console with foreign text escaped, so that only Rich sends control sequences."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rocmprobe.text.plain_text import encodable, is_plain, plain
 
 
 class Console(rich.console.Console):
-    """Styles are the program's; the text that they are put on may come from anywhere.
+    """A console for text from anywhere. Only the program sets styles.
 
-    Text is no markup and holds no emoji codes unless the caller says so: a name from a file may be
-    ``[link=...]``.
+    Text is not parsed as markup or emoji codes unless the caller enables that, because a name from a file may
+    be ``[link=...]``.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -1,8 +1,8 @@
-"""A log that somebody pasted: cleaned, and each line once, however large it was.
+"""Reader for pasted logs: lines are cleaned, and each distinct line is kept once, in bounded memory.
 
-What a terminal, a logger, a container or a web page put around the words of a program is taken off here, so
-that whoever looks for these words finds them. Reading is in two steps, for the sake of 100 MB: all lines pass
-a quick check that finds repeated ones, and only those that are kept are cleaned.
+Prefixes and markup that a terminal, a logger, a container or a web page adds to a program's words are
+removed, so that rules can match these words. To handle 100 MB, reading has two steps: a quick check finds
+repeated lines, and only the lines that are kept are cleaned.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import BinaryIO
 
 from rocmprobe.text.restored import restored, typed
 
-#: How many distinct lines are kept of the start, of the end, and of those between that report a failure;
-#: and how many characters each of the three may take.
+#: Number of distinct lines kept from the start, from the end, and of the failure reports between them. The
+#: next constant limits the characters of each of these three parts.
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
 _ROOM = 600_000
 _BLOCK = 1 << 20
-#: Lines among which the longest one shows the width at which text was wrapped.
+#: Number of lines in which the longest line shows the width at which text was wrapped.
 _NEIGHBOURS = 32
 
 _GRAVE_WORDS = (
@@ -33,16 +33,16 @@ _GRAVE_WORDS = (
 )  # fmt: skip
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])")
 
-#: Characters of a line that are looked at: this many at its start, and half as many at its end.
+#: Number of characters read at the start of a line. At its end, half as many are read.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
-#: What stands for the middle of a longer one.
+#: Replaces the middle of a longer line.
 _GAP = " … "
-#: Nobody wraps text narrower or wider than this, and no line that was wrapped had more parts.
+#: Nobody wraps text narrower or wider than this, and no wrapped line has more parts.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
-#: Mails are wrapped between words, at no more than this.
+#: Mails are wrapped between words, at this width or less.
 _WIDEST_MAIL = 120
-#: Widths of windows: one line of exactly this length is enough to tell that it was wrapped.
+#: Widths of windows. A single line of exactly this length shows that text was wrapped.
 _WINDOWS = frozenset((80, 100, 120, 132, 160))
 
 _CONTROLS = re.compile(
@@ -59,21 +59,21 @@ _TAGS = re.compile(
     r"|strong|kbd|tt|small|font|section|article|aside|figure|h[1-6]|md-[a-z]{1,20}|clipboard-copy)"
     r"(?: [^<>]*)?>|</a>|<(?:a|img|button|svg|path|input) [a-z][\w-]*=[^<>]*>|</(?:button|svg|path)>"
 )
-#: What ends a line on a page.
+#: End of a line on a web page.
 _BREAK = re.compile(r"(?i)<br\s*/?>|\r|</(?:p|li|tr|div|pre|summary|details|h[1-6])>")
-#: A log that became a string of JSON or Python: line ends are spelled out, quotes and backslashes, too.
+#: A log inside a string of JSON or Python: line ends, quotes and backslashes are spelled out.
 _SPELLED_END = re.compile(r"(?:\\r)?\\n")
 _SPELLED_LETTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|033|([\"'\\/tr]))")
-#: A folder that begins with "n" follows a drive, or another folder, in a path of Windows.
+#: In a Windows path, a folder that begins with "n" follows a drive or another folder.
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:\\(?!\\|n)|[A-Za-z]:\\n[\w .-]*\\")
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})[\w +-]*|`{3,}\s*$")
 
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:[ ]?[AP]M\b)?"
 _DAY = r"(?:\d{4}[-/.]\d{2}[-/.]\d{2}|\d{2}[-/.]\d{2}[-/.]\d{4})"
 _MONTH = r"[^\W\d_]{3,4}\.?[ ]{1,2}\d{1,2}"
-#: Of a mail or a Markdown page; all parts of a wrapped line have it.
+#: Quote mark of a mail or a Markdown page. All parts of a wrapped line have the mark.
 _QUOTE = re.compile(r"\s*(?:>(?=[\s>]|$)\s?)+")
-#: What loggers, containers, launchers and kernels put before a line, each of which another may follow.
+#: Prefixes from loggers, containers, launchers and kernels. A line may have several.
 _PREFIX = re.compile(
     rf"""(?x) \s* (?:
         [\[(]? {_DAY} [T\s_] \s* {_CLOCK} (?: Z | \s? [+-]\d{{2}}:?\d{{2}}\b | \s UTC )? [\])]?
@@ -98,32 +98,32 @@ _PREFIX = re.compile(
         | \d{{1,4}}: (?=\s\S)
     )"""
 )
-#: What a line begins with that continues none,
+#: Beginnings of lines that never continue the line before.
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen(?:\(|[ ]Error) | Traceback | File[ ]" | :\d: | \[ | Aborted | rocBLAS | what\(\)
         | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access
         | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | \#include\b
         | [\w./<>+-]+:\d+: )"""
 )
-#: and what, at the start of a line, is more likely a new one than words of a mail that go on.
+#: Beginnings of lines that are more likely a new line than the next words of a mail.
 _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S+=\S)")
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _GFX = re.compile(r"gfx[0-9]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
-#: Targets are no numbers: what fails on gfx1030 is not what fails on gfx1010.
+#: Targets do not count as numbers, because a failure on gfx1030 is not the same as one on gfx1010.
 _SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
-#: What files and folders are called that exist for one call of a compiler.
+#: Names of files and folders that exist for one call of a compiler.
 _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a log, cleaned, as often as it was printed.
+    """A cleaned line of a log, with the number of times it was printed.
 
-    ``number`` counts from 1 where it stood first, ``last`` where it stood last. ``words`` are those of
-    ``text`` that were not printed so but in another language, misread, or cut (text/restored.py);
-    ``printed`` is the line as it was then.
+    ``number`` is the line number of the first occurrence, from 1, ``last`` that of the last. ``words`` are
+    words of ``text`` that were restored from another language, a misread letter or a cut phrase
+    (text/restored.py). ``printed`` is the line before that.
     """
 
     number: int
@@ -135,7 +135,7 @@ class Line:
 
     @property
     def quoted(self) -> str:
-        """The line as printed, and what of it was read in other words."""
+        """The line as printed, with the words that were restored in it."""
         if not self.words:
             return self.text
         return f"{self.printed} (read as: {', '.join(self.words)})"
@@ -143,11 +143,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Log:
-    """The distinct ``lines`` in the order of their first appearance, of ``total`` lines of the file.
+    """The distinct ``lines`` of a file of ``total`` lines, in the order of their first appearance.
 
-    Lines are distinct that differ by more than numbers (names of GPU targets are none). ``left_out`` counts
-    the distinct lines that were not kept, since there were too many; of ``shortened`` lines the middle was
-    not looked at, since they are longer than ``LONGEST``.
+    Lines are distinct if they differ in more than numbers. Names of GPU targets do not count as numbers.
+    ``left_out`` counts the distinct lines that were dropped because there were too many. ``shortened`` counts
+    the lines longer than ``LONGEST``, whose middle was not read.
     """
 
     lines: tuple[Line, ...]
@@ -157,7 +157,7 @@ class Log:
 
 
 class _Entry:
-    """A line as it was read. ``lines`` are those read with it, among them what may be the rest of it."""
+    """A raw line. ``lines`` were read with it and may contain its continuation."""
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")
 
@@ -170,7 +170,7 @@ class _Entry:
         self.width = width
 
     def alone(self) -> None:
-        """Let go of the lines read with it that cannot matter."""
+        """Drop buffered lines that cannot continue this line."""
         self.lines = self.following()
         self.at = -1
 
@@ -182,8 +182,10 @@ class _Entry:
 
 
 def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
-    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory: ``start``, which was read of
-    the stream already, and the rest of it. Raises OSError."""
+    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory. Raise OSError.
+
+    ``start`` is what was read from the stream already.
+    """
     kept = _Kept()
     total = shortened = 0
     for block in _blocks(stream, start):
@@ -197,19 +199,19 @@ def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
 
 
 def of_text(text: str) -> Log:
-    """The log that is this text."""
+    """Return the log with this text."""
     return read_log(io.BytesIO(text.encode("utf-8", "replace")))
 
 
 def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
-    """The text of the stream without terminal sequences, in blocks of whole lines less the last newline."""
+    """Yield the stream's text without terminal sequences, in blocks without their last newline."""
     chunk = start + stream.read(_BLOCK)
     decode = codecs.getincrementaldecoder(_encoding(chunk))("replace").decode
     newline, rest = "", ""
     while chunk:
         following = stream.read(_BLOCK)
         text = rest + decode(chunk, not following)
-        # Some programs end lines as old Macs did.
+        # Some programs end lines with a carriage return, as old Macs did.
         newline = newline or ("\r" if "\n" not in text and "\r" in text else "\n")
         block, end, rest = text.rpartition(newline) if following else (text.removesuffix(newline), text, "")
         rest = cut(rest)
@@ -219,7 +221,8 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
 
 
 def _encoding(start: bytes) -> str:
-    """PowerShell writes UTF-16, with a byte order mark or, through a pipe, without."""
+    """Return the encoding of a log. PowerShell writes UTF-16, with a byte order mark or, through a pipe,
+    without."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     sample = start[:4096]
@@ -239,7 +242,7 @@ def _without_escapes(block: str, newline: str) -> str:
 
 
 class _Kept:
-    """The lines that are kept: the first ones, those that report a failure, and the last ones."""
+    """Lines to keep: the first lines, failure reports, and the last lines."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -250,7 +253,7 @@ class _Kept:
         self._tail_room = _ROOM
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
-        """Take lines, of which the first has this number, with their keys for duplicates."""
+        """Add lines with their keys for duplicates. ``number`` is the number of the first line."""
         firm, tail = self._firm, self._tail
         near, width = -1, 0
         for at, key in enumerate(keys):
@@ -303,7 +306,7 @@ def _grave(line: str) -> bool:
 
 
 def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
-    """The lines of these entries, those that are the same once they are clean as one."""
+    """Return the cleaned lines of the entries. Lines that are equal after cleaning are merged."""
     found: dict[str, Line] = {}
     for entry in entries:
         for text in pieces(entry.raw, entry.following(), entry.width):
@@ -322,14 +325,13 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
 
 
 def cut(line: str) -> str:
-    """The line, or where it is longer than ``LONGEST`` characters its start and its end.
+    """Return the line, or only its start and end if it is longer than ``LONGEST`` characters.
 
-    Of one that is a whole log, its line ends spelled out, those of its lines that report a failure are
-    kept, too.
+    If the line spells out the line ends of a whole log, lines in it that report a failure are kept, too.
     """
     if len(line) <= LONGEST:
         return line
-    # Nothing in the middle of most is worth the time.
+    # The middle of most long lines is not worth the time.
     if _is_spelled(line) and _grave(line[_SHOWN : -_SHOWN // 2]):
         shorter = _without_middle(line)
         if len(shorter) <= LONGEST:
@@ -338,13 +340,13 @@ def cut(line: str) -> str:
 
 
 def _is_spelled(line: str) -> bool:
-    """Whether a line is a log of several, with its line ends spelled out."""
+    """Return True if a line is a log of several lines, with its line ends spelled out."""
     ends = line.count("\\n")
     return bool(ends) and ('\\"' in line or (ends > 1 and not _WINDOWS_PATH.search(line)))
 
 
 def _without_middle(line: str) -> str:
-    """Of the lines that a line spells out, the first, the last, and those between that report a failure."""
+    """Return the first, the last, and the failure-reporting lines of those that a line spells out."""
     parts = line.split("\\n")
     kept: dict[int, str] = {}
     for order in (range(len(parts)), range(len(parts) - 1, -1, -1)):
@@ -363,33 +365,34 @@ def _without_middle(line: str) -> str:
 
 
 def was_cut(line: str) -> bool:
-    """Whether this is what ``cut`` left of a longer line."""
+    """Return True if ``cut`` shortened this line."""
     return len(line) == LONGEST and line.startswith(_GAP, _SHOWN)
 
 
 def levelled(text: str) -> str:
-    """The text without its numbers and addresses, by which lines are distinguished."""
+    """Return the text without its numbers and addresses, to compare lines."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:
         text = _HEX.sub("", text)
-    # Bytes are far quicker to translate than text that is not ASCII.
+    # Translating bytes is far faster than translating text that is not ASCII.
     return (
         text.encode("utf-8", "surrogatepass").translate(None, b"0123456789").decode("utf-8", "surrogatepass")
     )
 
 
 def same(text: str) -> str:
-    """What a clean line has in common with those that count as the same: all but blanks and numbers."""
+    """Return the key by which clean lines count as equal: the text without blanks and numbers."""
     if "comgr" in text or "tmp" in text:
         text = _TEMPORARY.sub("", text)
     return levelled(text.replace(" ", ""))
 
 
 def wrapped(raw: str, before: str, width: int) -> bool:
-    """Whether a line may begin something that goes on in the next line.
+    """Return True if the next line may continue this line.
 
-    The longest line near it has ``width`` characters; one ``before`` it that has as many may go on in it.
+    The longest line near it has ``width`` characters. If the line ``before`` also has that length, this line
+    may be its continuation.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -397,9 +400,10 @@ def wrapped(raw: str, before: str, width: int) -> bool:
 
 
 def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
-    """The clean texts of a line: none of an empty one, several of one with ``<br>`` or overwritten parts.
+    """Yield the clean texts of a line. A line with ``<br>`` or overwritten parts gives several, an empty line
+    none.
 
-    The lines of ``following`` that are the rest of it, wrapped at ``width`` characters, are joined to it.
+    Lines of ``following`` that continue the line, wrapped at ``width`` characters, are joined to it.
     """
     whole = _joined(raw, following, width)
     if "\\n" in whole and _is_spelled(whole):
@@ -412,7 +416,7 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
         parts = _BREAK.split(whole)
     parts = [part for part in parts if part.strip()]
     for at, part in enumerate(parts):
-        # A progress bar overwrites itself: only its last state stays.
+        # A progress bar overwrites itself, so only its last state is kept.
         if at + 1 < len(parts) and _shape(part) == _shape(parts[at + 1]):
             continue
         text = _clean(part)
@@ -421,7 +425,7 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _meant(match: re.Match[str]) -> str:
-    """The character that a string of JSON or Python spells."""
+    """Return the character for an escape sequence of JSON or Python."""
     if code := match[1] or match[2]:
         return chr(int(code, 16))
     return {None: "\x1b", "t": " ", "r": "\r"}.get(match[3], match[3] or "")
@@ -462,7 +466,7 @@ def _starts(part: str) -> bool:
 
 
 def _joined(raw: str, following: Sequence[str], width: int) -> str:
-    """The line with those after it that are its rest, or as it is."""
+    """Return the line joined with the following lines that continue it."""
     whole, last = raw, raw
     for line in following:
         part = line[_mark(line) :]
@@ -479,18 +483,18 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
 
 
 def _alike(line: str, other: str) -> bool:
-    """Whether two lines begin with the same letters, as those of a list do."""
+    """Return True if two lines begin with the same letters, as lines of a list do."""
     return line[_mark(line) :].lstrip()[:8] == other[_mark(other) :].lstrip()[:8]
 
 
 def _mark(line: str) -> int:
-    """How many characters mark a line as quoted."""
+    """Return the number of characters that mark a line as quoted."""
     match = _QUOTE.match(line)
     return match.end() if match else 0
 
 
 def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
-    """Whether lines end at this width since text was wrapped there, not since one happens to be so long."""
+    """Return True if lines end at this width because text was wrapped there, not by coincidence."""
     return (
         not _WINDOWS.isdisjoint((width, width - mark))
         or len({same(line) for line in lines if len(line) == width}) > 1
@@ -498,8 +502,10 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
-    """Whether lines end at this width since text was wrapped between words there: more than one has to, as
-    no word has room in the longest line."""
+    """Return True if text was wrapped between words at this width.
+
+    More than one line must show it, because after the longest line no word ever fits.
+    """
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
 
@@ -511,7 +517,8 @@ def _is_mail_break(line: str, after: str, width: int) -> bool:
 
 
 def _goes_on(line: str, part: str, width: int) -> bool:
-    """Whether a part continues a line of a mail: its first word, no beginning, had no room there."""
+    """Return True if a part continues a line of a mail: its first word starts no new line and did not fit
+    there."""
     first = part.lstrip()[0]
     if len(line) < _NARROWEST or not (first.islower() or first in "'\"<(`") or _LISTS.match(part):
         return False

@@ -1,4 +1,4 @@
-"""Foreign text made harmless: no control byte, no lone surrogate, nothing that reorders other text."""
+"""Foreign text made safe to print, without control bytes, lone surrogates and bidi controls."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Optional
 #: Colour codes, cursor moves and terminal titles (CSI, OSC, and two-character sequences).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
-#: What XML forbids, what terminals obey, and what reorders the text around it (bidi controls, U+2028).
+#: Characters that XML forbids, that control terminals, or that reorder text (bidi controls, U+2028).
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
-#: Our own symbols and punctuation in ASCII, for a terminal or a file that takes nothing else.
+#: rocmprobe's own symbols and punctuation in ASCII, for a terminal or a file that supports only ASCII.
 _ASCII = str.maketrans({
     "✓": "+", "✕": "x", "▲": "!", "↯": "!", "∞": "8", "≠": "!", "†": "!", "⊗": "x", "◔": "~", "⊕": "+",
     "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u",
 })  # fmt: skip
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
-#: Only this many times the wanted length is cleaned: a line of a log may have megabytes.
+#: Limits the cleaned text to this many times the wanted length, because a line of a log may have megabytes.
 _CLEANED = 8
-#: Share of a text cut in its middle that is before the cut.
+#: Share of the text before the cut, if the middle of a text is cut out.
 _BEFORE = 0.6
 
 
 def plain(text: str) -> str:
-    """``text`` without terminal sequences; other control characters become visible escapes.
+    """Return ``text`` without terminal sequences and with other control characters as visible escapes.
 
     Newlines and tabs stay.
     """
@@ -36,14 +36,14 @@ def plain(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether ``plain`` would leave ``text`` as it is."""
+    """Return True if ``plain`` would not change ``text``."""
     return not _UNSAFE.search(text)
 
 
 def encodable(text: str, encoding: Optional[str]) -> str:
-    """Return ``text`` with our own symbols in ASCII if ``encoding`` is not one of Unicode.
+    """Return ``text`` with rocmprobe's own symbols in ASCII if ``encoding`` is not a Unicode encoding.
 
-    Each symbol is one character also in ASCII, so that columns stay aligned.
+    Each symbol is one character in ASCII, too, so that columns stay aligned.
     """
     return text if (encoding or "").lower().startswith("utf") else text.translate(_ASCII)
 
@@ -54,7 +54,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """``text`` in one plain line of at most ``limit`` characters; what is cut off becomes "…"."""
+    """Return ``text`` as one plain line of at most ``limit`` characters. "…" marks a cut."""
     text = str(text)
     begun = text[: _CLEANED * limit]
     line = " ".join(plain(begun).split())
@@ -62,8 +62,8 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def quoted(value: object, limit: int = 80) -> str:
-    """A value from a file as a message quotes it."""
-    # What repr would make of a long text is thrown away, and of a number of many digits it is refused.
+    """Return the repr of a value from a file as one plain line, for a message."""
+    # repr of a long text would be thrown away, and repr of a number with too many digits raises ValueError.
     if isinstance(value, str):
         return one_line(repr(value[: 2 * limit]), limit)
     try:
@@ -73,8 +73,11 @@ def quoted(value: object, limit: int = 80) -> str:
 
 
 def message(text: str, limit: int = 2000) -> str:
-    """What went wrong, in one plain line: the beginning says where, the end the fix, so that what is above
-    ``limit`` characters is cut out of the middle."""
+    """Return an error message as one plain line.
+
+    Text above ``limit`` characters is cut out of the middle, because the beginning names the place and the
+    end the remedy.
+    """
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"
     line = _BREAKS.sub(" ", plain(shortened)).strip()

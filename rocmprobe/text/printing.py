@@ -1,7 +1,7 @@
-"""Printing to stdout and stderr: every line of a command goes through here, or through ``console``.
+"""Printing to stdout and stderr. Every line of a command is printed by this module or by ``console``.
 
-Whatever came from a file or a machine is harmless in a terminal then: control characters, halves of surrogate
-pairs and characters that the stream cannot encode are shown as escapes.
+Both make text from files and machines safe for a terminal: control characters, lone surrogates and characters
+that the stream cannot encode are printed as escapes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import click
 
 from rocmprobe.text.plain_text import encodable, message, plain
 
-#: GitHub runs this from anywhere in a line of output, and ``::`` from its beginning.
+#: GitHub executes a command with this prefix anywhere in a line, and one with ``::`` only at its beginning.
 _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr escape what they cannot encode, instead of failing."""
+    """Make stdout and stderr escape characters that they cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -36,12 +36,12 @@ def say(text: object, end: str = "\n") -> None:
 
 def say_json(data: Any) -> None:
     """Print data to stdout as JSON, in printable ASCII."""
-    # DEL is a control character that JSON takes as it is.
+    # DEL is a control character that JSON leaves unescaped.
     click.echo(json.dumps(data, indent=1).replace("\x7f", "\\u007f"))
 
 
 def print_stderr(text: object) -> None:
-    """Print one line for people to stderr, apart from a command's answer on stdout."""
+    """Print one line for people to stderr, separate from a command's result on stdout."""
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)
@@ -54,5 +54,5 @@ def print_stderr_lines(text: str) -> None:
 
 
 def print_traceback() -> None:
-    """Print the traceback of the exception that is being handled to stderr."""
+    """Print the traceback of the current exception to stderr."""
     print_stderr_lines(traceback.format_exc().rstrip("\n"))

@@ -1,8 +1,8 @@
-"""Files from outside, read in one way: results, journal, shapes, machine, baseline, facts, tables.
+"""Reader for files from outside: results, journal, shapes, machine, baseline, facts, tables.
 
-A file may come from anywhere. It is read up to a size, decoded, refused where it nests too deep or holds a
-number that no float holds, and then checked against its schema. What is wrong is one ``BadInput``: the file,
-the place in it, what is wrong, the fix. Single lines, between other output, are passed over instead.
+A file may come from anywhere. It is read up to a size limit, decoded, rejected if it nests too deeply or
+contains a number that is too large for a float, and checked against its schema. Every error is a ``BadInput``
+with the file, the place in it, the problem and the remedy. Bad single lines among other output are skipped.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any, BinaryIO, Optional
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.tables import toml
 
-#: Bytes of a file. The results of 6,000 questions have 7 million.
+#: Size limit of a file in bytes. The results of 6,000 questions have 7 million.
 LARGEST = 256 * 2**20
-#: Bytes of a line; a record of the journal has a log of at most 64 KiB.
+#: Size limit of a line in bytes. A journal's record has a log of at most 64 KiB.
 LONGEST_LINE = 16 * 2**20
-#: Results nest ten levels; what nests far deeper would overflow the stack of whatever walks it later.
+#: Results nest ten levels. Much deeper data would overflow the stack of code that walks it later.
 DEEPEST = 50
-#: Counts and sizes of 64 bits, with room for sums of them.
+#: Limit for counts and sizes of 64 bits, with room for sums of them.
 _LARGEST_INTEGER = 2**80
-#: Number of breaches of a schema among which the most informative one is named.
+#: Number of schema violations from which the most informative one is reported.
 _BREACHES = 50
 
 
 class BadInput(Exception):
-    """Input that a user can fix; the message names the file, the place in it and the fix.
+    """Input that a user can fix. The message names the file, the place in it and the remedy.
 
-    It is one line without control characters, whatever it quotes.
+    The message is one line without control characters, whatever it quotes.
     """
 
     def __init__(self, text: str) -> None:
@@ -42,19 +42,19 @@ class BadInput(Exception):
 
 
 def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
-    """The content of a file. Raises BadInput where it cannot be read or is larger than ``most`` bytes."""
+    """Return the content of a file. Raise BadInput if it cannot be read or is larger than ``most`` bytes."""
     try:
         # A device or a pipe has no size, and may have no end.
         with path.open("rb") as stream:
             return rest_of(stream, b"", str(path), mend, most)
     except (OSError, ValueError) as error:
-        # A name with a NUL in it is a ValueError.
+        # open() raises ValueError for a name that contains NUL.
         why = error.strerror if isinstance(error, OSError) else "no name of a file"
         raise BadInput(f"{path}: cannot be read ({why}); {mend}") from error
 
 
 def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LARGEST) -> bytes:
-    """``begun`` and what is left in ``stream``. Raises BadInput above ``most`` bytes, and OSError."""
+    """Return ``begun`` and the rest of ``stream``. Raise BadInput above ``most`` bytes, and OSError."""
     content = begun + stream.read(most + 1 - len(begun))
     if len(content) > most:
         raise BadInput(f"{name}: larger than {most:,} bytes; {mend}")
@@ -62,10 +62,10 @@ def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LA
 
 
 def json_of(content: bytes, name: str, mend: str) -> Any:
-    """JSON from ``content``, that of the file ``name``.
+    """Parse ``content``, which comes from the file ``name``, as JSON.
 
-    Raises BadInput for what is no JSON (NaN and infinity are none), nests too deep, or holds too large a
-    number.
+    Raise BadInput if the content is not JSON (NaN and infinity are not), nests too deeply, or has a number
+    that is too large.
     """
     try:
         data = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_no_number)
@@ -75,12 +75,12 @@ def json_of(content: bytes, name: str, mend: str) -> Any:
 
 
 def read_json(path: Path, mend: str, most: int = LARGEST) -> Any:
-    """JSON from a file. Raises BadInput as ``read_bytes`` and ``json_of`` do."""
+    """Parse a file as JSON. Raise BadInput as ``read_bytes`` and ``json_of`` do."""
     return json_of(read_bytes(path, mend, most), str(path), mend)
 
 
 def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
-    """TOML from ``content``, that of the file ``name``. Raises BadInput as ``json_of`` does."""
+    """Parse ``content``, which comes from the file ``name``, as TOML. Raise BadInput as ``json_of`` does."""
     try:
         data = toml(content.decode())
     except (ValueError, RecursionError) as error:
@@ -90,9 +90,9 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 
 
 def json_line(line: bytes | str) -> Any:
-    """JSON from one line, None for what is none or would harm who reads it.
+    """Parse one line as JSON. Return None if it is invalid, too long, too deep or has a huge number.
 
-    NaN and infinity pass: they are measurements of children and journals.
+    NaN and infinity are accepted, because children and journals write them as measurements.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -104,7 +104,7 @@ def json_line(line: bytes | str) -> Any:
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of ``stream``; of one that is longer than ``LONGEST_LINE`` nothing is kept."""
+    """Yield the lines of ``stream``, skipping lines longer than ``LONGEST_LINE``."""
     whole = True
     for part in iter(lambda: stream.readline(LONGEST_LINE), b""):
         ends = part.endswith(b"\n")
@@ -115,7 +115,7 @@ def lines_of(stream: BinaryIO) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def schema(name: str) -> dict[str, Any]:
-    """A JSON Schema as shipped in the package: that of ``results``, ``shapes`` or ``table``."""
+    """Return a JSON Schema shipped in the package: ``results``, ``shapes`` or ``table``."""
     text = resources.files("rocmprobe").joinpath(f"data/{name}.schema.json").read_text("utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
@@ -123,17 +123,17 @@ def schema(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _validator(name: str) -> Any:
-    # Imported late: jsonschema costs more to import than `detect` may take.
+    # Imported late, because importing jsonschema takes longer than `detect` may take.
     import jsonschema
 
     known = jsonschema.Draft202012Validator
-    # What was put together from a journal has tuples where a file has arrays.
+    # Data built from a journal has tuples where a file has arrays.
     arrays = known.TYPE_CHECKER.redefine("array", lambda _, item: isinstance(item, (list, tuple)))
     return jsonschema.validators.extend(known, type_checker=arrays)(schema(name))
 
 
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:
-    """Raises BadInput, naming the place, where ``data`` from the file ``name`` breaks the schema."""
+    """Raise BadInput, naming the place, if ``data`` from the file ``name`` violates the schema."""
     breaches = _validator(schema_name).iter_errors(data)
     first = next(breaches, None)
     if first is None:
@@ -164,9 +164,11 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 
 
 def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
-    """What of ``data`` nobody could walk or compute with: its place and why, None where there is nothing.
+    """Return the place of the first unusable part of ``data`` and the reason, or None if there is no such
+    part.
 
-    Walked level by level, since what nests deep would overflow the stack here, too.
+    Unusable parts are nested too deeply or are numbers too large to compute with. The walk goes level by
+    level, because recursion would overflow the stack on deep data.
     """
     level: list[tuple[Any, Any]] = [((), data)]
     for _ in range(DEEPEST):
@@ -185,7 +187,7 @@ def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]
 
 
 def _steps(place: Any) -> tuple[Any, ...]:
-    """The keys on the way to a place, which is a pair of the place above it and a key."""
+    """Return the keys on the way to a place, which is a pair of the place above it and a key."""
     steps: list[Any] = []
     while place:
         place, key = place

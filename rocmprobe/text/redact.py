@@ -1,7 +1,6 @@
-"""Redaction: what identifies a person or a machine never leaves the house, since reports get attached to
-public issues.
+"""Redaction: removes identifiers of people and machines, because reports get attached to public issues.
 
-Two kinds of rules: the names of this user and machine, wherever they occur, and the forms that anybody's
+There are two kinds of rules: the names of this user and machine, wherever they occur, and the forms that all
 identifiers have (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the list.
 """
 
@@ -23,7 +22,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 _KINDS = ("user", "host", "home", "ip", "mac", "uuid", "serial", "email", "token")
 _PLACEHOLDER = re.compile(rf"<({'|'.join(_KINDS)})(?:-[0-9a-f]{{5}})?>")
 
-#: Keys whose texts are words of ours, or ids that other records refer to.
+#: Keys whose values are rocmprobe's own words, or ids that other records refer to.
 _OURS = frozenset({
     "id", "record", "case", "cases", "needs", "device", "driver", "setting", "settings", "check", "rung",
     "state", "trial", "problem", "problems", "direction", "directions", "dtype", "dtypes", "phase",
@@ -31,7 +30,7 @@ _OURS = frozenset({
     "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip", "schema_version",
     "rocmprobe", "started", "finished", "boot", "environment",
 })  # fmt: skip
-#: Names whose value is an identifier, whatever it looks like.
+#: Names whose value is an identifier in any form.
 _IDENTIFIER_NAMES = {
     "hostname": "host", "nodename": "host", "username": "user", "serial": "serial", "serial_number": "serial",
     "unique_id": "uuid", "uuid": "uuid", "machine_id": "uuid", "boot_id": "uuid",
@@ -40,7 +39,7 @@ _TOKEN_NAME = re.compile(
     r"(?i)(?:^|[._-])(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private)[_-]?key)$"
 )
 
-#: Names that identify nobody: accounts and machines that everybody has, and words that a log is full of.
+#: Names that identify nobody: accounts and machines that everybody has, and frequent words of logs.
 _EVERYBODYS = frozenset({
     "root", "user", "users", "admin", "administrator", "guest", "nobody", "test", "tests", "tester", "demo",
     "default", "vagrant", "ec2-user", "azureuser", "debian", "ubuntu", "fedora", "arch", "archlinux",
@@ -55,23 +54,27 @@ _EVERYBODYS = frozenset({
 
 
 def redacted(data: Any) -> Any:
-    """JSON ``data`` with a placeholder for every identifier; ids, states and words of ours stay.
+    """Return JSON ``data`` with a placeholder for every identifier. Ids, states and rocmprobe's own words
+    stay.
 
-    An identifier has the same placeholder in all that the processes of a run write, and redacting twice
-    changes nothing more.
+    An identifier gets the same placeholder in all processes of a run. Redacting twice changes nothing more.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
 
 def redacted_by_form(data: Any) -> Any:
-    """JSON ``data`` as ``redacted`` makes it, but by the forms alone: the answer is the same on every
-    machine, since the names of the user and the machine of this process are not looked for."""
+    """Return JSON ``data`` as ``redacted`` does, but with the rules for forms only.
+
+    The result is the same on every machine, because the user and host name of this process are not used.
+    """
     return _walked(data, (*_TOKENS, *_FORMS))
 
 
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """JSON ``data`` as ``redacted`` makes it, with the names of further ``users``, such as
-    ``users_of_homes`` finds: data that were not redacted may come from another machine."""
+    """Return JSON ``data`` as ``redacted`` does, and also redact the names of ``users``.
+
+    ``users_of_homes`` finds such names. Data that were not redacted may come from another machine.
+    """
     names = _longest_first({name for name in users if _is_identifying(name)})
     others = tuple(
         _Rule((name.lower(),), re.compile(_EDGE + re.escape(name) + _END), _label("user", name))
@@ -81,24 +84,24 @@ def redacted_with(data: Any, users: Iterable[str]) -> Any:
 
 
 def users_of_homes(text: str) -> set[str]:
-    """The names of users in the home folders that ``text`` names."""
+    """Return the names of users in the home folders that ``text`` names."""
     return {match["name"] for pattern in _HOMES for match in pattern.finditer(text)}
 
 
 def redacted_text(text: str) -> str:
-    """``text`` with a placeholder for every identifier."""
+    """Return ``text`` with a placeholder for every identifier."""
     return _replaced(text, (*_TOKENS, *_own(), *_FORMS))
 
 
 def census(data: Any) -> dict[str, int]:
-    """How many placeholders of each kind are in JSON ``data``."""
+    """Return the number of placeholders of each kind in JSON ``data``."""
     found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
 
 def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optional[str] = None) -> Any:
     if isinstance(data, Mapping):
-        # Of a fact, the value is what its name speaks of.
+        # The name of a fact describes its "value", so that key inherits the kind.
         return {
             _clean_key(key, rules): _walked(
                 item, rules, key in _OURS, _kind(key) or (kind if key == "value" else None)
@@ -109,12 +112,12 @@ def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optio
         return [_walked(item, rules, ours, kind) for item in data]
     if isinstance(data, str):
         return data if ours else _value(data, kind, rules)
-    # A count is small, a serial number or the id of a GPU is not.
+    # A count is small. A serial number or the id of a GPU is not.
     return _value(str(data), kind, rules) if kind and isinstance(data, int) and data >= 2**32 else data
 
 
 def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
-    """The value of something that is named after a ``kind`` of identifier, if it is one."""
+    """Return the redacted value of an entry whose name says that it is a ``kind`` of identifier."""
     if kind == "token":
         return "<token>" if len(text) >= 4 else text
     clean = _replaced(text, rules)
@@ -130,14 +133,15 @@ def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def _kind(key: str) -> Optional[str]:
-    """Which kind of identifier something of this name is."""
+    """Return the kind of identifier that an entry of this name contains, or None."""
     if _TOKEN_NAME.search(key):
         return "token"
     return _IDENTIFIER_NAMES.get(key.rpartition(".")[2].lower().replace(" ", "_"))
 
 
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
-    """Names of ours are made of the words that a user may be called, so only forms count; not so a path."""
+    """Return a redacted key. Only a path is searched for the user's name, because rocmprobe's own names
+    contain words that may be a user name."""
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
 
@@ -147,8 +151,11 @@ def _clean_name(key: str) -> str:
 
 
 class _Rule(NamedTuple):
-    """What ``pattern`` finds becomes ``made``. One of ``triggers`` occurs (in lower case) in every text that
-    the pattern matches: to look for those first is what makes redaction fast."""
+    """A rule that replaces matches of ``pattern`` by ``made``.
+
+    Every text that matches contains one of ``triggers`` (in lower case). Searching for these first makes
+    redaction fast.
+    """
 
     triggers: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -167,7 +174,7 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 
 @lru_cache(maxsize=1)
 def _key() -> bytes:
-    """What labels depend on: the same for all processes of a run, and in no report."""
+    """Return the key of the labels' digest. All processes of a run share it, and no report contains it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -175,32 +182,33 @@ def _key() -> bytes:
 
 
 def _label(kind: str, identifier: str) -> str:
-    """The placeholder of one identifier among several of its kind.
+    """Return the placeholder of one identifier among several of its kind.
 
-    A digest that nobody else can compute, so that processes agree without sharing a table of secrets.
+    The label is a digest that nobody else can compute, so processes agree without sharing a table of secrets.
     """
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"
 
 
 def _uuid_label(identifier: str) -> str:
-    """The driver prints the unique id of a GPU in decimal or hexadecimal, ROCm after ``GPU-``."""
+    """Return the placeholder of a UUID. The driver prints a GPU's id in decimal or hexadecimal, ROCm after
+    ``GPU-``."""
     digits = identifier.lower().removeprefix("0x")
     if digits.isdigit() and 16 < len(digits) <= 20:
         digits = f"{int(digits):016x}"
     return _label("uuid", digits)
 
 
-#: Where a word begins: also after a colour code, an escape in quoted text, and one in a URL.
+#: Beginning of a word, including after a colour code, an escape in quoted text, or an escape in a URL.
 _EDGE = r"(?:(?<![^\W_])|(?<=[\d\[]m)|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 _END = r"(?![^\W_])"
 _HEX = "[0-9A-Fa-f]"
-#: A name in a path; a full stop after it ends a sentence.
+#: A name in a path. A full stop after it ends a sentence.
 _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
-    """Whether a name identifies anybody; one shorter than three letters would be found everywhere."""
+    """Return True if a name identifies a person. Names shorter than three letters would match everywhere."""
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 
@@ -233,9 +241,9 @@ def _longest_first(names: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _own() -> tuple[_Rule, ...]:
-    """Rules for the home folder, user and host of this process."""
+    """Return rules for the home folder, user and host of this process."""
     rules = []
-    # Libraries print paths as they resolved them.
+    # Libraries print resolved paths.
     for home in _longest_first({str(_home()), str(_home().resolve())} - {"/"}):
         pattern = rf"(?<![\w.-]){re.escape(home)}(?!\.?[\w@+-])"
         rules.append(_Rule((home.lower(),), re.compile(pattern), "<home>"))
@@ -276,7 +284,7 @@ def _ip6(match: re.Match[str]) -> str:
         return match[0]
 
 
-#: The text before a number with three dots that is a version, and before one that is an address.
+#: Text before four numbers that are a version, and before four numbers that are an address.
 _VERSION = re.compile(
     r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
         | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)
@@ -287,7 +295,10 @@ _ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|ser
 
 
 def _ip4(match: re.Match[str]) -> str:
-    """Versions have four numbers, too, as in 5.2.3.1 and 12.1.0.106: a small one, then mostly small ones."""
+    """Return the placeholder of an IPv4 address, or the text itself if it identifies nobody or is a version.
+
+    A version such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most others are small.
+    """
     numbers = match[0].split(".")
     first, second, *others = map(int, numbers)
     if max(first, second, *others) > 255 or any(number[0] == "0" < number[1:] for number in numbers):
@@ -307,7 +318,7 @@ def _ip4(match: re.Match[str]) -> str:
     return label
 
 
-#: These go first: whatever else is in a token goes with it.
+#: Tokens come first, because anything else inside a token is replaced with it.
 _TOKENS = (
     _Rule(
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "akia", "asia",
@@ -353,7 +364,7 @@ _TOKENS = (
     ),
 )  # fmt: skip
 
-#: Home folders of anybody, on Linux and macOS and on Windows.
+#: Home folders of any user, on Linux and macOS and on Windows.
 _HOMES = (
     re.compile(
         r"""(?x) (?: (?<![\w./-]) | (?<=-[ILB]) | (?<=[\d\[]m) | (?<=\\[nrt]) )
@@ -369,7 +380,7 @@ _HOMES = (
 )
 
 _FORMS = (
-    # MIOpen 3.5 puts it before the place of an error.
+    # MIOpen 3.5 prints the host before the place of an error.
     _Rule(
         (".cpp:", ".hpp:"),
         re.compile(
@@ -385,7 +396,7 @@ _FORMS = (
         re.compile(r"(?<=pytest-of-)" + _NAME),
         lambda match: _label("user", match["name"]) if _is_identifying(match["name"]) else match["name"],
     ),
-    # A shell's prompt, a place to copy from, and who built a kernel.
+    # A shell's prompt, a place to copy from, or the builder of a kernel.
     _Rule(
         ("@",),
         re.compile(
@@ -419,7 +430,7 @@ _FORMS = (
         re.compile(rf"{_EDGE}(?P<before>)(?P<uuid>{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}){_END}"),
         _uuid,
     ),
-    # Not one of a longer row of bytes, and with dashes not a date and time.
+    # Must not be part of a longer row of bytes, or a date and time with dashes.
     _Rule(
         (":", "-"),
         re.compile(
@@ -430,7 +441,7 @@ _FORMS = (
         ),
         _mac,
     ),
-    # What is not in short form must not be a scope of C++, and in full form not a row of bytes.
+    # An address not in short form must not be a C++ scope, and one in full form must not be a row of bytes.
     _Rule(
         ("::",),
         re.compile(

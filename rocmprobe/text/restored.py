@@ -1,10 +1,10 @@
-"""Lines of a log in the words that programs print: translations, misread letters and cut phrases undone.
+"""Restores the words that programs print: undoes translations, misread letters and cut phrases in log lines.
 
-Three things keep the words of a message from being found. A program prints it in the language of its user
-(data/translations.toml). A screenshot is turned to text, and a letter is taken for one that looks like it. A
-page, a mail or a window breaks a line within a phrase, or cuts its end off. Each is undone only where the
-result is one of the fixed phrases below, or a target, and nothing else is possible. ``restored`` looks for
-all lines at once whether there is anything to do: a log of plain English lines costs a few searches.
+Three things hide the words of a message. A program prints it in its user's language (data/translations.toml).
+A screenshot is turned to text, and a letter is misread as a similar letter. A page, a mail or a window breaks
+a line within a phrase, or cuts off its end. Each is undone only if the result is one of the fixed phrases
+below, or a target, and no other result is possible. ``restored`` first checks all lines at once, so a log in
+plain English costs only a few searches.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from functools import cache
 
 from rocmprobe.text.tables import table
 
-#: What hipGetErrorString says (CLR hipamd/src/hip_error.cpp): all that begin alike, since an end that was cut
-#: off is known only where no other text begins in the same way.
+#: Texts of hipGetErrorString (CLR hipamd/src/hip_error.cpp). All texts with a common beginning are listed,
+#: because a missing end is known only if no other text begins in the same way.
 _HIP_TEXTS = (
     "invalid device function", "invalid device ordinal", "invalid device pointer", "invalid device symbol",
     "invalid device context", "invalid resource handle", "invalid configuration argument",
@@ -30,7 +30,7 @@ _HIP_TEXTS = (
     "too many resources requested for launch", "the launch timed out and was terminated",
     "operation not supported", "HIP out of memory", "CUDA out of memory",
 )  # fmt: skip
-#: Names that no other word resembles: of errors of HIP, HSA, MIOpen and rocBLAS, and of variables.
+#: Names that no other word resembles: errors of HIP, HSA, MIOpen and rocBLAS, and variables.
 _NAMES = (
     "hipErrorInvalidDeviceFunction", "hipErrorNoBinaryForGpu", "hipErrorInvalidKernelFile",
     "hipErrorInvalidImage", "hipErrorInvalidDevice", "hipErrorInvalidValue", "hipErrorOutOfMemory",
@@ -47,7 +47,7 @@ _NAMES = (
     "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_ARCH_MISMATCH",
     "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 )  # fmt: skip
-#: What programs say in the same words each time.
+#: Phrases that programs always print in the same words.
 _SAYINGS = (
     "Memory access fault by GPU", "Page not present or supervisor privilege", "Segmentation fault",
     "core dumped", "cannot open shared object file", "No such file or directory", "Permission denied",
@@ -56,7 +56,7 @@ _SAYINGS = (
 )  # fmt: skip
 PHRASES = (*_HIP_TEXTS, *_NAMES, *_SAYINGS)
 
-#: Letters that look alike in a screenshot, each group as its first.
+#: Letters that look alike in a screenshot. Each group is replaced by its first letter.
 _ALIKE = ("lI1i|!", "0OoQ", "5S", "8B", "2Z")
 _SKELETON = {ord(letter): group[0] for group in _ALIKE for letter in group}
 #: Pairs that look like one letter.
@@ -71,31 +71,32 @@ _LIGATURES = {
     0xFB06: "st",
 }
 _WIDE = string.ascii_letters + string.digits + "_-./=+"
-#: Quotes and hyphens that word processors and web pages put in place of those that were typed, the soft
-#: hyphen, which is none, and the letters of full width of a Chinese or Japanese keyboard.
+#: Replaces typographic quotes and hyphens, soft hyphens, ligatures, and full-width letters of a Chinese or
+#: Japanese keyboard by the characters that were typed.
 _TYPED = {
     **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x201B, 0x2032, 0xB4), "'"),
     **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x201F, 0x2033), '"'),
     **dict.fromkeys((0x2010, 0x2011, 0x2212), "-"), 0xAD: None, **_LIGATURES,
-    # Letters, digits and marks within words; the brackets and colons of a sentence stay.
+    # Letters, digits and marks within words. The brackets and colons of a sentence stay.
     **{0xFF00 + code - 0x20: code for code in map(ord, _WIDE)},
 }  # fmt: skip
 
-#: The name of a target with letters in it that look like digits.
+#: The name of a target in which letters look like digits.
 _TARGET = re.compile(r"(?<![A-Za-z0-9])gfx(?=[0-9a-f]*[OoQIl|S])([0-9OoQIl|SBa-f]{3,4})(?![A-Za-z0-9|])")
 _REAL = re.compile(r"(?:[6-8][0-9]{2}|9[0-5][0-9a-f]|1[0-2][0-9][0-9a-f])")
 _OVERRIDE = re.compile(r"(GFX_VERSION[\"']?\s?[=:]\s?[\"']?)([0-9OIl|]{1,2}\.[0-9OIl|]\.[0-9OIl|])(?![\w|])")
 _DIGITS = str.maketrans("OoQIl|S", "0001115")
 
-#: Where an end was cut off and says so.
+#: Marks of a cut-off end.
 _DOTS = ("…", "...")
-#: So much of a phrase has to stand there that the rest is beyond doubt: of a name more, since not all names
-#: are here; of those with these beginnings, which have the most relatives, all of it.
+#: Least length and share of a phrase that must be present to identify it. Names need a larger share, because
+#: not all names are listed. Names with the beginnings in ``_WHOLE`` have the most relatives and must be
+#: complete.
 _LEAST, _SHARE, _SHARE_OF_NAME = 10, 0.6, 0.8
 _WHOLE = ("HSA_", "CUBLAS_", "rocblas_", "HIP_VISIBLE", "ROCR_")
 
-#: Parts of the ASCII texts of data/translations.toml (tests/test_restored.py checks that each has one). A log
-#: without any of them, and without letters beyond ASCII, is not in one of those languages.
+#: Parts of the ASCII texts of data/translations.toml (tests/test_restored.py checks that each text has one).
+#: A log without these parts and without letters beyond ASCII is not in one of those languages.
 ASCII_PARTS = (
     "nicht ", "Berechtigung", "zugriff", "Zugriff", "Abgebrochen", "Speicherabzug", "Fehler beim",
     "introuvable", "non permise", "Argument invalide", "Instruction ", "Erreur de", "Abandon", "non permis",
@@ -108,8 +109,8 @@ ASCII_PARTS = (
     "WinError ", "Aucun", "nur lesbar", "Adressierung", "Niedozwolona", "fehlgeschlagen", "n'est pas",
     "somente para", "Nicht erlaubter", "no se puede", "erreur de", "El sistema",
 )  # fmt: skip
-#: Errors of HIP and HSA that some programs print by number alone.
-#: Source: hip_runtime_api.h (hipError_t), hsa.h and hsa_ext_amd.h (hsa_status_t).
+#: Errors of HIP and HSA that some programs print only as a number. Source: hip_runtime_api.h (hipError_t),
+#: hsa.h and hsa_ext_amd.h (hsa_status_t).
 _HIP_NUMBERS = {
     1: "hipErrorInvalidValue", 2: "hipErrorOutOfMemory", 3: "hipErrorNotInitialized",
     98: "hipErrorInvalidDeviceFunction", 100: "hipErrorNoDevice", 101: "hipErrorInvalidDevice",
@@ -135,7 +136,7 @@ _WINERROR = re.compile(
 
 @dataclass(frozen=True)
 class Restored:
-    """A line in the words that programs print, and those ``words`` that do not stand there as printed."""
+    """A line in the words that programs print. ``words`` are the words that were restored."""
 
     text: str
     words: tuple[str, ...]
@@ -152,7 +153,7 @@ class _Message:
         words = re.escape(self.printed)
         if not self.alone:
             return re.compile(words)
-        # As "./run.sh: line 3: 12345 Aborted   (core dumped) python train.py", or all of the line.
+        # Such as "./run.sh: line 3: 12345 Aborted (core dumped) python train.py", or the whole line.
         before = r"(?:(?<=^)|(?<=[:\uff1a])|(?<=[:\uff1a\d] )|(?<=[:\uff1a\d]  ))"
         after = r"(?=[.\u3002]?\s*$|\s*[(\uff08]|\s\s)"
         return re.compile(before + words + after)
@@ -160,7 +161,7 @@ class _Message:
 
 @cache
 def _messages() -> tuple[tuple[_Message, ...], Mapping[int, str]]:
-    """The printed texts, the longest first, and the English text of each number of Windows."""
+    """Return the translated messages, the longest first, and the English text of each Windows error."""
     rows = table("translations")["message"]
     found = {
         printed: _Message(row["english"], printed, row.get("alone", False))
@@ -173,13 +174,13 @@ def _messages() -> tuple[tuple[_Message, ...], Mapping[int, str]]:
 
 
 def typed(text: str) -> str:
-    """The text with the quotes, hyphens and letters that were typed, in place of those that look finer."""
+    """Return the text with the quotes, hyphens and letters that were typed instead of typographic ones."""
     return text if text.isascii() else text.translate(_TYPED)
 
 
 def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored]:
-    """Which of these lines say more than stands there, by their index; ``numbers`` are those of the lines in
-    their file."""
+    """Return the lines that could be restored, keyed by index. ``numbers`` are the lines' numbers in their
+    file."""
     changes = _Changes(texts)
     whole = "\n".join(texts)
     if not whole.isascii() or any(part in whole for part in ASCII_PARTS):
@@ -187,7 +188,7 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
     if "gfx" in whole or "GFX_VERSION" in whole:
         _targets(changes, whole)
     _numbers(changes, whole)
-    # All that may have become of a phrase is in this text, so that mostly one search is enough.
+    # This text contains every possible variant of a phrase, so that usually one search is enough.
     anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
     for phrase, begun in _begun():
         if (may_be := anything.count(begun)) and may_be != whole.count(phrase):
@@ -199,7 +200,7 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
 
 
 class _Changes:
-    """The lines as far as they were restored."""
+    """Lines with the changes made so far."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = list(texts)
@@ -211,7 +212,7 @@ class _Changes:
         self.done[at] = Restored(text, (*known, *((words,) if words not in known else ())))
 
     def put(self, at: int, match: re.Match[str], words: str) -> None:
-        """Put words in place of what was found."""
+        """Replace the match in a line by ``words``."""
         text = self.texts[at]
         self.make(at, text[: match.start()] + words + text[match.end() :], words)
 
@@ -248,7 +249,7 @@ def _targets(changes: _Changes, whole: str) -> None:
 
 
 def _numbers(changes: _Changes, whole: str) -> None:
-    """Name the errors that stand there by number alone, after the number."""
+    """Insert the name of each error that is printed only as a number, after the number."""
     for pattern, names, parts in (
         (_HIP_NUMBER, _HIP_NUMBERS, ("hipError_t(", "HIP error", "HIP failure")),
         (_HSA_NUMBER, _HSA_NUMBERS, ("hsa_", "executable_load", "rocminfo.cc")),
@@ -264,7 +265,7 @@ def _numbers(changes: _Changes, whole: str) -> None:
 
 
 def _skeleton(text: str) -> str:
-    # The letters first: "ci" may have become "cl", which is a pair.
+    # Single letters first, because "ci" may have become "cl", which is a pair.
     text = text.translate(_SKELETON)
     for pair, letter in _PAIRS:
         text = text.replace(pair, letter)
@@ -273,14 +274,14 @@ def _skeleton(text: str) -> str:
 
 @cache
 def _begun() -> tuple[tuple[str, str], ...]:
-    """The phrases, each with the skeleton of as much of it as has to stand there."""
+    """Return each phrase with the skeleton of the part that must be present."""
     parts = (phrase[: _least(phrase)].rstrip("rvc") for phrase in PHRASES)
     return tuple(zip(PHRASES, map(_skeleton, parts)))
 
 
 @cache
 def _look_alikes(phrase: str) -> re.Pattern[str]:
-    """All that a screenshot may have made of a phrase."""
+    """Return a pattern for all misreadings of a phrase in a screenshot."""
     parts, rest = [], phrase
     while rest:
         pair = next((pair for pair in _PAIRS if rest.startswith(pair)), None)
@@ -299,13 +300,13 @@ def _misread(changes: _Changes, phrase: str) -> None:
     pattern = _look_alikes(phrase)
     for at, text in enumerate(changes.texts):
         for match in reversed([*pattern.finditer(text)]):
-            # "Invalid device function" was read well.
+            # A difference only in case, such as "Invalid device function", was read correctly.
             if match[0].lower() != phrase.lower():
                 changes.put(at, match, phrase)
 
 
 def _broken(changes: _Changes, whole: str, numbers: Sequence[int], phrase: str) -> None:
-    """A phrase that goes on in the next line of the file, after a hyphen or between two words."""
+    """Restore a phrase that continues in the next line of the file, after a hyphen or between two words."""
     pattern = re.compile(
         "(?:-\n)?".join("[ \n]" if letter == " " else re.escape(letter) for letter in phrase)
     )
@@ -332,7 +333,7 @@ def _least(phrase: str) -> int:
 
 
 def _cut(changes: _Changes, phrase: str) -> None:
-    """A phrase at the end of a line whose rest is missing, where no other phrase begins in that way."""
+    """Restore a phrase that is cut off at the end of a line, if no other phrase has the same beginning."""
     begun = phrase[: _least(phrase)]
     for at, text in enumerate(changes.texts):
         start = text.rfind(begun)
@@ -343,7 +344,8 @@ def _cut(changes: _Changes, phrase: str) -> None:
             continue
         if sum(other.startswith(tail) for other in PHRASES) > 1:
             continue
-        # Without dots, it ends within a word: else the line is whole, and says something else.
+        # Without dots, the cut must be within a word. Otherwise the line is complete and means something
+        # else.
         if marked or (tail[-1].isalnum() and phrase[len(tail)].isalnum()):
             changes.make(at, text[:start] + phrase, phrase)
 

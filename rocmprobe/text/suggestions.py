@@ -1,17 +1,17 @@
-"""Suggestions for a name that is not known."""
+"""Suggestions for an unknown name."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
 
-#: Names less similar than this (0 to 1) are no suggestion.
+#: Least similarity of a suggestion (0 to 1).
 _SIMILAR = 0.5
 
 
 def did_you_mean(word: str, names: Collection[str]) -> str:
-    """Return "; did you mean NAME?" for the name nearest to ``word``, or "" if none is near."""
+    """Return "; did you mean NAME?" for the name nearest to ``word``, or "" if no name is near."""
     nearest = difflib.get_close_matches(word.lower(), names, 1, _SIMILAR)
-    # A prefix such as "conv" is little similar to a long name.
+    # A prefix such as "conv" has little similarity to a long name.
     nearest += [name for name in names if len(word) > 2 and name.startswith(word.lower())]
     return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -10,14 +10,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-#: Names a folder with the tables as NAME.json. A worker may run in a Python older than 3.11 without tomli,
-#: which has no reader of TOML: its controller has written them there (``write_as_json``).
+#: Variable with the path of a folder that has the tables as NAME.json. A worker may run in a Python older
+#: than 3.11 without tomli, which cannot read TOML. Its controller writes the JSON files there
+#: (``write_as_json``).
 AS_JSON = "ROCMPROBE_TABLES"
 
 
 def toml(text: str) -> dict[str, Any]:
-    """``text``, parsed. Raises ValueError for what is not TOML."""
-    # Imported late: a worker may run in a Python that has neither.
+    """Parse ``text`` as TOML. Raise ValueError if it is not TOML."""
+    # Imported late, because a worker may run in a Python that has neither.
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -27,13 +28,13 @@ def toml(text: str) -> dict[str, Any]:
 
 
 def table_text(name: str) -> str:
-    """``data/NAME.toml`` as it is written."""
+    """Return the text of ``data/NAME.toml``."""
     return resources.files("rocmprobe").joinpath(f"data/{name}.toml").read_text("utf-8")
 
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """``data/NAME.toml``, parsed once. The caller changes nothing in it."""
+    """Return ``data/NAME.toml``, parsed once. The caller must not change it."""
     folder = os.environ.get(AS_JSON)
     if not folder:
         return toml(table_text(name))
@@ -43,14 +44,14 @@ def table(name: str) -> dict[str, Any]:
 
 @cache
 def json_table(name: str) -> dict[str, Any]:
-    """Return ``data/NAME.json``, parsed once. The caller changes nothing in it."""
+    """Return ``data/NAME.json``, parsed once. The caller must not change it."""
     file = resources.files("rocmprobe").joinpath(f"data/{name}.json")
     found: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return found
 
 
 def write_as_json(folder: Path) -> None:
-    """Write every table to ``folder`` as NAME.json. Raises OSError."""
+    """Write every table to ``folder`` as NAME.json. Raise OSError."""
     for each in resources.files("rocmprobe").joinpath("data").iterdir():
         if each.name.endswith(".toml"):
             name = each.name[: -len(".toml")]

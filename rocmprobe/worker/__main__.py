@@ -1,4 +1,6 @@
-"""A child started from scratch: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD PARENT_PID``."""
+"""Entry point of a fresh child: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD
+PARENT_PID``.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The driver capi: rocmprobe calls HIP, rocBLAS and MIOpen itself, in a process without torch."""
+"""Driver capi: calls HIP, rocBLAS and MIOpen directly, in a process without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocmprobe.worker.main import Emit, Spec
 
 
 class CapiDriver:
-    """A driver that runs cases under one setting. Each call is an event when it starts and returns."""
+    """A driver that runs cases under one setting. A call emits an event when it starts and returns."""
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
         self._emit = emit
@@ -28,7 +28,7 @@ class CapiDriver:
         self._ladder = Ladder(place, device, interface, self._observe, self._report_phase)
 
     def library_version(self) -> Optional[str]:
-        # Loading the library may end the process, so only a case does it.
+        # Loading the library can end the process, so the library is loaded only for a case.
         return None
 
     def attempt(self, case: Case) -> CheckResult:
@@ -71,7 +71,7 @@ class CapiDriver:
 
     def _observe(self, call: Call) -> None:
         self._emit({"event": "call", "function": call.function, "number": call.number, "name": call.name})
-        # Between the library's own lines, so that the log shows which call printed them.
+        # Written between the library's own lines, so that the log shows which call printed them.
         if call.number is None:
             os.write(2, f"[rocmprobe] {call.function}\n".encode())
         elif call.number:

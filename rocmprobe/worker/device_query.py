@@ -1,10 +1,11 @@
-"""Versions and devices as torch reports them, or HIP without torch:
+"""Program that prints versions and devices as torch reports them, or as HIP reports them without torch.
+
 ``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with the paths of files,
 or ``operators TYPE`` with torch's type of a device.
 
-This is a separate process, because importing torch or loading a library may crash, and a call may hang. It
-prints a JSON line ``[question, answer, error]`` after each question, so that a crash does not lose the
-answers before it. For HIP it also prints ``["call", FUNCTION]`` when a call starts.
+The query is a separate process, because importing torch or loading a library may crash, and a call may hang.
+The program prints a JSON line ``[question, answer, error]`` after each query, so that a crash does not lose
+the earlier lines. For HIP the program also prints ``["call", FUNCTION]`` when a call starts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 
-#: Properties of a device that at least some versions of torch have, without identifiers.
+#: Properties of a device that at least some versions of torch have. Properties that identify a device are
+#: left out.
 PROPERTIES = (
     "name", "gcnArchName", "multi_processor_count", "total_memory", "warp_size",
     "pci_domain_id", "pci_bus_id", "pci_device_id",
@@ -44,7 +46,7 @@ SWITCHES = (
 
 
 def query_torch() -> None:
-    """Print what torch reports. An error is a text or null."""
+    """Print what torch reports. The third item of a line is the error's text, or null."""
     try:
         import_torch()
     except Exception as error:
@@ -58,7 +60,7 @@ def query_torch() -> None:
 
 
 def _torch_questions() -> dict[str, Callable[[], Any]]:
-    """Return the questions in their order. Those that need no device come first."""
+    """Return the queries in their order. Queries that need no device come first."""
     import torch
 
     return {
@@ -104,9 +106,9 @@ def query_operators(device_type: str) -> None:
 
 
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
-    """Print what HIP reports of its devices, and each library's version. An error is a text, or empty.
+    """Print HIP's devices and the version of each library. The third item of a line is the error, or "".
 
-    Devices come first, because without one there is nothing to test.
+    Devices come first, because without a device there is nothing to test.
     """
     try:
         hip = Hip(hip_path, _observe)

@@ -1,6 +1,6 @@
-"""The loop inside a child: one command line in, phases and one answer out, until the pipe closes.
+"""Loop inside a child: reads a case per line, writes phases and a result, until the pipe closes.
 
-The first line is the ``Spec``; each further line is a case. Events are JSON lines on a separate pipe, because
+The first line is the ``Spec``. Each further line is a case. Events are JSON lines on a separate pipe, because
 ROCm libraries print on stdout and stderr from C++.
 """
 
@@ -29,26 +29,28 @@ from rocmprobe.model.results import Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
 
-#: After one of these messages the device context may be unusable, and the process runs no further case.
+#: After a message with one of these texts the device context may be unusable, so the process runs no further
+#: case.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
 Emit = Callable[[dict[str, Any]], None]
-#: The line with which the controller ends a soak early.
+#: Message with which the controller ends a soak early.
 STOP: dict[str, Any] = {"stop": True}
-#: A failure that Python survives is retried in the same process.
+#: Attempts per case. A failure that Python survives is retried in the same process.
 ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The first message to a child.
+    """First message to a child.
 
-    ``seconds`` is the time of one measurement, ``sweep_mb`` the MiB that a memory sweep may fill.
-    ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import the
-    simulation. ``first`` is the case that the child is started for; a fault at the start may be about it.
-    With ``place`` the driver is ``capi`` and calls the libraries there, otherwise the driver is ``torch``.
-    ``batch`` is the batch size of timed networks, None for their own. ``threads`` is the number of CPU
-    threads for kernels, 0 for torch's default.
+    ``seconds`` is the time of one measurement. ``sweep_mb`` is the number of MiB that a memory sweep may
+    fill. ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import
+    the simulation. ``first`` is the case for which the child is started, because a fault at the start may
+    concern that case. If ``place`` is given, the driver is ``capi`` and loads the libraries from there.
+    Otherwise the driver is ``torch``. ``batch`` is the batch size of timed networks, or None for each
+    network's default. ``threads`` is the number of CPU threads for kernels, or 0 for torch's default.
+    ``soak`` is the duration of a soak in seconds.
     """
 
     device: str
@@ -78,10 +80,10 @@ class Spec:
 
 
 class Driver(Protocol):
-    """The interface of what calls the libraries in this process. Its methods do not raise."""
+    """Interface of the code that calls the libraries in this process. The methods do not raise."""
 
     def library_version(self) -> Optional[str]:
-        """Return the version of the vendor library, or None if it is not known."""
+        """Return the version of the vendor library, or None if the version is unknown."""
 
     def attempt(self, case: Case) -> CheckResult:
         """Run a case once."""
@@ -89,12 +91,16 @@ class Driver(Protocol):
     def device_answers(self) -> bool:
         """Return True if a small calculation is still correct.
 
-        A library may report a status of its own and leave the device context unusable.
+        A library may report its own error status (none of ``POISONED``) and leave the device context
+        unusable.
         """
 
 
 def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """Return the answer to a case with every attempt. A failure is retried unless it poisons the device."""
+    """Run a case and return its result with every attempt.
+
+    Retry a failure unless the failure makes the device unusable.
+    """
     attempts: list[CheckResult] = []
     poisoned = False
     most = 1 if CHECKS[case.check].once else ATTEMPTS
@@ -109,12 +115,12 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
 
 
 def import_torch() -> None:
-    """Import torch if it is not imported yet. A worker does not need the NumPy that torch warns about."""
+    """Import torch if needed. Silence its warning about NumPy, which a worker does not need."""
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    # All of torch stays in memory. A search for garbage in it takes a tenth of the import's time, again at
-    # the end of the process. In a fork it copies the memory that the child would share with the server.
+    # All of torch stays in memory. Garbage collection would take a tenth of the import's time, and again at
+    # the end of the process. In a fork it would copy the memory that the child shares with the server.
     gc.disable()
     try:
         importlib.import_module("torch")
@@ -124,13 +130,13 @@ def import_torch() -> None:
 
 
 def serve(commands: int, events: int) -> None:
-    """Answer cases from the file descriptor ``commands`` on ``events`` until it is closed."""
+    """Run the cases from descriptor ``commands`` and write results to ``events`` until the pipe closes."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     out = os.fdopen(events, "w", encoding="utf-8")
 
     def emit(event: dict[str, Any]) -> None:
-        # A library may have written half a line on this descriptor, which must not cost the event.
+        # A library may have written half a line on this descriptor, which must not lose the event.
         out.write("\n" + json.dumps(event) + "\n")
         out.flush()
 
@@ -154,7 +160,7 @@ def serve(commands: int, events: int) -> None:
     for line in iter(lines.readline, ""):
         message = json.loads(line)
         if message == STOP:
-            # The soak that it was for has ended.
+            # The soak that the message should stop has already ended.
             continue
         case = from_json(Case, message)
         outcome = answer(driver, case)
@@ -175,7 +181,7 @@ def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver
 
     def report(progress: Mapping[str, Any]) -> bool:
         emit({"event": "progress", "progress": progress})
-        # Readable: the controller sent STOP, or is gone.
+        # Readable means that the controller sent STOP or is gone.
         return not select.select([commands], [], [], 0)[0]
 
     soak = Soak(spec.soak, injector.soak_clock, report)

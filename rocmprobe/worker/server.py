@@ -1,9 +1,9 @@
-"""The fork server: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
+"""Fork server: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
 
 The server imports torch once and forks a child for each request. Messages are JSON on a socket that keeps
 message boundaries. The first message, ``clean``, says if the server can be forked. A request names the
-child's working directory and brings three descriptors: commands, events, output. The reply is the child's
-``pid``. When the child ends, ``exited`` and ``code`` follow.
+child's working directory and carries three descriptors: commands, events, output. The reply is the child's
+``pid``. When the child ends, the server sends ``exited`` and ``code``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import import_torch, serve
 
 _DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia", "/dev/dxg")
-#: A request is a path.
+#: Bytes of the longest request. A request holds only a path.
 _LONGEST = 1 << 16
 
 
 def serve_forks(channel: socket.socket) -> None:
-    """Fork a child for each request on ``channel`` until the controller closes it."""
+    """Fork a child for each request on ``channel`` until the controller closes the channel."""
     server = os.getpid()
     wakes, wake = os.pipe()
     for end in (wakes, wake):
@@ -63,11 +63,11 @@ def serve_forks(channel: socket.socket) -> None:
 
 
 def _become_child(server: int, workdir: str, commands: int, events: int, output: int) -> NoReturn:
-    """Serve cases in a child of ``server``, in its own session and with captured output. Then end it.
+    """Serve cases in a child of ``server``, in a new session and with captured output. Then end the child.
 
     If a device is open, the child runs the exit functions of Python and, through libc's ``exit``, the
-    destructors of the libraries: a crash there is a finding, and ``os._exit`` would hide it. Without a device
-    they only free memory, which takes longer than the start of a child (benchmarks/trial_cost.py).
+    destructors of the libraries. A crash there is a finding, and ``os._exit`` would hide the crash. Without a
+    device they only free memory, which takes longer than the start of a child (benchmarks/trial_cost.py).
     """
     code = 1
     try:

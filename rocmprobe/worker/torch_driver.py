@@ -1,4 +1,4 @@
-"""The driver torch: PyTorch calls the vendor library.
+"""Driver torch: PyTorch calls the vendor library.
 
 A setting is applied inside this process: flags of torch, vendor library off, bypass. Call
 ``main.import_torch`` before this module is imported.
@@ -61,7 +61,7 @@ class TorchDriver:
             return None
 
     def versions(self) -> Versions:
-        """Return the versions that a setting meets."""
+        """Return the versions that decide whether a setting applies."""
         library = self.library_version()
         return self.injector.versions(
             Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
@@ -83,7 +83,8 @@ class TorchDriver:
             bypass=setting.bypass,
             compiler=self.compiler,
             clock=self.injector.clock,
-            # Only with the bypass, which uses the same GEMM: the naive time is needed once for each problem.
+            # Only with the bypass, because the naive time is needed once per problem and the bypass uses the
+            # same GEMM.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
@@ -121,7 +122,7 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """Return the result for an exception of the device or its libraries, with a cause by the text."""
+    """Return the result for an exception of the device or its libraries. Derive the cause from its text."""
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
@@ -138,7 +139,7 @@ def _error(error: BaseException) -> CheckResult:
 def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
     """Yield flags of ``torch.backends`` as ``switched`` takes them.
 
-    Raises NotApplicable if this torch lacks a flag.
+    Raise NotApplicable if this torch lacks a flag.
     """
     for name, value in flags.items():
         module_name, attribute = FLAGS[name]
@@ -149,7 +150,7 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _full_precision() -> list[tuple[Any, str, Any]]:
-    """Return the flags for which fp32 means fp32, and half precision is summed in fp32.
+    """Return the flags that keep fp32 at full precision and sum half precision in fp32.
 
     TF32 and sums in half precision would exceed the limits on every recent NVIDIA GPU.
     """
@@ -170,8 +171,8 @@ def holding(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a context factory in which ``setting`` applies.
 
-    The context ``below`` is entered beneath the bypass: a convolution that the bypass takes does not meet it.
-    Entering raises NotApplicable if the setting has no meaning on ``versions``.
+    The context ``below`` is entered beneath the bypass, so a convolution that the bypass handles does not
+    reach it. Entering raises NotApplicable if the setting has no meaning on ``versions``.
     """
 
     @contextmanager

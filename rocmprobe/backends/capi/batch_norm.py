@@ -1,6 +1,6 @@
-"""Batch norm through MIOpen: training, its backward pass, inference; float32, per channel.
+"""Batch norm through MIOpen: training, its backward pass and inference, in float32, per channel.
 
-Arguments from include/miopen/miopen.h, the same from ROCm 3.5 (MIOpen 2.4) on.
+Arguments come from include/miopen/miopen.h. They are the same from ROCm 3.5 (MIOpen 2.4) on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPSILON = 1e-5
 
 
 class BatchNorm:
-    """An input x (N, C, ...), made by ``batch_norm``. What a call does not write in a result is NaN."""
+    """An input x (N, C, ...), made by ``batch_norm``. Elements that a call does not write are NaN."""
 
     def __init__(
         self, hip: Hip, miopen: MiopenLibrary, tensor: Descriptor, derived: Descriptor, x: Buffer
@@ -34,8 +34,8 @@ class BatchNorm:
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
         """Return ``output`` with the moments of the batch."""
-        # As PyTorch does, request the moments but no running statistics: MIOpen compiles another kernel
-        # without.
+        # As in PyTorch, request the moments but no running statistics, because MIOpen compiles another kernel
+        # without the moments.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias)

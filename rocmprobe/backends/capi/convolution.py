@@ -15,14 +15,14 @@ from rocmprobe.runtimes.calls import INT, SIZE, released
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
-#: Families by number (miopenConvAlgorithm_t), the same in every direction; 4 is known to bwd-data only.
+#: Families by number (miopenConvAlgorithm_t), the same in every direction. Only bwd-data has number 4.
 ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 4: "TransposeGEMM", 5: "ImplicitGEMM"}
 _MOST_SOLUTIONS = 64
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """A direction in MIOpen's words: the operands in the order of Find and of the other calls, the result."""
+    """A direction in MIOpen's terms: its operands in the order of Find and of the other calls, its result."""
 
     name: str
     number: int
@@ -60,7 +60,7 @@ class _TensorArgument(ctypes.Structure):
 class Found:
     """An algorithm that MIOpen offers: ``milliseconds`` measured or guessed, ``workspace`` in bytes.
 
-    ``number`` is that of the algorithm (Find) or of the solver (immediate mode, Find 2.0).
+    ``number`` is the number of the algorithm (Find) or of the solver (immediate mode, Find 2.0).
     """
 
     algorithm: str
@@ -91,7 +91,7 @@ class Convolution:
         return size.value
 
     def find(self, workspace: Optional[Buffer] = None) -> list[Found]:
-        """Return what Find compiled and timed as MIOPEN_FIND_MODE says, the fastest first."""
+        """Return the algorithms that Find compiled and timed (see MIOPEN_FIND_MODE), the fastest first."""
         results = (_AlgoPerf * len(ALGORITHMS))()
         count = INT()
         direction = self._direction
@@ -116,7 +116,7 @@ class Convolution:
         )  # fmt: skip
 
     def solutions(self) -> list[Found]:
-        """Return what the database or the heuristic of immediate mode offers. Nothing is compiled."""
+        """Return the solutions of immediate mode, from its database or heuristic. Nothing is compiled."""
         count = SIZE()
         self._call("{}GetSolutionCount", *self._descriptors(), ctypes.byref(count))
         entries = (_Solution * max(count.value, 1))()
@@ -139,7 +139,7 @@ class Convolution:
 
     @contextmanager
     def found_solutions(self) -> Iterator[list[tuple[Found, int]]]:
-        """Yield what Find 2.0 found, the fastest first, each with the solution object for ``run_found``."""
+        """Yield the results of Find 2.0, the fastest first, each with its object for ``run_found``."""
         library = self.miopen.library
         problem = ctypes.c_void_p()
         with ExitStack() as stack:
@@ -210,7 +210,7 @@ class Convolution:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
 
-#: Bytes before and after a result; a multiple of every alignment that a kernel may want.
+#: Bytes before and after a result, a multiple of every alignment that a kernel may need.
 MARGIN = 4096
 
 
@@ -220,10 +220,10 @@ def convolution(
 ) -> Iterator[Convolution]:
     """Yield a problem on the device.
 
-    ``contents`` has its operands: "x", "w", "y" in PyTorch's layout, NHWC for channels-last.
-    The result is filled with NaN bytes, which show what a kernel does not write, and has margins, which show
-    what a kernel writes beyond. A 1-d convolution becomes one of height one, as in PyTorch. Raises ValueError
-    for a transposed one, which is another problem's bwd-data.
+    ``contents`` has its operands: "x", "w", "y" in PyTorch's layout, NHWC for channels-last. The result is
+    filled with NaN bytes, which show the elements that a kernel does not write. Its margins show what a
+    kernel writes beyond the result. A 1-d convolution becomes a 2-d convolution of height one, as in PyTorch.
+    Raises ValueError for a transposed convolution, which MIOpen gets as another problem's bwd-data.
     """
     if problem.transposed:
         raise ValueError(

@@ -15,15 +15,15 @@ from rocmprobe.runtimes.calls import CallFailed, released
 
 _VERTICAL = 0
 _RELU = 3
-#: Statuses by which MIOpen says that it has no kernel for the operators of a plan.
+#: Statuses that MIOpen returns if it has no kernel for the operators of a plan.
 _UNSUPPORTED = ("miopenStatusUnsupportedOp", "miopenStatusNotImplemented")
 
 
 class FusionPlan:
     """Operators in the order in which they were added, made by ``fusion_plan``.
 
-    MIOpen refuses a plan that it has no kernel for when an operator is added (old releases) or when it
-    compiles the plan. Either raises NotApplicable.
+    If MIOpen has no kernel for a plan, it refuses the plan when an operator is added (old releases) or when
+    the plan is compiled. Either raises NotApplicable.
     """
 
     def __init__(self, miopen: MiopenLibrary, plan: Descriptor, arguments: Descriptor) -> None:
@@ -56,7 +56,7 @@ class FusionPlan:
     def run(self, x: Tensor, y: Tensor) -> None:
         """Compile the plan and write its result for x to y."""
         self._call_refusable("miopenCompileFusionPlan", self._miopen.handle, self._plan.address)
-        # As PyTorch does: compile, then set arguments.
+        # PyTorch's order: compile, then set arguments.
         for set_argument in self._set_arguments:
             set_argument()
         self._miopen.library.call(

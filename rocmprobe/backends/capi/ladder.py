@@ -1,8 +1,9 @@
-"""The ladder without torch: copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's
-tensor operations, bias and fused operators.
+"""The ladder without torch, from copy to fused operators.
 
-It runs in a separate process, because any case may end the process. The cases here do not depend on each
-other; the caller knows which one makes another pointless.
+The checks are copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's tensor
+operations, bias and fused operators. The ladder runs in a separate process, because any case may end the
+process. The cases here do not depend on each other. The caller knows which failure makes another case
+pointless.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable, Obser
 from rocmprobe.runtimes.hip import Hip
 
 INTERFACES = ("find", "immediate", "find-2.0")
-#: Products that the plain-Python reference computes in some seconds.
+#: Number of products that the plain-Python reference computes in some seconds.
 MOST_PRODUCTS = 100_000_000
 _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
-#: The shape that the check of PyTorch has, too.
+#: The shape that PyTorch's check has, too.
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
-#: What computes the results of a part, and the results that are right, both by name.
+#: The function that computes the results of a part, and the expected results, both keyed by name.
 _Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping[str, Sequence[float]]]]
 
 
 class _NothingFound(Exception):
-    """MIOpen reports success and offers nothing to run."""
+    """Success reported by MIOpen without anything to run."""
 
 
 def _nothing(phase: str) -> None:
@@ -84,7 +85,7 @@ class Ladder:
         problem: Optional[Problem] = None,
         direction: Optional[str] = None,
     ) -> CheckResult:
-        """Run one check. A missing library, symbol or device is n/a. No failure raises."""
+        """Run one check. A missing library, symbol or device is n/a. No failure of a call raises."""
         ask: Callable[[], CheckResult]
         if check == "convolution":
             assert problem is not None, "this check needs a problem"
@@ -319,7 +320,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen loads both by their SONAMEs, and so finds the copies that are loaded already.
+        # MIOpen loads both by their SONAMEs, so it finds the copies that are already loaded.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):
@@ -366,7 +367,7 @@ def _judged(
 ) -> CheckResult:
     """Return ``step`` with the errors of each result against its reference, or of the first wrong result.
 
-    An element is a sum of ``terms`` products. With ``exact``, integers must be equal; otherwise a result must
+    An element is a sum of ``terms`` products. With ``exact``, integers must be equal. Otherwise a result must
     round to the integer.
     """
     numerics: dict[str, Any] = {}
@@ -387,7 +388,8 @@ def _judged(
     return replace(step, numerics=numerics)
 
 
-#: The solution, MIOpen's number of its solver (None if the interface returns none), and what runs it.
+#: The solution, MIOpen's number of its solver (None if the interface returns none), and a function that runs
+#: it.
 _Run = Iterator[tuple[Found, Optional[int], Callable[[], None]]]
 
 

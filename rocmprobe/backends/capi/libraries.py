@@ -27,7 +27,7 @@ _DISTRIBUTION = (
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with ROCm's libraries; ``origin`` is one of ORIGINS, or "folder" for one named by hand."""
+    """A folder with ROCm's libraries. ``origin`` is one of ORIGINS, or "folder" if the user named it."""
 
     origin: str
     folder: str
@@ -45,7 +45,7 @@ def places(
 ) -> list[Place]:
     """Return every place with at least one of LIBRARIES, in the loader's order. Torch is not imported.
 
-    A torch is looked for on ``import_path``, by default ``sys.path``.
+    Torch is searched on ``import_path``, by default ``sys.path``.
     """
     found = [_place("environment", [Path(name)]) for name in search_path(environ.get("LD_LIBRARY_PATH", ""))]
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
@@ -70,7 +70,10 @@ def place_in(folder: str) -> Place:
 
 
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
-    """Return the first place whose origin or folder is ``wanted`` ("" for any), preferring a complete one."""
+    """Return the first place with the fewest missing libraries, or None.
+
+    Only places whose origin or folder is ``wanted`` count ("" for any).
+    """
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
 

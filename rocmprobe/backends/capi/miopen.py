@@ -1,11 +1,11 @@
 """libMIOpen: version, handle and descriptors.
 
-Numbers from include/miopen/miopen.h. The functions bound here have had the same arguments from ROCm 3.5
-(MIOpen 2.4) to 6.3 (3.3), except that Find 2.0 is there since ROCm 5.4 only. Tensor operations and bias are
-there since MIOpen 1.3, fusion plans since 1.5, and miopenTransformTensor since 1.7.
+Numbers come from include/miopen/miopen.h. The functions bound here have had the same arguments from ROCm 3.5
+(MIOpen 2.4) to 6.3 (3.3). Find 2.0 exists only since ROCm 5.4. Tensor operations and bias exist since MIOpen
+1.3, fusion plans since 1.5, and miopenTransformTensor since 1.7.
 
-MIOpen has no miopenCopyTensor and no miopenCastTensor. The functions that its RNN and its convolution use
-for this are C++ (src/include/miopen/tensor_ops.hpp), and Linux builds export them.
+MIOpen has no miopenCopyTensor and no miopenCastTensor. The functions that its RNN and its convolution use for
+this are C++ (src/include/miopen/tensor_ops.hpp), and Linux builds export them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
 _IMMEDIATE = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
 )  # fmt: skip
-#: ``miopen::CopyTensor`` since ROCm 6.0, where the last argument forces a kernel, and as before.
+#: ``miopen::CopyTensor`` since ROCm 6.0, where the last argument forces a kernel, and before.
 COPY_TENSOR = (
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pviib",
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pvii",
@@ -135,7 +135,7 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A descriptor object of MIOpen's, by its address."""
+    """An object of MIOpen, such as a descriptor, by its address."""
 
     address: int
 
@@ -149,7 +149,7 @@ class Tensor:
 
 
 class MiopenLibrary:
-    """MIOpen with one handle. Calls raise CallFailed and NotAvailable; loading raises LoadFailed."""
+    """MIOpen with one handle. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed."""
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
         self.library = SharedLibrary(path, _SIGNATURES, _status_name, observe)
@@ -162,7 +162,7 @@ class MiopenLibrary:
         return ".".join(str(number.value) for number in numbers)
 
     def create(self) -> None:
-        """Create the handle on the device that is set; without a GPU this fails with status 7."""
+        """Create the handle on the current device. Without a GPU this fails with status 7."""
         self.library.call("miopenCreate", ctypes.byref(self.handle))
 
     def destroy(self) -> None:
@@ -207,7 +207,7 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """Return the tensor descriptor of what batch norm of ``tensor`` keeps for each channel."""
+        """Return the tensor descriptor for the values that batch norm of ``tensor`` keeps per channel."""
         derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(

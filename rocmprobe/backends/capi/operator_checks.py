@@ -1,7 +1,7 @@
-"""The operators besides plain convolution and batch norm: operands, calls, and the expected results.
+"""The operators other than plain convolution and batch norm: operands, calls, and expected results.
 
-Operands are small integers. Results of tensor operations and of bias are exact; those of fused operators
-have the limits of convolution and batch norm.
+Operands are small integers. Results of tensor operations and of bias are exact. Results of fused operators
+have the tolerances of convolution and batch norm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rocmprobe.runtimes.hip import Hip
 
 @dataclass(frozen=True)
 class Part:
-    """One result: how the library computes it, and what it should be."""
+    """A result: the library's computation, and the expected values."""
 
     compute: Callable[[Hip, MiopenLibrary], list[float]]
     expected: Sequence[float]
@@ -39,7 +39,7 @@ class Part:
 class OperatorCheck:
     """The parts of a check by name. An element is a sum of ``terms`` products.
 
-    ``exact``: results must be equal to what is expected.
+    If ``exact``, results must equal the expected values.
     """
 
     parts: Mapping[str, Part]
@@ -51,7 +51,7 @@ _SHAPE = (2, 3, 4, 5)
 #: Strides in elements: packed, channels-last, and with unused elements after each row or each channel.
 _PACKED, _LAST = contiguous(_SHAPE), channels_last(_SHAPE)
 _ROWS_APART, _CHANNELS_APART = (96, 32, 8, 1), (75, 25, 5, 1)
-#: What the memory of a result holds before the call, and between the elements after it.
+#: Content of a result's memory before the call, and between its elements after the call.
 _FILLER = 9
 _FUNCTIONS: Mapping[str, Callable[[Any, Any], float]] = {"add": add, "mul": mul, "min": min, "max": max}
 #: Shapes of the second operand that MIOpen broadcasts.
@@ -59,9 +59,9 @@ _SECOND = {
     "equal shapes": _SHAPE, "per channel": (1, 3, 1, 1), "per position": (1, 1, 4, 5), "scalar": (1, 1, 1, 1),
 }  # fmt: skip
 _SCALES = (2, -3, 1)
-#: The problem that the check of PyTorch has, too.
+#: The problem that PyTorch's check has, too.
 _FUSED = {"float32": "conv2d-fp32-n2-c4-i8x8-k6-f3x3-p1", "float16": "conv2d-fp16-n2-c4-i8x8-k6-f3x3-p1"}
-#: The shape of the checks of batch norm.
+#: The shape of the batch norm checks.
 _NORMALIZED = (4, 16, 14, 14)
 
 
@@ -108,7 +108,7 @@ def tensor_transform(dtype: str) -> OperatorCheck:
 
 
 def tensor_copy(dtype: str) -> OperatorCheck:
-    """Copy as MIOpen's RNN does: between packed tensors, or slices of larger ones."""
+    """Copy as MIOpen's RNN does: between packed tensors, or slices of larger tensors."""
     layouts = {
         "packed": (_PACKED, _PACKED), "to a slice": (_PACKED, _ROWS_APART),
         "from a slice": (_CHANNELS_APART, _PACKED), "between slices": (_ROWS_APART, _CHANNELS_APART),
@@ -271,7 +271,7 @@ def _part(dtype: str, call: Callable[[TensorOperations], list[float]], expected:
     return Part(compute, expected)
 
 
-#: By the name of the check: what makes it for a dtype.
+#: Keyed by the name of the check: the function that makes the check for a dtype.
 OPERATOR_CHECKS: Mapping[str, Callable[[str], OperatorCheck]] = {
     "tensor-op": tensor_op,
     "tensor-transform": tensor_transform,

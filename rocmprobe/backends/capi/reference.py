@@ -24,7 +24,10 @@ _ARRAY_CODES = {"float32": "f", "float64": "d"}
 
 
 def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> list[int]:
-    """Return ``count`` random integers in [-largest, largest]. The share ``density`` of them is not zero."""
+    """Return ``count`` random integers in [-largest, largest].
+
+    On average, the share ``density`` is not zero.
+    """
     chosen = random.Random(seed)  # noqa: S311
     values = [value for value in range(-largest, largest + 1) if value]
     return [chosen.choice(values) if chosen.random() < density else 0 for _ in range(count)]
@@ -41,9 +44,9 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
 
 
 def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
-    """Return the problem and direction that PyTorch gives MIOpen: a transposed one as a plain one.
+    """Return the problem and direction that PyTorch gives MIOpen: a transposed problem as a plain problem.
 
-    The three tensors keep their shapes, x and y change places.
+    The three tensors keep their shapes, but x and y change places.
     """
     if not problem.transposed:
         return problem, direction
@@ -73,7 +76,7 @@ def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[f
 
 
 def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """a (m, k) times b (k, n), row-major."""
+    """Return a (m, k) times b (k, n), row-major."""
     return [
         sum(a[row * k + inner] * b[inner * n + column] for inner in range(k))
         for row in range(m)
@@ -100,7 +103,7 @@ def batch_norm(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """Return batch norm of x (N, C, ...) with the given moments, which in training are those of x."""
+    """Return batch norm of x (N, C, ...) with the given moments, which in training are the moments of x."""
     result = [0.0] * len(x)
     for channel, places in enumerate(_channels(shape)):
         factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
@@ -168,7 +171,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 def scattered(
     values: Sequence[float], shape: Sequence[int], strides: Sequence[int], filler: float
 ) -> list[float]:
-    """Return the memory of a tensor with ``strides`` (elements). It has ``filler`` between the elements."""
+    """Return the memory of a tensor with ``strides`` (in elements), with ``filler`` between the elements."""
     memory = [filler] * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides)))
     for value, index in zip(values, product(*map(range, shape))):
         memory[sum(map(mul, index, strides))] = value
@@ -176,7 +179,7 @@ def scattered(
 
 
 def broadcast(values: Sequence[float], shape: Sequence[int], to: Sequence[int]) -> list[float]:
-    """Return a tensor of ``shape`` as one of the shape ``to``. It repeats along axes of size 1."""
+    """Return a tensor of ``shape`` broadcast to the shape ``to``. The tensor repeats along axes of size 1."""
     strides = [0 if size == 1 else prod(shape[axis + 1 :]) for axis, size in enumerate(shape)]
     return [values[sum(map(mul, index, strides))] for index in product(*map(range, to))]
 

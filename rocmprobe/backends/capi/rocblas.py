@@ -1,6 +1,6 @@
-"""librocblas: matrix products. Numbers from rocblas-types.h.
+"""librocblas: matrix products. Numbers come from rocblas-types.h.
 
-rocBLAS ends the process (abort) when the files of its kernels are missing for the device.
+rocBLAS aborts the process if its kernel files for the device are missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIGNATURES = {
 _NO_TRANSPOSE = 111
 _FLOAT32 = 151
 _DATATYPES = {"float16": 150, "bfloat16": 168}
-#: By dtype: the function, and the type of its scalars.
+#: Keyed by dtype: the function, and the type of its scalars.
 _PLAIN: dict[str, tuple[str, Any]] = {
     "float32": ("rocblas_sgemm", ctypes.c_float), "float64": ("rocblas_dgemm", ctypes.c_double),
 }  # fmt: skip
@@ -48,9 +48,9 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 
 
 class Rocblas:
-    """rocBLAS with one handle. Calls raise CallFailed and NotAvailable; loading raises LoadFailed.
+    """rocBLAS with one handle. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed.
 
-    Matrices are row-major: rocBLAS is column-major and is given the factors in reverse.
+    Matrices are row-major. rocBLAS is column-major, so it gets the factors in reverse.
     """
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
@@ -58,7 +58,7 @@ class Rocblas:
         self.handle = ctypes.c_void_p()
 
     def create(self) -> None:
-        """Create the handle on the device that is set."""
+        """Create the handle on the current device."""
         self.library.call("rocblas_create_handle", ctypes.byref(self.handle))
 
     def destroy(self) -> None:

@@ -20,11 +20,14 @@ OPERATIONS = {"add": 0, "mul": 1, "min": 2, "max": 3}
 
 
 class StrayWrites(Exception):
-    """A kernel wrote outside of its result."""
+    """A write of a kernel outside of its result."""
 
 
 class TensorOperations:
-    """MIOpen's operations on tensors that ``tensor`` and ``read`` move, made by ``tensor_operations``."""
+    """MIOpen's operations on tensors, made by ``tensor_operations``.
+
+    ``tensor`` copies a tensor to the device, and ``read`` copies it back.
+    """
 
     def __init__(self, hip: Hip, miopen: MiopenLibrary, dtype: str, stack: ExitStack) -> None:
         self.miopen = miopen
@@ -39,7 +42,7 @@ class TensorOperations:
         strides: Optional[Sequence[int]] = None,
         dtype: Optional[str] = None,
     ) -> Tensor:
-        """Return a tensor on the device. ``memory`` includes what lies between its elements."""
+        """Return a tensor on the device. ``memory`` includes the values between its elements."""
         descriptor = self.miopen.tensor_descriptor(dtype or self._dtype, shape, strides=strides)
         self._stack.enter_context(released(partial(self.miopen.destroy_tensor_descriptor, descriptor)))
         content = encoded(memory, dtype or self._dtype)
@@ -68,7 +71,7 @@ class TensorOperations:
         self._call("miopenTransformTensor", _ONE, *_of(source), _ZERO, *_of(target))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Copy between tensors of one shape, as MIOpen's RNN does. A failure ends the process."""
+        """Copy between tensors of one shape, as MIOpen's RNN does. A failure aborts the process."""
         function = self._exported(COPY_TENSOR)
         forced = (False,) if function == COPY_TENSOR[0] else ()
         self.miopen.library.call_procedure(
@@ -76,7 +79,7 @@ class TensorOperations:
         )
 
     def cast(self, source: Tensor, target: Tensor) -> None:
-        """Convert to the dtype of ``target``. A failure ends the process."""
+        """Convert to the dtype of ``target``. A failure aborts the process."""
         function = self._exported(CAST_TENSOR)
         clamps = (False,) if function == CAST_TENSOR[0] else ()
         self.miopen.library.call_procedure(
@@ -103,7 +106,7 @@ class TensorOperations:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
     def _exported(self, functions: Sequence[str]) -> str:
-        """Return the first of ``functions`` that the library has, or the first of all."""
+        """Return the first of ``functions`` that the library has, or else the first of all."""
         return next(filter(self.miopen.library.has, functions), functions[0])
 
 
@@ -117,6 +120,6 @@ def _of(tensor: Tensor) -> tuple[int, int]:
 
 @contextmanager
 def tensor_operations(hip: Hip, miopen: MiopenLibrary, dtype: str) -> Iterator[TensorOperations]:
-    """Yield the operations for tensors of ``dtype``, which are released at the end."""
+    """Yield the operations for tensors of ``dtype``. The tensors are released at the end."""
     with ExitStack() as stack:
         yield TensorOperations(hip, miopen, dtype, stack)

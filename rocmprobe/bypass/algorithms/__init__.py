@@ -1,5 +1,8 @@
-"""The algorithms, each in a file of its own. All of them sum plain products: sums of small integers come out
-equal. ``benchmarks/results/leave_one_out.md`` says what each is worth, and which others were removed."""
+"""Algorithms of the bypass, one per file.
+
+All of them sum plain products, so sums of small integers are exact. ``benchmarks/results/leave_one_out.md``
+says what each algorithm is worth, and which others were removed.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""PyTorch's own kernels without a vendor library, called by name: no switch is touched. 2-d, one group.
+"""PyTorch's own kernels without a vendor library, called by name, so no switch is touched. 2-d, one group.
 
-``slow_conv2d`` is columns and a product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): on a
-CPU the columns of the whole batch, on a GPU of one sample at a time.
+``slow_conv2d`` computes columns and a product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp):
+on a CPU with the columns of the whole batch, on a GPU with those of one sample at a time.
 
 Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
-stride 1), and what has to be copied of operands and results to lie contiguous.
+stride 1), and copies of operands and results that are not contiguous.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ class Aten(Algorithm):
         )  # fmt: skip
         if not fits:
             return None
-        # On a GPU PyTorch makes columns and a product of each sample by itself.
+        # On a GPU PyTorch computes columns and a product for each sample separately.
         on_cpu = operands.device_type == "cpu"
         samples = plain.batch if on_cpu else 1
         launches = 1 + (1 if on_cpu else 2) * plain.batch
         windows = prod(plain.feature)
-        # PyTorch takes the image itself for columns where it can.
+        # PyTorch uses the image as columns without a copy if possible.
         columns = 0 if plain.is_pointwise() else plain.channels * plain.taps * windows
         sides = plain.batch * (plain.channels * prod(plain.image) + plain.filters * windows)
-        # The results once more, since PyTorch allocates its own, and operands that are made contiguous.
+        # The results count twice, because PyTorch allocates its own. Operands are copied to make them
+        # contiguous.
         workspace = (samples * columns + 2 * sides + 2 * plain.filters * plain.depth) * operands.size
         if workspace > cap:
             return None
@@ -75,7 +76,7 @@ class Aten(Algorithm):
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        # PyTorch takes the image for its sizes only.
+        # PyTorch uses only the sizes of the image.
         found, _, _ = _backward(plain, gradient, image, weight, [True, False, False])
         if bias is None:
             _become(image, found)
@@ -95,16 +96,19 @@ class Aten(Algorithm):
 
 
 def _become(result: torch.Tensor, found: torch.Tensor) -> None:
-    """Give ``result`` the memory of ``found`` if they lie alike, else its values."""
+    """Give ``result`` the memory of ``found`` if their strides are equal. Otherwise copy the values."""
     if result.stride() == found.stride():
-        # torch does not annotate this form.
+        # torch does not annotate this overload.
         cast(Any, result).set_(found)
     else:
         result.copy_(found)
 
 
 def _whole(plain: Geometry) -> bool:
-    """Whether the feature is as large as PyTorch would make it; that of a transposed problem may be less."""
+    """Return True if the feature has the size that PyTorch would compute.
+
+    The feature of a transposed problem may be smaller.
+    """
     return all(
         (size + 2 * p - k) // s + 1 == windows
         for size, p, k, s, windows in zip(
@@ -114,10 +118,10 @@ def _whole(plain: Geometry) -> bool:
 
 
 def _plainly(tensor: torch.Tensor) -> torch.Tensor:
-    """``tensor`` with the strides of its shape alone, a copy only where needed.
+    """Return ``tensor`` with the strides of its shape alone. Copy only if needed.
 
-    PyTorch's kernels ask one operand for the layout of all, and where a size is 1 the strides of a contiguous
-    tensor may say channels-last.
+    PyTorch's kernels take the layout of all operands from one operand. If a size is 1, the strides of a
+    contiguous tensor can also mean channels-last.
     """
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor

@@ -1,10 +1,9 @@
-"""What an algorithm says of itself before it computes anything: where it applies, in which pieces, at which
-cost. Pure.
+"""Interface of an algorithm: where it applies, in which pieces and at which cost it computes. Pure.
 
-Workspace is what the bypass allocates at its peak above input, weight, bias and results. A plan states an
-upper bound on it in bytes. In the formulas of the algorithms, n is the number of samples at a time, t the
-windows in a tile of each sample, C channels, K filters, w values in the weight, b bytes for an element of
-the tensors and a bytes for an element of the GEMMs (a = 4 for fp16 and bf16, otherwise a = b).
+Workspace is the peak memory that the bypass allocates above input, weight, bias and results. A plan states an
+upper bound on the workspace in bytes. In the formulas of the algorithms, n is the number of samples at a
+time, t the windows in a tile of each sample, C channels, K filters, w values in the weight, b bytes for an
+element of the tensors and a bytes for an element of the GEMMs (a = 4 for fp16 and bf16, otherwise a = b).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ Needed = Callable[[int, Sequence[int]], int]
 
 @dataclass(frozen=True)
 class Operands:
-    """What a plan needs to know of the tensors besides their sizes.
+    """Properties of the tensors that a plan needs, except their sizes.
 
     Attributes:
         dtype: "float16", "bfloat16", "float32" or "float64".
         device_type: "cpu" or "cuda".
-        channels_last: whether the results are to lie channels-last.
-        dense: False when an operand is a matrix only after a copy (a slice, an expanded tensor).
-        own_kernels: whether the kernels of :mod:`rocmprobe.kernels` may be used for this device and dtype.
+        channels_last: True if the results must be channels-last.
+        dense: False if an operand is a matrix only after a copy (a slice, an expanded tensor).
+        own_kernels: True if the kernels of :mod:`rocmprobe.kernels` may be used for this device and dtype.
     """
 
     dtype: str
@@ -54,19 +53,19 @@ class Operands:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one direction of a problem is computed.
+    """Plan for one direction of a problem.
 
     Attributes:
-        algorithm: its name.
-        flipped: bwd-data as a convolution over the gradient with the taps reversed (stride 1).
+        algorithm: name of the algorithm.
+        flipped: True for bwd-data as a convolution over the gradient with the taps reversed (stride 1).
         samples: samples in one chunk.
         tile: windows in one tile, for each spatial dimension.
-        workspace_bytes: upper bound on what is allocated above operands and results.
-        flops: multiplications and additions.
-        moved_bytes: what is read and written besides the GEMMs' own operands: columns, padding, sums.
-        launches: calls of kernels.
-        variant: which of several kernels computes it, and of which source; "" for PyTorch's.
-        gemm_share: the share of the rate of a GEMM that its sums are expected to reach.
+        workspace_bytes: upper bound on the bytes that are allocated above operands and results.
+        flops: number of multiplications and additions.
+        moved_bytes: bytes read and written, except the GEMMs' own operands: columns, padding, sums.
+        launches: number of kernel calls.
+        variant: name of the kernel with its source, or "" for PyTorch's kernels.
+        gemm_share: share of the rate of a GEMM that the sums are expected to reach.
     """
 
     algorithm: str
@@ -82,32 +81,33 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The algorithm and its variant: what is measured, and kept."""
+        """Algorithm and variant, the key of measurements and of the plan file."""
         return f"{self.algorithm} {self.variant}" if self.variant else self.algorithm
 
 
 class Algorithm:
-    """One way to compute the directions that it plans for; every ``forward`` serves bwd-data at stride 1
-    besides. Every method may assume its own plan.
+    """One way to compute the directions that it plans for.
+
+    Every ``forward`` also serves bwd-data at stride 1. Every method may assume its own plan.
 
     Attributes:
-        name: in plans, counts and the plan file.
-        own_kernel: computed by a kernel of :mod:`rocmprobe.kernels`, of which there are several.
+        name: name in plans, counts and the plan file.
+        own_kernel: True if one of several kernels of :mod:`rocmprobe.kernels` computes the direction.
     """
 
     name = ""
     own_kernel = False
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
-        """The plan under ``cap`` bytes of workspace, or None where the algorithm does not apply.
+        """Return the plan under ``cap`` bytes of workspace, or None if the algorithm does not apply.
 
-        Only the algorithms that cut everything into windows ("im2col", "col2im") plan for a cap that is
-        too small for anything: then for one window.
+        If ``cap`` is too small for even one window, only the algorithms that cut everything into windows
+        ("im2col", "col2im") return a plan, for one window.
         """
         raise NotImplementedError
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Every way in which the algorithm applies: :meth:`plan`, unless it has several."""
+        """Return all plans of the algorithm: that of :meth:`plan`, unless there are several."""
         found = self.plan(direction, plain, operands, cap)
         return [] if found is None else [found]
 
@@ -120,8 +120,10 @@ class Algorithm:
         bias: torch.Tensor | None,
         feature: torch.Tensor,
     ) -> None:
-        """Write the convolution of ``image`` ``(N, C, *image)`` with ``weight`` ``(K, C / groups, *kernel)``
-        and ``bias`` ``(K,)`` into ``feature`` ``(N, K, *feature)``."""
+        """Write the convolution of ``image`` and ``weight`` plus ``bias`` into ``feature``.
+
+        The shapes are ``(N, C, *image)``, ``(K, C / groups, *kernel)``, ``(K,)`` and ``(N, K, *feature)``.
+        """
         raise NotImplementedError
 
     def backward_data(
@@ -149,13 +151,16 @@ class Algorithm:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the GEMMs: fp32 for fp16 and bf16."""
+    """Return the dtype of the GEMMs: fp32 for fp16 and bf16, else ``dtype``."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
-    """(samples, tile, bytes): the most samples with all of their windows, or one sample in the largest
-    tiles, under the cap; the first dimension is cut first. At least one window of one sample."""
+    """Return (samples, tile, bytes) under the cap: the largest chunk of work, at least one window.
+
+    Prefer the most samples with all of their windows. Otherwise take one sample in the largest tiles, where
+    the first dimension is cut first.
+    """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
     for dimension, size in enumerate(windows):
@@ -170,7 +175,10 @@ def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tup
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest count up to ``most`` that fits, and at least 1; what fits for a count fits for less."""
+    """Return the largest count up to ``most`` that fits, at least 1.
+
+    If a count fits, all smaller counts must fit.
+    """
     low, high = 1, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -182,13 +190,13 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Bytes of the weight that ``products`` products read, or of its gradient that they add to."""
+    """Return the bytes of the weight that ``products`` products read, or of the gradient they add to."""
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Multiplications and additions of one direction as plain sums."""
+    """Return the multiplications and additions of one direction as plain sums."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -57,7 +57,8 @@ class Col2im(Algorithm):
         columns, staged, sums = (Buffer(gradient, dtype) for _ in range(3))
         start = None if bias is None else bias.reshape(1, -1, *(1 for _ in plain.image))
         for first, last in ranges(plain.batch, plan.samples):
-            # Taps of neighbouring windows meet in one element, so the sum has to stay in fp32 to its end.
+            # Taps of neighbouring windows add to the same element, so the sum must stay in fp32 until its
+            # end.
             target = image[first:last]
             total = target if target.dtype == dtype else sums.take(target.shape)
             if start is None:

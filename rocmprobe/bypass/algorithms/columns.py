@@ -10,15 +10,17 @@ import torch
 
 from rocmprobe.geometry import Geometry
 
-# The first window and the last one plus 1, for each spatial dimension.
+# First window and last window plus 1, for each spatial dimension.
 Box = Sequence[tuple[int, int]]
 
 
 def overlap(
     starts: Sequence[int], spans: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[slice], list[slice]]:
-    """What spans that begin at ``starts`` share with an image of ``sizes``, as slices of the image and of the
-    spans."""
+    """Return the overlap of spans with an image of ``sizes``, as slices of the image and of the spans.
+
+    The spans begin at ``starts``.
+    """
     image, span = [], []
     for start, length, size in zip(starts, spans, sizes):
         begin, end = (min(max(edge, 0), size) for edge in (start, start + length))
@@ -28,12 +30,12 @@ def overlap(
 
 
 class Covered:
-    """The parts of an image that windows cover, with zeros where the image has none; one buffer is reused.
+    """Parts of an image that windows cover, with zeros outside of the image. One buffer is reused.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
-        plain: the sizes.
-        samples, tile: the largest chunk and tile that will be requested.
+        plain: sizes of the convolution.
+        samples, tile: largest chunk and tile that will be requested.
     """
 
     def __init__(self, image: torch.Tensor, plain: Geometry, samples: int, tile: Sequence[int]) -> None:
@@ -45,9 +47,10 @@ class Covered:
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
 
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """What the windows in ``box`` of the samples ``first`` to ``last`` cover, ``(n, C, *span)``.
+        """Return the part that the windows in ``box`` of samples ``first`` to ``last`` cover.
 
-        It is in a buffer that the next call overwrites, or in the image itself.
+        The shape is ``(n, C, *span)``. The part lies in a buffer that the next call overwrites, or in the
+        image.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -60,7 +63,7 @@ class Covered:
             return part
         padded = self._padded[index(slice(last - first), everything, *spans)]
         if box != self._box:
-            # The border stays zero from one chunk to the next as long as the tile is the same.
+            # The border stays zero from one chunk to the next if the tile is the same.
             self._padded.zero_()
             self._box = box
         padded[index(everything, everything, *placed)].copy_(part)
@@ -68,13 +71,13 @@ class Covered:
 
 
 class Windows:
-    """Reads the windows of an image, reusing one buffer for padding and one for the columns.
+    """Reader for the windows of an image, which reuses one buffer for padding and one for the columns.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
-        plain: the sizes.
-        samples, tile: the largest chunk and tile that will be requested.
-        dtype: of the columns.
+        plain: sizes of the convolution.
+        samples, tile: largest chunk and tile that will be requested.
+        dtype: dtype of the columns.
     """
 
     def __init__(
@@ -85,9 +88,9 @@ class Windows:
         self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
 
     def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Columns ``(groups, depth, n * windows)`` of the samples ``first`` to ``last``, windows in ``box``.
+        """Return columns ``(groups, depth, n * windows)`` of some samples, for the windows in ``box``.
 
-        They lie in a buffer that the next call overwrites.
+        The samples are ``first`` to ``last``. The columns lie in a buffer that the next call overwrites.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -110,8 +113,7 @@ class Windows:
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
     """Add columns ``(groups, depth, n * windows)`` of the windows in ``box`` into ``image``, in place.
 
-    One strided addition for each tap, cut to the windows whose tap is inside the image
-    (``(n, C, *image)``).
+    Each tap is one strided addition, cut to the windows whose tap is inside the image ``(n, C, *image)``.
     """
     counts = [end - begin for begin, end in box]
     taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)
@@ -133,5 +135,5 @@ def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: B
 
 
 def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """An index of several dimensions (Python 3.9 has no star inside of brackets)."""
+    """Return an index of several dimensions (Python 3.9 has no star inside of brackets)."""
     return parts

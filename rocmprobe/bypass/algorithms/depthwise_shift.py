@@ -1,12 +1,12 @@
-"""One input channel in each group: multiply-adds on shifted views of long rows.
+"""Convolution with one input channel in each group: multiply-adds on shifted views of long rows.
 
 As in "shift", the padded samples of a channel are one row, and a tap is a view that begins a few places
-later: short rows of an image become one long run for the processor. What is between the windows is left out
-in the end.
+later. So short rows of an image become one long run for the processor. Values between the windows are left
+out at the end.
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight K * taps * a, bias K * a. bwd-weights: the gradient takes the place of
-the sums; the rows of one phase are copied once for each tap along the last dimension.
+for each phase of the source), weight K * taps * a, bias K * a. In bwd-weights, the gradient takes the place
+of the sums, and the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
+#: Bytes of the rows of one chunk on a CPU, because rows that leave its caches are read from memory for every
+#: tap.
 _CPU_BYTES = 1 << 23
 
 
@@ -128,7 +129,7 @@ def _add(
     first: bool,
     bias: torch.Tensor | None,
 ) -> None:
-    """Add ``rows * factor`` to ``total``; the ``first`` time ``total`` becomes that and the bias."""
+    """Add ``rows * factor`` to ``total``. The ``first`` call overwrites ``total`` and adds the bias."""
     if not first:
         total.addcmul_(rows, factor)
     elif bias is None:
@@ -138,5 +139,5 @@ def _add(
 
 
 def _by_channel(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """``(taps, channels, filters / channels, 1)`` in the dtype of the sums."""
+    """Return the weight as ``(taps, channels, filters / channels, 1)`` in the dtype of the sums."""
     return factors_by_tap(weight, plain.taps).view(plain.taps, plain.channels, -1, 1)

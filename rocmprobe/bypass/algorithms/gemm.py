@@ -1,4 +1,4 @@
-"""The matrix products of the bypass: PyTorch's mm family, and operands it takes without a hidden copy."""
+"""Matrix products of the bypass: PyTorch's mm family, and operands that need no hidden copy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 
 def is_ready(matrices: torch.Tensor) -> bool:
-    """Whether BLAS takes these ``(batch, rows, columns)`` matrices as they lie.
+    """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy.
 
-    One of the two inner strides must be 1 and the other span the first; otherwise PyTorch copies them
-    into a contiguous temporary.
+    One of the two inner strides must be 1, and the other must be at least the size of that dimension.
+    Otherwise PyTorch copies the matrices into a contiguous temporary.
     """
     rows, columns = matrices.shape[-2:]
     row_stride, column_stride = matrices.stride()[-2:]
@@ -22,7 +22,7 @@ def is_ready(matrices: torch.Tensor) -> bool:
 
 
 def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
-    """``(n, C, *spatial)`` seen as ``(n, groups, C / groups, positions)``, or None if that needs a copy."""
+    """Return ``(n, C, *spatial)`` as ``(n, groups, C / groups, positions)``, or None if that needs a copy."""
     shape = (tensor.shape[0], groups, tensor.shape[1] // groups, tensor[0, 0].numel())
     try:
         matrices = tensor.view(shape)
@@ -40,7 +40,10 @@ class Buffer:
         self._memory: torch.Tensor | None = None
 
     def take(self, shape: Sequence[int]) -> torch.Tensor:
-        """An uninitialised contiguous tensor, valid until the next call. Ask for the largest one first."""
+        """Return an uninitialised contiguous tensor, valid until the next call.
+
+        Request the largest tensor first, so that the memory is allocated once.
+        """
         wanted = prod(shape)
         if self._memory is None or self._memory.numel() < wanted:
             self._memory = self._like.new_empty(wanted, dtype=self._dtype)
@@ -48,7 +51,10 @@ class Buffer:
 
 
 def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
-    """``(n, C, *spatial)`` as ``(groups, C / groups, n * positions)``, if need be copied into ``buffer``."""
+    """Return ``(n, C, *spatial)`` as ``(groups, C / groups, n * positions)``.
+
+    If needed, copy the tensor into ``buffer``.
+    """
     if tensor.shape[0] == 1 and tensor.dtype == dtype:
         ready = as_matrices(tensor, groups)
         if ready is not None:
@@ -62,9 +68,9 @@ def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.
 def multiply(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
 ) -> None:
-    """``out[g] = left[g] @ right[g] + bias[g]``, with bias ``(g, rows, 1)`` or None."""
+    """Compute ``out[g] = left[g] @ right[g] + bias[g]``, with bias ``(g, rows, 1)`` or None."""
     if left.shape[0] == 1:
-        # A batch of one is dearer than the plain product.
+        # A batch of one is slower than the plain product.
         if bias is None:
             torch.mm(left[0], right[0], out=out[0])
         else:
@@ -76,7 +82,7 @@ def multiply(
 
 
 def accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, first: bool) -> None:
-    """``total[g] += left[g] @ right[g].T``; the ``first`` time ``=``, so that total needs no zeros."""
+    """Compute ``total[g] += left[g] @ right[g].T``. The ``first`` call assigns, so total needs no zeros."""
     transposed = right.transpose(1, 2)
     if first:
         multiply(left, transposed, total)
@@ -93,5 +99,5 @@ def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
-    """``total`` cut into pieces of ``step``, the last one maybe smaller."""
+    """Return ``total`` cut into pieces of ``step``. The last piece may be smaller."""
     return [(first, min(first + step, total)) for first in range(0, total, step)]

@@ -1,10 +1,10 @@
-"""Columns of every window, copied side by side, then one product with the weight (im2col).
+"""Convolution by columns of every window, copied side by side, and one product with the weight (im2col).
 
 Chellapilla, Puri and Simard, "High performance convolutional neural networks for document processing", 2006.
 
-Workspace, forward: columns n * C * taps * t * a, padded window n * C * span(t) * b, weight w * a, bias
-max(C, K) * a, and the product n * K * t * a unless the GEMM writes into the result; bwd-weights: the same,
-with the gradient in the place of the product.
+Workspace, forward: columns n * C * taps * t * a, padded window n * C * span(t) * b, weight w * a, bias max(C,
+K) * a, and the product n * K * t * a unless the GEMM writes into the result. bwd-weights needs the same, with
+the gradient in the place of the product.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rocmprobe.bypass.algorithms.columns import Box, Windows, index
 from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, as_matrices, matrices_in, multiply, ranges
 from rocmprobe.geometry import Geometry
 
-#: Windows of one chunk on a CPU: few keep the columns in the caches, many make a GEMM efficient.
+#: Windows of one chunk on a CPU: few windows keep the columns in the caches, many make a GEMM efficient.
 CPU_WINDOWS = 2048
 
 
@@ -96,7 +96,7 @@ class Im2col(Algorithm):
 
 
 def chunk(plain: Geometry, operands: Operands) -> int:
-    """The most samples to take at a time: on a GPU launches cost, on a CPU the caches are small."""
+    """Return the most samples at a time. On a GPU launches are expensive. On a CPU the caches are small."""
     if operands.device_type != "cpu":
         return plain.batch
     return min(plain.batch, max(1, CPU_WINDOWS // prod(plain.feature)))
@@ -120,7 +120,7 @@ def _needed(plain: Geometry, operands: Operands, forward: bool) -> Needed:
 
 
 def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """``(groups, filters / groups, depth)`` in the dtype of the GEMMs, a copy only where needed."""
+    """Return ``(groups, filters / groups, depth)`` in the dtype of the GEMMs. Copy only if needed."""
     dtype = accumulation_dtype(weight.dtype)
     if weight.dtype != dtype:
         weight = weight.to(dtype, memory_format=torch.contiguous_format)
@@ -128,7 +128,10 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 
 
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
-    """Memory for the sum ``(groups, filters / groups, depth)``: the gradient's own where that serves."""
+    """Return memory for the sum ``(groups, filters / groups, depth)``.
+
+    If possible, return the memory of the gradient.
+    """
     shape = (plain.groups, plain.filters // plain.groups, plain.depth)
     if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
         return weight_gradient.view(shape)
@@ -136,18 +139,18 @@ def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dt
 
 
 def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
-    """Round the sum into the gradient, unless it was gathered there."""
+    """Round the sum into the gradient, unless the sum was computed there."""
     if total.data_ptr() != weight_gradient.data_ptr():
         weight_gradient.copy_(total.view(weight_gradient.shape))
 
 
 def pieces(plain: Geometry, plan: Plan) -> Iterator[tuple[Box, int, int]]:
-    """The tiles, and for each tile the chunks of samples, as (box of windows, first, last + 1)."""
+    """Yield (box of windows, first, last + 1) for each tile and each chunk of samples in the tile."""
     for box in product(*(ranges(size, step) for size, step in zip(plain.feature, plan.tile))):
         for first, last in ranges(plain.batch, plan.samples):
             yield box, first, last
 
 
 def inside(feature: torch.Tensor, box: Box) -> torch.Tensor:
-    """The windows of ``feature`` ``(n, K, *feature)`` that lie in ``box``."""
+    """Return the windows of ``feature`` ``(n, K, *feature)`` that lie in ``box``."""
     return feature[index(slice(None), slice(None), *(slice(begin, end) for begin, end in box))]

@@ -1,8 +1,8 @@
-"""Long rows: all padded samples of a channel one behind the other, so that every tap is a shifted view.
+"""Long rows: all padded samples of a channel one after the other, so that every tap is a shifted view.
 
-With a stride the image is cut into phases (positions modulo stride), and each phase has its own rows. A tap
+With a stride, the image is cut into phases (positions modulo stride), and each phase has its own rows. A tap
 reads one phase at a fixed distance from the window. In bwd-data the rows contain the gradient, and a tap
-writes to one phase of the image. The zeros behind a line of an image are also the zeros before the next line.
+writes to one phase of the image. The zeros after a line of an image are also the zeros before the next line.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, ranges
 from rocmprobe.geometry import Geometry
 
 Index = tuple[slice, ...]
-#: With more phases than this, calls would take more time than sums.
+#: Largest number of phases. With more phases, calls would take more time than sums.
 MOST_PHASES = 16
-#: Adds one tap to a sum: sum, long rows shifted to the tap, number of the tap, True for the first tap.
+#: Function that adds one tap to a sum. Arguments: sum, rows shifted to the tap, number of the tap, True for
+#: the first tap.
 AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 
 
 @dataclass(frozen=True)
 class Tap:
-    """A filter position: its number, the source phase that it reads, and its offset in the long rows."""
+    """Filter position: its number, the source phase that it reads, and its offset in the long rows."""
 
     number: int
     phase: int
@@ -39,7 +40,7 @@ class Tap:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of the result: the taps that add to it, its positions, and the same positions in the sums."""
+    """Phase of the result: the taps that add to it, its positions, and the same positions in the sums."""
 
     taps: tuple[Tap, ...]
     positions: Index
@@ -64,17 +65,17 @@ class Layout:
 
     @property
     def positions(self) -> int:
-        """Elements of a sample in one row."""
+        """Number of elements of a sample in one row."""
         return prod(self.sizes)
 
     def row_elements(self, channels: int, samples: int) -> int:
-        """Elements of the rows of ``channels`` channels in all phases of the source."""
+        """Return the number of elements of the rows of ``channels`` channels in all source phases."""
         return len(self.sources) * channels * (samples * self.positions + self.reach)
 
 
 @lru_cache(maxsize=1024)
 def layout(plain: Geometry, direction: str) -> Layout:
-    """Return the layout of a direction. That of fwd also serves bwd-weights."""
+    """Return the layout of a direction. The layout of fwd also serves bwd-weights."""
     transposed = direction == BWD_DATA
     axes = [_Axis(plain, axis, transposed) for axis in range(len(plain.kernel))]
     sizes = tuple(axis.size for axis in axes)
@@ -106,7 +107,7 @@ def layout(plain: Geometry, direction: str) -> Layout:
 
 
 class _Axis:
-    """One spatial dimension: the size of a sample with its zeros, and (phase, offset) of every tap."""
+    """Spatial dimension: the size of a sample with its zeros, and (phase, offset) of every tap."""
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
         stride = plain.stride[axis]
@@ -146,7 +147,7 @@ def _spatial(*slices: slice) -> Index:
 
 
 class LongRows:
-    """The long rows of a source, filled chunk by chunk; one buffer is reused."""
+    """Long rows of a source, filled chunk by chunk. One buffer is reused."""
 
     def __init__(self, source: torch.Tensor, form: Layout, samples: int) -> None:
         self._source = source
@@ -188,7 +189,7 @@ def sum_taps(
     bias: torch.Tensor | None,
     add: AddTap,
 ) -> None:
-    """Write the sum of all taps into ``result``, phase by phase; ``add`` adds the bias with the first tap."""
+    """Write the sum of all taps into ``result``, phase by phase. ``add`` adds the bias with the first tap."""
     rows = LongRows(source, form, plan.samples)
     batch, channels = result.shape[:2]
     dtype = accumulation_dtype(result.dtype)
@@ -197,7 +198,8 @@ def sum_taps(
         rows.fill(first, last)
         samples = last - first
         target = result[first:last].transpose(0, 1)
-        # Contiguous in chunks of any size: only then does PyTorch compute a batch of products in one call.
+        # Contiguous in chunks of any size, because only then PyTorch computes a batch of products in one
+        # call.
         total = memory[: channels * samples * form.positions].view(channels, -1)
         for phase in form.results:
             into = target[phase.positions]
@@ -211,12 +213,12 @@ def sum_taps(
 
 @dataclass(frozen=True)
 class Fold:
-    """Taps of one source phase, in lines along the last dimension; the taps of a line are one product.
+    """Taps of one source phase, in lines along the last dimension. The taps of a line form one product.
 
     Attributes:
-        phase: the source phase.
+        phase: source phase.
         steps: distances from the first tap of a line to each of its taps.
-        lines: the taps of each line.
+        lines: taps of each line.
     """
 
     phase: int
@@ -226,7 +228,7 @@ class Fold:
 
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
-    """Return the products of bwd-weights. A single group is deep enough, and its taps stay apart."""
+    """Return the products of bwd-weights. With one group, each tap has its own product, deep enough alone."""
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:
@@ -241,7 +243,7 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Elements of the rows of bwd-weights: the image, its lines, and the gradient."""
+    """Return the number of elements of the rows of bwd-weights: image, its lines, and gradient."""
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0
@@ -255,7 +257,7 @@ def sum_weights(
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
-    # Zeros between the windows.
+    # The zeros between the windows stay from chunk to chunk.
     spread = gradient.new_zeros((plain.filters, plan.samples * form.positions), dtype=dtype)
     lines = Buffer(image, dtype)
     groups, inputs = plain.groups, plain.channels // plain.groups

@@ -1,7 +1,7 @@
-"""Convolution by kernels of our own, which are compiled on the machine: nothing is copied into columns, and
-the sums stay in registers.
+"""Convolution by rocmprobe's own kernels, which are compiled on the machine.
 
-They apply where the self-test of :mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
+No columns are copied, and the sums stay in registers. The kernels apply if the self-test of
+:mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
 
 Workspace: that of the family, see ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
 """
@@ -15,7 +15,8 @@ from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
 from rocmprobe.geometry import Geometry
 
-#: Small problems leave most of a GPU idle in every algorithm, and the cost model knows it of these alone.
+#: Least share of a GEMM's rate. Small problems leave most of a GPU idle in every algorithm, but the cost
+#: model knows the share of these kernels only.
 _LEAST_SHARE = 0.25
 
 
@@ -29,7 +30,7 @@ class OwnKernel(Algorithm):
         return next(iter(self.plans(direction, plain, operands, cap)), None)
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """A plan for each of the kernels that fits, the most promising first."""
+        """Return a plan for each kernel that fits, the most promising first."""
         if not operands.own_kernels:
             return []
         return [

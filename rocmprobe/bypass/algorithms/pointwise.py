@@ -1,6 +1,6 @@
-"""1x1 convolutions at stride 1: the image itself is the columns, so there is nothing to copy.
+"""1x1 convolutions at stride 1: the image serves as columns, so no copy is needed.
 
-Workspace: none; bwd-weights w * a when the gradient of the weight is not contiguous.
+Workspace: none. bwd-weights needs w * a if the gradient of the weight is not contiguous.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Pointwise(Algorithm):
 
 
 def is_dense(plain: Geometry, *operands: torch.Tensor) -> bool:
-    """Whether the ``(N, C, *spatial)`` operands are matrices as they lie."""
+    """Return True if the ``(N, C, *spatial)`` operands are matrices without a copy."""
     return all(as_matrices(operand, plain.groups) is not None for operand in operands)
 
 
 def is_dense_weight(plain: Geometry, weight: torch.Tensor) -> bool:
-    """Whether the weight's memory layout already is that of matrices."""
+    """Return True if the weight is a stack of matrices without a copy."""
     grouped = (plain.groups, plain.filters // plain.groups, plain.depth)
     try:
         return is_ready(weight.view(grouped))
@@ -90,7 +90,7 @@ def _through(
     bias: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """``weight @ source + bias`` into ``result``, sample by sample where there are groups."""
+    """Write ``weight @ source + bias`` into ``result``, sample by sample if there are several groups."""
     by_group = None if bias is None else bias.reshape(plain.groups, -1, 1)
     sources, targets = _matrices(source, plain), _matrices(result, plain)
     if plain.groups == 1:

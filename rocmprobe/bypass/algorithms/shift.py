@@ -1,12 +1,12 @@
-"""Shifted views of long rows, one product for each tap: no columns at all.
+"""Convolution by shifted views of long rows, with one product for each tap and no columns.
 
-The products have values between the rows that belong to no window; they are left out when it is copied.
-Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural
+The products contain values between the rows that belong to no window. They are left out when the result is
+copied. Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural
 networks", 2017 (kn2row).
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight w * a, bias K * a. bwd-weights: the gradient takes the place of the
-sums; with groups, the rows of one phase are copied once for each tap along the last dimension.
+for each phase of the source), weight w * a, bias K * a. In bwd-weights, the gradient takes the place of the
+sums. With groups, the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Rows of one chunk on a CPU: what leaves its caches is read from memory for every tap.
+#: Bytes of the rows of one chunk on a CPU, because rows that leave its caches are read from memory for every
+#: tap.
 _CPU_BYTES = 1 << 22
 
 
@@ -44,7 +45,7 @@ class Shift(Algorithm):
     name = "shift"
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
-        # With one channel in each group its products are too thin.
+        # With one channel in each group, the products are too thin.
         if plain.groups == plain.channels > 1 or prod(plain.stride) > MOST_PHASES:
             return None
         form = layout(plain, direction)
@@ -120,7 +121,7 @@ def _products(
     bias: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """Sum ``factors[tap] @ rows`` over the taps; factors are ``(taps, groups, rows, inner)``."""
+    """Sum ``factors[tap] @ rows`` over the taps. Factors are ``(taps, groups, rows, inner)``."""
     groups, outputs, inputs = factors.shape[1:]
     start = None if bias is None else bias.to(factors.dtype)
     by_group = None if start is None else start.view(groups, outputs, 1)
@@ -136,7 +137,7 @@ def _products(
 
 
 def _by_group(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """``(taps, groups, filters / groups, channels / groups)`` in the dtype of the GEMMs."""
+    """Return the weight as ``(taps, groups, filters / groups, channels / groups)`` in the GEMMs' dtype."""
     groups = plain.groups
     return factors_by_tap(weight, plain.taps).view(
         plain.taps, groups, plain.filters // groups, plain.channels // groups

@@ -1,1 +1,1 @@
-"""Which algorithm computes a problem: possible plans, the cost model, measurements and the file of them."""
+"""Choice of the algorithm for a problem: possible plans, cost model, measurements, and the plan file."""

@@ -1,9 +1,9 @@
-"""Which of the plans for a problem to take: by measurement, or by the cost model where nothing is measured.
+"""Choice among the plans for a problem: by measurement, or by the cost model without measurements.
 
-It is settled in the first call of a problem and holds for the process: another algorithm rounds otherwise,
-and a program may count on equal bits from equal calls. What was measured is kept in the plan file for the
-next processes. In a call that a graph captures nothing is measured, nor when PyTorch is to be deterministic;
-in that mode the model has usual rates, and the same problem always gets the same algorithm.
+The first call of a problem settles the choice for the process, because another algorithm rounds differently,
+and a program may rely on equal bits from equal calls. Measurements are kept in the plan file for later
+processes. No measurement runs in a call that a graph captures, or if PyTorch must be deterministic. In
+deterministic mode the model uses usual rates, so the same problem always gets the same algorithm.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 
-#: Plans that the model takes for slower than the best by this factor are not measured.
+#: Plans that the model expects to be slower than the best by this factor are not measured.
 _PROMISING = 6.0
 _REPEATS = 3
-#: A plan is measured once only if it takes this many times the best so far.
+#: A plan is measured only once if it takes this many times the best so far.
 _HOPELESS = 1.5
-#: Seconds after which no further run of a problem is begun.
+#: Seconds after which no further run of a problem starts.
 _BUDGET = 1.0
-#: Seconds of measurements after which a process relies on the model. A program whose problems hardly
-#: ever come again, as with images of any size, would else be slower by them to its end.
+#: Seconds of measurements after which a process relies on the model. Otherwise, measurements would slow down
+#: a program whose problems rarely repeat, as with images of any size, until its end.
 _ALLOWANCE = 60.0
 
 
 class _Measurements:
-    """Those of the process: one at a time, since two would measure each other, and the seconds they took."""
+    """Lock and total seconds of the process's measurements.
+
+    Two measurements at once would disturb each other.
+    """
 
     def __init__(self) -> None:
         self.lock = lock_across_forks()
@@ -51,16 +54,16 @@ _measurements = _Measurements()
 
 
 class Choice:
-    """The plans for one direction of one problem, and which of them to take.
+    """Plans for one direction of one problem, and the choice among them.
 
     Args:
-        problem: names it in the plan file.
-        plans: at least one.
-        device: where it is computed.
+        problem: key of the problem in the plan file.
+        plans: at least one plan.
+        device: device that computes the problem.
 
     Attributes:
-        plans: the most promising one first.
-        settled: the one that was found to be the quickest, if there is nothing left to find out.
+        plans: plans, the most promising first.
+        settled: the chosen plan, or None until a measurement or rule has chosen.
     """
 
     def __init__(self, problem: str, plans: Sequence[Plan], device: torch.device) -> None:
@@ -76,9 +79,10 @@ class Choice:
             self.settled = self.plans[0]
 
     def plan(self, run: Callable[[Plan], None]) -> Plan:
-        """The plan to take; ``run``, which computes the problem by a plan, may be called to find out."""
+        """Return the plan to use. ``run``, which computes the problem by a plan, may be called to measure."""
         if self.settled is None:
-            # A thread that comes meanwhile waits, and takes what was found: its own would be another one.
+            # A thread that arrives during a measurement waits and uses its result, because its own result
+            # could differ.
             with _measurements.lock:
                 if self.settled is None:
                     self.settled = self._found_out(run)
@@ -105,16 +109,16 @@ class Choice:
             try:
                 least[plan.name] = self._least(plan, run, min(least.values(), default=inf), ends)
             except RuntimeError:
-                # Out of memory, most likely: what another plan needs may still be there.
+                # Most likely out of memory. Another plan may need less.
                 failed = True
         best = min(plans, key=lambda plan: least.get(plan.name, inf))
-        # A measurement that was cut short holds for this process only.
+        # A measurement that was cut short is valid for this process only.
         if len(least) > 1 and not failed:
             plan_file.keep(self._device, self._problem, best.name)
         return best
 
     def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
-        """Seconds of the quickest of some runs, the first of which pays for what later ones find ready."""
+        """Return the seconds of the fastest of some runs. The first run includes one-time costs."""
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:
             times.append(seconds(self._device, lambda: run(plan)))
@@ -122,22 +126,22 @@ class Choice:
 
 
 def measures() -> bool:
-    """Whether measurements decide here, and not the cost model with usual rates alone."""
+    """Return True if measurements decide here, and not only the cost model with usual rates."""
     return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One direction of a problem.
+    """Choice for one direction of a problem.
 
     Attributes:
-        algorithm: what is taken.
-        variant: which of several kernels, and of which source; "" for an algorithm that has none.
-        why: one sentence.
-        workspace_bytes: the upper bound on what it allocates above operands and results.
-        flops: its multiplications and additions.
-        alternatives: the plans of all algorithms that may be taken, the quickest by the cost model first.
-        own_kernels: "used" where kernels of our own may be taken, otherwise why not.
+        algorithm: name of the chosen algorithm.
+        variant: name of the kernel with its source, or "" for an algorithm without variants.
+        why: reason, in one sentence.
+        workspace_bytes: upper bound on the bytes that it allocates above operands and results.
+        flops: number of its multiplications and additions.
+        alternatives: plans of all eligible algorithms, the fastest by the cost model first.
+        own_kernels: "used" if rocmprobe's own kernels may be chosen, otherwise the reason against them.
     """
 
     algorithm: str
@@ -152,7 +156,7 @@ class Explanation:
 def explain_problem(
     problem: Any, device: torch.device, workspace_mb: float, algorithm: str
 ) -> dict[str, Explanation]:
-    """As :func:`rocmprobe.bypass.choice.choices`, with all that it leaves open decided."""
+    """Return the choice for each direction of a problem, without measuring new plans."""
     value = problem.__getitem__ if isinstance(problem, Mapping) else lambda key: getattr(problem, key)
     plain = plain_form(
         value("input_shape"), value("weight_shape"), stride=value("stride"), padding=value("padding"),

@@ -1,6 +1,6 @@
-"""Which algorithms can compute a problem, in which pieces, with how much memory, and which should.
+"""Plans for a problem: algorithms that apply, their pieces and memory, and the best by the cost model.
 
-All of it is pure but for the two variables that a user may set in place of arguments.
+All functions are pure except for the two variables that a user may set instead of arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.bypass.choice.rates import USUAL
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 DEFAULT_WORKSPACE_MB = 256
-#: What an algorithm may be requested by.
+#: Words by which an algorithm may be requested.
 _WORDS = ("auto", *ALGORITHMS)
 MEGABYTE = 1 << 20
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
@@ -40,22 +40,23 @@ def plan(
     workspace_mb: float = DEFAULT_WORKSPACE_MB,
     algorithm: str = "auto",
 ) -> Plan:
-    """The plan for one ``direction`` ("fwd", "bwd-data", "bwd-weights") of a problem, as PyTorch names it.
+    """Return the plan for one ``direction`` ("fwd", "bwd-data", "bwd-weights") of a problem.
 
     Args:
-        input_shape: ``(N, C, *spatial)``; also in the backward directions.
-        weight_shape: in PyTorch's layout; a transposed problem has ``(C, K / groups, *kernel)``.
+        direction: the direction of the problem as PyTorch names it.
+        input_shape: ``(N, C, *spatial)``, also in the backward directions.
+        weight_shape: shape in PyTorch's layout. A transposed problem has ``(C, K / groups, *kernel)``.
         stride, padding, dilation, output_padding: one entry for each spatial dimension.
         dtype: "float16", "bfloat16", "float32" or "float64".
-        channels_last: whether PyTorch gives the results in a channels-last layout.
-        dense: False when an operand is not contiguous, nor channels-last (a slice, an expanded tensor).
-        workspace_mb: the cap on the workspace, in MiB. It is kept unless a single window, or for col2im in
-            fp16 and bf16 a single sample's image, needs more; the weight's copy counts against it too.
-        algorithm: "auto", by the cost model; or the name of one, which is taken wherever it applies.
+        channels_last: True if PyTorch returns the results in a channels-last layout.
+        dense: False if an operand is neither contiguous nor channels-last (a slice, an expanded tensor).
+        workspace_mb: cap on the workspace, in MiB. Only a single window, or for col2im in fp16 and bf16 a
+            single sample's image, may exceed the cap. The copy of the weight counts, too.
+        algorithm: "auto" for the cost model, or the name of an algorithm to use wherever it applies.
 
     Raises:
-        ValueError: for an unknown direction, dtype, device type or algorithm; when PyTorch would refuse the
-            problem; when there is nothing to compute.
+        ValueError: for an unknown direction, dtype, device type or algorithm, if PyTorch would refuse the
+            problem, or if there is nothing to compute.
     """
     check(dtype, device_type, algorithm)
     plain = plain_form(
@@ -75,7 +76,7 @@ def plan(
 
 
 def check(dtype: str, device_type: str, algorithm: str) -> None:
-    """Raises ValueError for what no plan can be made for."""
+    """Raise ValueError for a dtype, device type or algorithm for which no plan exists."""
     for value, known, what in (
         (dtype, ELEMENT_BYTES, "dtype"),
         (device_type, USUAL, "device type"),
@@ -90,10 +91,10 @@ def _check_known(value: str, known: Collection[str], what: str) -> None:
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
-    """MiB of workspace: the argument, else the variable, else 256.
+    """Return the MiB of workspace: the argument, else the variable, else 256.
 
     Raises:
-        ValueError: for what is not a positive number.
+        ValueError: if the value is not a positive number.
     """
     if workspace_mb is not None:
         if not workspace_mb > 0:
@@ -107,7 +108,7 @@ def workspace_or_default(workspace_mb: float | None) -> float:
 
 
 def algorithm_or_default(algorithm: str | None) -> str:
-    """The argument, else the variable, else "auto".
+    """Return the argument, else the variable, else "auto".
 
     Raises:
         ValueError: for an unknown algorithm.
@@ -132,13 +133,13 @@ def plain_form(
     output_padding: Sequence[int] | None,
     groups: int,
 ) -> Geometry:
-    """The plain convolution behind a problem; a 1-d one is computed as a 2-d one of height 1.
+    """Return the plain convolution behind a problem. A 1-d problem becomes a 2-d problem of height 1.
 
     Raises:
-        ValueError: when PyTorch would refuse the problem, or when there is nothing to compute.
+        ValueError: if PyTorch would refuse the problem, or if there is nothing to compute.
     """
     if len(weight_shape) == 3:
-        # A 1-d problem is computed as a 2-d one of height 1.
+        # A 1-d problem is computed as a 2-d problem of height 1.
         input_shape, weight_shape = ((*shape[:2], 1, *shape[2:]) for shape in (input_shape, weight_shape))
         stride, dilation, padding = (1, *stride), (1, *dilation), (0, *padding)
         output_padding = None if output_padding is None else (0, *output_padding)
@@ -155,14 +156,14 @@ def plain_form(
 
 
 def plain_direction(direction: str, transposed: bool) -> str:
-    """The direction of the plain convolution that computes ``direction`` of a problem."""
+    """Return the direction of the plain convolution that computes ``direction`` of a problem."""
     if direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
         raise ValueError(f"no such direction: {direction!r}")
     return {FWD: BWD_DATA, BWD_DATA: FWD}.get(direction, direction) if transposed else direction
 
 
 def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-    """Every plan for a direction of a plain convolution under a cap in bytes; never empty."""
+    """Return every plan for a direction of a plain convolution under a cap in bytes. Never empty."""
     found = [plan for each in ALGORITHMS.values() for plan in each.plans(direction, plain, operands, cap)]
     if direction == BWD_DATA and set(plain.stride) == {1}:
         flipped, turned = plain.flipped(), plain.filters * plain.depth * operands.wide
@@ -177,20 +178,20 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
 
 
 def eligible(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> list[Plan]:
-    """The plans that ``algorithm`` leaves to choose from: its own where it applies, else all; never empty."""
+    """Return the plans of ``algorithm`` if it applies, else all plans within the cap. Never empty."""
     found = candidates(direction, plain, operands, cap)
     named = [each for each in found if each.algorithm == algorithm]
     return named or [each for each in found if each.workspace_bytes <= cap] or found
 
 
 def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
-    """The quickest by the cost model with the usual rates of such a device."""
+    """Return the fastest plan by the cost model, with the usual rates of the device type."""
     return min(plans, key=USUAL[device_type].seconds)
 
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """One line that is equal for problems with equal plans."""
-    # A name leaves one plan, and then nothing is kept, but for a kernel of our own.
+    """Return one line that is equal for problems with equal plans."""
+    # A requested algorithm has one plan, and then nothing is stored, except for rocmprobe's own kernels.
     kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel
     policy = algorithm if kernel else "auto"
     sizes = (

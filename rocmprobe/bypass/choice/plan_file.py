@@ -1,8 +1,9 @@
-"""What was measured, kept from one process to the next.
+"""Plan file, which keeps measurements from one process to the next.
 
-One file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or ``~/.cache``), or in
-the folder that the variable ``ROCMPROBE_BYPASS_PLANS`` names; ``0`` keeps nothing. Each line is one record
-that is complete in itself, and is appended in one write, so that processes need not wait for each other.
+There is one file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or
+``~/.cache``), or in the folder that the variable ``ROCMPROBE_BYPASS_PLANS`` names. The value ``0`` disables
+the file. Each line is one complete record and is appended in one write, so processes need not wait for each
+other.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from rocmprobe.bypass.operators import lock_across_forks
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
 VERSION = 2
-#: Bytes; a record has some 200.
+#: Largest size in bytes. A record has about 200 bytes.
 _LARGEST = 64 * 2**20
 
 _lock = lock_across_forks()
-#: By device and folder, and within by problem.
+#: Records by device and folder, then by problem.
 _known: dict[tuple[str, Path | None], dict[str, str]] = {}
 _warned: set[Path] = set()
 
 
 def kept(device: torch.device, problem: str) -> str | None:
-    """The algorithm that was measured to be the quickest for ``problem``, if this or another process did.
+    """Return the fastest measured algorithm for ``problem``, or None if no process has measured the problem.
 
-    What is in the file and is no record of this version, device and torch is ignored, with one warning.
+    Lines that are not a record of this version, device and torch are ignored with one warning.
     """
     return _records(device).get(problem)
 
 
 def keep(device: torch.device, problem: str, algorithm: str) -> None:
-    """Note that ``algorithm`` was the quickest for ``problem``; of a file that cannot be written it warns."""
+    """Record that ``algorithm`` was the fastest for ``problem``. Warn if the file cannot be written."""
     _records(device)[problem] = algorithm
     path = _path(device)
     if path is None:
@@ -50,7 +51,7 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            # The line before may have been torn.
+            # The previous line may be incomplete.
             os.write(handle, f"\n{json.dumps(record)}\n".encode())
         finally:
             os.close(handle)

@@ -1,4 +1,4 @@
-"""What a device does in a second: the yardstick of the cost model."""
+"""Rates of a device, on which the cost model is based."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _REPEATS = 5
 
 @dataclass(frozen=True)
 class Rates:
-    """GEMM operations and bytes copied in a second, and the seconds of one kernel call."""
+    """GEMM operations per second, bytes copied per second, and seconds of one kernel call."""
 
     flops: float
     bytes: float
     launch: float
 
     def seconds(self, plan: Plan) -> float:
-        """What ``plan`` takes by this model: its parts one after another."""
+        """Return the seconds of ``plan`` by this model: its parts one after another."""
         sums = plan.flops / (self.flops * plan.gemm_share)
         return sums + plan.moved_bytes / self.bytes + plan.launches * self.launch
 
 
-#: Round figures, of a two-core CPU and of a mid-range GPU, where the choice must not depend on a measurement:
-#: what decides is their ratio.
+#: Rounded rates of a two-core CPU and of a mid-range GPU, for choices that must not depend on a measurement.
+#: Only their ratio matters.
 USUAL = {"cpu": Rates(1.5e11, 1.2e10, 6e-6), "cuda": Rates(5e12, 2e11, 8e-6)}
 
 
 @cache
 def measured(device: torch.device) -> Rates:
-    """The rates of ``device`` in fp32, measured once, in some 10 ms and 14 MiB.
+    """Return the rates of ``device`` in fp32, measured once, in about 10 ms and 14 MiB.
 
-    Where that fails, the usual ones: a GPU that has no room left is no reason to stop a program.
+    If the measurement fails, return the usual rates: a full GPU must not stop a program.
     """
     try:
         return _measured(device)
@@ -51,7 +51,7 @@ def measured(device: torch.device) -> Rates:
 def _measured(device: torch.device) -> Rates:
     square = torch.ones((_SIDE, _SIDE), dtype=torch.float32, device=device)
     product = torch.empty_like(square)
-    # Columns are copied in short runs, so the yardstick is a copy of short runs.
+    # Columns are copied in short runs, so the measurement also copies short runs.
     runs = square.new_ones((_COPIED // 64, 128))[:, :64]
     copy, small = runs.new_empty(runs.shape), square.new_ones(1)
 
@@ -67,8 +67,11 @@ def _measured(device: torch.device) -> Rates:
 
 
 def seconds(device: torch.device, call: Callable[[], Any]) -> float:
-    """What ``call`` takes. On a GPU by events on the current stream: what was queued before does not count,
-    nor what the host does meanwhile, unless the GPU waits for it."""
+    """Return the seconds of ``call``.
+
+    On a GPU, events on the current stream measure the time. Work that was queued before does not count, nor
+    does the time of the host, unless the GPU waits for the host.
+    """
     if device.type != "cuda":
         started = time.perf_counter()
         call()

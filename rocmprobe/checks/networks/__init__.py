@@ -1,1 +1,1 @@
-"""Small real networks, and training them: what the checks ``train-*`` ask about."""
+"""Small real networks and their training, for the checks ``train-*``."""

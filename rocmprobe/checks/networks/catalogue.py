@@ -1,4 +1,4 @@
-"""What is trained: each network with the data that it is trained on, drawn from a seed."""
+"""Catalogue of the networks to train, each with training data drawn from a seed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from torch import Tensor, nn
 
 from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, Stack, UNet
 
-#: Side of the images; steps of the sequences and what each step holds.
+#: Side of the images in pixels. Steps of the sequences, and features of each step.
 SIDE, STEPS, FEATURES = 32, 24, 16
 _CLASSES = 4
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """``build()`` makes the network, ``draw(generator, batch)`` its inputs and targets in fp64 on the CPU;
-    ``rate`` is the learning rate, small enough that rounding is not amplified from step to step. ``input`` is
-    the shape of one ``sample``."""
+    """Network, data and learning rate of a training.
+
+    ``build()`` builds the network. ``draw(generator, batch)`` draws its inputs and targets in fp64 on the
+    CPU. ``rate`` is the learning rate, small enough that rounding errors are not amplified from step to step.
+    ``input`` is the shape of one ``sample``.
+    """
 
     build: Callable[[], nn.Module]
     draw: Callable[[torch.Generator, int], tuple[Tensor, Any]]
@@ -31,14 +34,16 @@ class Recipe:
 
 
 def drawn(recipe: Recipe, seed: int) -> nn.Module:
-    """The network in fp64 on the CPU, its weights drawn in fp64 and rounded to fp32: the same numbers in
-    every dtype, process and version of torch."""
+    """Return the network in fp64 on the CPU, with weights drawn in fp64 and rounded to fp32.
+
+    The numbers are the same in every dtype, process and version of torch.
+    """
     network = recipe.build().to(torch.float64)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in network.named_parameters():
         values = _uniform(generator, parameter.shape)
         if parameter.dim() > 1:
-            # Kaiming's bound, which keeps the variance through layers that halve it.
+            # Kaiming's bound, which preserves the variance through layers that halve it.
             values *= math.sqrt(6 / parameter[0].numel())
         else:
             values = 0.1 * values + name.endswith("weight")
@@ -47,7 +52,7 @@ def drawn(recipe: Recipe, seed: int) -> nn.Module:
 
 
 def _uniform(generator: torch.Generator, shape: Any) -> Tensor:
-    """Uniform in [-1, 1)."""
+    """Draw uniform values in [-1, 1)."""
     return torch.rand(tuple(shape), generator=generator, dtype=torch.float64) * 2 - 1
 
 
@@ -87,5 +92,5 @@ NETWORKS: Mapping[str, Recipe] = {
     "lstm": Recipe(lambda: Lstm(FEATURES, _CLASSES), _sequences, 0.05, f"{STEPS}x{FEATURES}", "sequence"),
     "depthwise": Recipe(lambda: Depthwise(_CLASSES), _images, 0.001),
 }
-#: The network of the check ``soak``.
+#: Network of the check ``soak``.
 STACK = Recipe(lambda: Stack(_CLASSES), _images, 0.01)

@@ -1,6 +1,6 @@
-"""The networks: each has the structure of a kind that people train, and few channels.
+"""Networks with the structure of common architectures, but few channels.
 
-Every one gives its loss itself: ``network(inputs, targets)``. Channels and image sides are chosen so that a
+Every network returns its loss: ``network(inputs, targets)``. Channels and image sides are chosen so that a
 training in fp64 takes a fraction of a second on one core.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """Basic blocks with batch norm, two of them strided with a projection beside them (He et al., 2016)."""
+    """Basic blocks with batch norm, two of which are strided with a projection shortcut (He et al., 2016)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -40,8 +40,11 @@ class BasicBlock(nn.Module):
 
 
 class Detector(nn.Module):
-    """A backbone of cross-stage partial blocks, a neck that joins two scales, and for each scale a head of
-    a branch for boxes and one for classes, as YOLOv8 has them (ultralytics, cfg/models/v8/yolov8.yaml)."""
+    """Backbone of cross-stage partial blocks, a neck that joins two scales, and a head for each scale.
+
+    Each head has a branch for boxes and a branch for classes, like YOLOv8 (ultralytics,
+    cfg/models/v8/yolov8.yaml).
+    """
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -52,7 +55,10 @@ class Detector(nn.Module):
         self.classes = nn.ModuleList([_branch(16, classes), _branch(24, classes)])
 
     def forward(self, images: Tensor, targets: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """``targets`` are boxes (N, 4, side, side) and classes (N, classes, side, side) of both scales."""
+        """Return the loss.
+
+        ``targets`` are boxes (N, 4, side, side) and classes (N, classes, side, side) of both scales.
+        """
         fine = self.fine(images)
         coarse = self.coarse(fine)
         raised = F.interpolate(coarse, scale_factor=2.0, mode="nearest")
@@ -65,7 +71,7 @@ class Detector(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Half of the channels through a bottleneck, the other half past it, both joined by a 1x1 convolution."""
+    """Bottleneck branch and bypass branch, each with half the channels, joined by a 1x1 convolution."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -81,8 +87,10 @@ class CrossStage(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two levels down by pooling, two up by transposed convolution, joined across (Ronneberger et al., 2015);
-    with batch norm, as is usual since."""
+    """Two levels down by pooling and two up by transposed convolution (Ronneberger et al., 2015).
+
+    Levels of the same size are joined. Batch norm is added, as is now usual.
+    """
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -93,7 +101,7 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(8, classes, 1)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """``labels`` has the class of every pixel."""
+        """Return the loss. ``labels`` has the class of every pixel."""
         across = []
         for level in self.down:
             across.append(level(images))
@@ -113,7 +121,7 @@ class Lstm(nn.Module):
         self.head = nn.Linear(32, classes)
 
     def forward(self, sequences: Tensor, labels: Tensor) -> Tensor:
-        """``sequences`` is (N, steps, features)."""
+        """Return the loss. ``sequences`` is (N, steps, features)."""
         return F.cross_entropy(self.head(self.lstm(sequences)[0][:, -1]), labels)
 
 
@@ -149,8 +157,10 @@ class InvertedResidual(nn.Module):
 
 
 class Stack(nn.Module):
-    """3x3 convolutions with more channels than those above, to load the device. SiLU has no edge at zero, so
-    rounding moves the gradients by little."""
+    """3x3 convolutions with more channels than the other networks, to load the device.
+
+    SiLU has no edge at zero, so rounding changes the gradients little.
+    """
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -164,7 +174,7 @@ class Stack(nn.Module):
 
 
 def _normed(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Convolution with "same" padding and no bias, then batch norm."""
+    """Build a convolution with "same" padding and no bias, then batch norm."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 

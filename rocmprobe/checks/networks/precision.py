@@ -1,4 +1,4 @@
-"""In which precision a network trains: a dtype of its own, or fp32 under autocast with a GradScaler."""
+"""Precision in which a network trains: a single dtype, or fp32 under autocast with a GradScaler."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: The loss times this stays far inside float16, and small gradients rise above its smallest numbers.
+#: The scaled loss stays far inside float16's range, and small gradients exceed its smallest numbers.
 _LOSS_SCALE = 2.0**8
 
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtype of weights and data, the context of the forward pass, and what scales the loss."""
+    """Dtype of weights and data, context of the forward pass, and scaler of the loss."""
 
     dtype: Any
     autocast: Callable[[], AbstractContextManager[Any]]
@@ -23,14 +23,14 @@ class Precision:
 
 
 def plain(dtype: Any) -> Precision:
-    """All in ``dtype``, the loss as it is."""
+    """Return a precision that trains in ``dtype`` without scaling the loss."""
     return Precision(dtype, nullcontext, _scaler("cpu", enabled=False))
 
 
 def autocast(kind: str, dtype: Any) -> Precision:
-    """fp32 under autocast to ``dtype`` on a device of type ``kind``, the loss scaled.
+    """Return a precision that trains in fp32 under autocast to ``dtype`` with a scaled loss.
 
-    Raises NotApplicable where this torch has no such autocast.
+    ``kind`` is the type of the device. Raise NotApplicable if this torch has no such autocast.
     """
     import torch
 
@@ -40,7 +40,7 @@ def autocast(kind: str, dtype: Any) -> Precision:
 
 
 def _scaler(kind: str, enabled: bool) -> Any:
-    """torch's GradScaler; never enabled on a CPU where a torch has it for GPUs alone."""
+    """Return torch's GradScaler. If torch has it only for GPUs, it stays disabled on a CPU."""
     import torch
 
     if hasattr(torch.amp, "GradScaler"):

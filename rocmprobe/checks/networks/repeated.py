@@ -1,4 +1,4 @@
-"""One training step that starts from the same weights and data every time, and how its results compare."""
+"""Training step that starts from the same weights and data every time, and the comparison of its results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from rocmprobe.checks.networks.catalogue import STACK, drawn
 
 #: Images in a batch of one copy, and the seed of weights and data.
 IMAGES, SEED = 4, 0
-#: A correct result may deviate from fp64 by this many times the error of fp32 on the CPU: Winograd and FFT
+#: A correct result may deviate from fp64 by this many times the error of fp32 on the CPU. Winograd and FFT
 #: deviate up to ten times as much as plain sums (model/numerics.py).
 _MARGIN = 10.0
-#: The least scale of an error, as a share of the largest norm: a tensor that nearly cancels has no digits.
+#: Least scale of an error, as a share of the largest norm, because a tensor that nearly cancels has no
+#: correct digits.
 _LEAST_SCALE = 0.1
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The tensor ``of`` a result with the most different elements, and how many elements and bits of it
-    differ. ``tensors`` is how many tensors differ at all."""
+    """Difference of two results.
+
+    ``of`` is the tensor with the most different elements. ``elements`` and ``bits`` count the differences in
+    that tensor. ``tensors`` is the number of tensors that differ.
+    """
 
     of: str
     elements: int
@@ -36,7 +40,7 @@ class Difference:
 class RepeatedStep:
     """Forward, backward and one step of SGD on one device, always from the same weights.
 
-    The batch holds ``copies`` of the same images, so its mean loss and gradients are those of one copy.
+    The batch holds ``copies`` of the same images, so the mean loss and the gradients equal those of one copy.
     """
 
     def __init__(self, device: str, dtype: Any, copies: int) -> None:
@@ -75,7 +79,7 @@ class RepeatedStep:
 
 
 class Comparison:
-    """The result of the step in fp64 on the CPU, and the error that a correct result in fp32 may have."""
+    """Result of the step in fp64 on the CPU, and the error that a correct result in fp32 may have."""
 
     def __init__(self) -> None:
         wide = RepeatedStep("cpu", torch.float64, 1)
@@ -96,15 +100,16 @@ class Comparison:
         return _MARGIN * self._error_on_cpu * sqrt(copies)
 
     def error(self, result: Tensor) -> float:
-        """Return the largest error of a tensor in the result: the norm of its deviation from fp64 over the
-        norm expected. Return infinity if a number is not finite.
+        """Return the largest error of any tensor, or infinity if a number is not finite.
+
+        The error is the norm of the deviation from fp64, divided by the expected norm.
         """
         parts = zip(result.double().split(self._sizes), self._truth.split(self._sizes), self._scales)
         errors = [float((part - truth).norm()) / scale for part, truth, scale in parts]
         return max(error if error < float("inf") else float("inf") for error in errors)
 
     def difference(self, result: Tensor, first: Tensor) -> Difference:
-        """Return in which bits two results differ."""
+        """Return the difference of two results in elements and bits."""
         changed = (result.view(torch.int32) ^ first.view(torch.int32)).split(self._sizes)
         counts = [int(part.count_nonzero()) for part in changed]
         most = counts.index(max(counts))
@@ -113,7 +118,7 @@ class Comparison:
 
 
 def _in_one_thread(step: RepeatedStep) -> Tensor:
-    """Run a step that is too small for several threads, which wait for each other if the machine is busy."""
+    """Run a step on one thread. Threads of such a small step would wait for each other on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -123,11 +128,11 @@ def _in_one_thread(step: RepeatedStep) -> Tensor:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Return True if two results have the same bits, also where they are not numbers."""
+    """Return True if two results have the same bits, also for NaN."""
     return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
 def most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """Return the result that occurs most often, bit for bit, and how often it does."""
+    """Return the result that occurs most often, bit for bit, and its count."""
     counts = [sum(same_bits(one, other) for other in results) for one in results]
     return results[counts.index(max(counts))], max(counts)

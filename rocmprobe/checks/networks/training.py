@@ -1,4 +1,4 @@
-"""Training one of the networks: a step at a time, on one batch of fixed data."""
+"""Training of a network, one step at a time, on one batch of fixed data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from torch import Tensor
 from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
 from rocmprobe.checks.networks.precision import Precision, plain
 
-#: What is trained and compared.
+#: Steps, batch size and seed of the training that is compared.
 STEPS, BATCH, SEED = 20, 4, 0
 _MOMENTUM = 0.9
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training came to: the loss of every step, and by parameter the last step's gradient and the
-    way from the first weights to the last; all in fp64 on the CPU. ``scale`` is the GradScaler's at the end,
-    None without one; ``skipped`` counts the steps that it left out, since a gradient overflowed."""
+    """Result of a training, with all tensors in fp64 on the CPU.
+
+    ``losses`` has the loss of every step. By parameter, ``gradients`` has the last step's gradient, and
+    ``ways`` the last weights minus the first. ``scale`` is the GradScaler's final scale, or None without a
+    scaler. ``skipped`` counts the steps that the scaler skipped, because a gradient overflowed.
+    """
 
     losses: tuple[float, ...]
     gradients: Mapping[str, Tensor]
@@ -33,10 +36,10 @@ class Trained:
 
 
 class Trainer:
-    """One network on one device, with its data.
+    """Training of one network on one device, with its data.
 
-    SGD with momentum: it takes gradients as they are, whereas Adam makes a step of full size out of the
-    rounding errors of a gradient that is zero.
+    The optimizer is SGD with momentum, because it uses gradients unchanged. Adam would turn the rounding
+    errors of a zero gradient into a step of full size.
     """
 
     def __init__(self, name: str, device: str, precision: Precision, batch: int, seed: int) -> None:
@@ -51,7 +54,7 @@ class Trainer:
         self._skipped = 0
 
     def step(self) -> None:
-        """Forward, backward and optimizer."""
+        """Run forward, backward and optimizer once."""
         scaler = self._precision.scaler
         self._optimizer.zero_grad()
         with self._precision.autocast():
@@ -65,7 +68,7 @@ class Trainer:
         self._losses.append(loss.detach())
 
     def trained(self) -> Trained:
-        """What the steps so far came to."""
+        """Return the result of the steps so far."""
         start = dict(self._start.named_parameters())
         parameters = dict(self._network.named_parameters())
         scaler = self._precision.scaler
@@ -80,10 +83,10 @@ class Trainer:
 
 @cache
 def reference(name: str, seed: int = SEED) -> Trained:
-    """The training in fp64 on the CPU, which PyTorch keeps from oneDNN."""
+    """Return the training in fp64 on the CPU, where PyTorch does not use oneDNN."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
     threads = torch.get_num_threads()
-    # It is too small to gain by threads, which wait for each other where the machine is busy.
+    # Use one thread: the network is too small for threads, which wait for each other on a busy machine.
     torch.set_num_threads(1)
     try:
         for _ in range(STEPS):
@@ -95,7 +98,7 @@ def reference(name: str, seed: int = SEED) -> Trained:
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far a training is from its reference. ``of`` names the parameter that is worst."""
+    """Deviation of a training from its reference. ``..._of`` name the worst parameter."""
 
     losses: float
     gradients: float
@@ -105,8 +108,11 @@ class Deviation:
 
 
 def deviation(result: Trained, expected: Trained) -> Deviation:
-    """Losses as a share of the largest expected one; gradients and ways of the worst parameter, see
-    :func:`_worst`. Infinite where a number is not finite."""
+    """Return the deviation of a training. A number that is not finite makes it infinite.
+
+    Losses are a share of the largest expected loss. Gradients and ways are those of the worst parameter, see
+    :func:`_worst`.
+    """
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))
     return Deviation(
@@ -114,14 +120,16 @@ def deviation(result: Trained, expected: Trained) -> Deviation:
     )
 
 
-#: Share of the largest expected norm of any parameter that is the least scale of an error: what nearly
-#: cancels, as the gradient of a batch norm's weight before another batch norm, has no digits of its own.
+#: Least scale of an error, as a share of the largest expected norm of any parameter. A tensor that nearly
+#: cancels, like the gradient of a batch norm's weight before another batch norm, has no correct digits.
 _LEAST_SCALE = 0.1
 
 
 def _worst(result: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, str]:
-    """The largest error of any parameter, as the L2 norm of the difference over that of what is expected,
-    and its name."""
+    """Return the largest error of any parameter, and the parameter's name.
+
+    The error is the L2 norm of the difference, divided by the norm of the expected tensor.
+    """
     least = _LEAST_SCALE * max(float(each.norm()) for each in expected.values())
     return max(
         (_finite(float((result[name] - each).norm()) / max(float(each.norm()), least)), name)
@@ -139,7 +147,7 @@ def _wide(tensor: Any) -> Tensor:
 
 
 def _placed(data: Any, device: str, dtype: Any) -> Any:
-    """Tensors, in tuples and lists, on the device; those of numbers with a fraction in ``dtype``."""
+    """Return the tensors, in tuples and lists, on the device. Floating-point tensors get ``dtype``."""
     if isinstance(data, Tensor):
         return data.to(device, dtype) if data.is_floating_point() else data.to(device)
     return type(data)(_placed(each, device, dtype) for each in data)

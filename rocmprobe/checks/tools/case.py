@@ -1,8 +1,8 @@
-"""Cases: one question each, with an id that stays the same from run to run.
+"""Cases: each is a check with a setting, problem and dtype, and an id that stays the same from run to run.
 
-A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases it depends on;
-where one of them failed, the case is blocked. ``if_failed`` holds the ids of those that give a reason to ask:
-where none of them failed, the case is skipped.
+A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases that the case depends on.
+If one of them failed, the case is blocked. ``if_failed`` holds the ids of cases whose failure gives a reason
+to run. If none of them failed, the case is skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocmprobe.checks.opinfo import NAME, group
 
 @dataclass(frozen=True)
 class Case:
-    """One question to one device under one driver and setting. ``operator`` is that of a sweep."""
+    """A check on one device under one driver and setting. ``operator`` is the operator of a sweep."""
 
     device: str
     driver: str
@@ -44,14 +44,17 @@ class Case:
 
     @property
     def trial_key(self) -> str:
-        """What the cases of one child process share. Measurements have one of their own, in which the
-        vendor library does not trace what it does: that takes time. A start-up has its own databases, too;
-        a memory sweep a process whose memory nothing else has filled. A group of operators has a process."""
+        """Key that the cases of one child process share.
+
+        Measurements have their own process, in which the vendor library does not trace, because tracing takes
+        time. A start-up has its own databases, too. A memory sweep has a process whose memory nothing else
+        has filled. A group of operators shares a process.
+        """
         return trial_key(self.id)
 
 
 def trial_key(case_id: str) -> str:
-    """The same, from the id of a case."""
+    """Return the ``trial_key`` of the case with this id."""
     *under, check, subject = (parts := case_id.split("/"))[:5]
     if check == NAME:
         return "/".join((*under, check, group(parts[-1])))

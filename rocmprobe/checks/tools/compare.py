@@ -1,4 +1,4 @@
-"""Comparison of a result with its reference, with torch, on the CPU, in fp64."""
+"""Comparison of results with their references in fp64 on the CPU, with torch."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import Errors, ulp
 
 _UNIT_ERROR = partial(max_error, least=UNIT)
-#: Rows and columns of an error map at most.
+#: Largest number of rows and columns of an error map.
 _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 
 @one_thread()
 def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
-    """Errors of ``result`` (any dtype, any device) against ``reference`` (CPU, fp64, same shape), and as a
-    share of ``bound`` (like the reference, positive).
+    """Return the errors of ``result`` (any dtype, any device) against ``reference`` (CPU, fp64, same shape).
 
-    Raises ValueError where the shapes differ.
+    With ``bound`` (like the reference, positive), also return the error as a share of the bound. Raise
+    ValueError if the shapes differ.
     """
     import torch
 
@@ -60,7 +60,7 @@ def _constant(tensor: Any) -> bool:
     return bool(tensor.min() == tensor.max())
 
 
-#: (name, result, reference) of what is compared.
+#: Tuples (name, result, reference) to compare.
 Compared = Iterable[tuple[str, Any, Any]]
 
 
@@ -75,8 +75,10 @@ def compare(context: CheckContext, computation: Computation) -> CheckResult:
 def compare_exactly(
     context: CheckContext, computation: Computation, what: str = "elements differ"
 ) -> CheckResult:
-    """Count what differs between the computation on the device and on the CPU; ``what`` completes the
-    message."""
+    """Count the differences between the computation on the device and on the CPU.
+
+    ``what`` completes the message.
+    """
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     with one_thread():
@@ -112,7 +114,7 @@ def _computed(context: CheckContext, computation: Computation) -> tuple[Compared
 def held(
     compared: Compared, answer: CheckResult, limit: float, measure: Callable[..., float] = _UNIT_ERROR
 ) -> CheckResult:
-    """Hold every result against ``limit`` by ``measure``; ``answer`` gets the worst."""
+    """Check every result against ``limit`` by ``measure``. Store the worst error in ``answer``."""
     worst, where = 0.0, ""
     for name, result, reference in compared:
         _require_same_shape(result, reference)
@@ -128,13 +130,15 @@ def held(
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """What to know of the elements of the mask ``bad``, or of all where it holds none: their share and the
-    worst of them, and these in words with an error map. ``name`` is that of the result: "output", "input",
-    "weight" or "bias"."""
+    """Describe the elements of the mask ``bad``, or of the whole result if the mask is empty.
+
+    Return their share and the worst element, and the same in words with an error map. ``name`` is the name of
+    the result: "output", "input", "weight" or "bias".
+    """
     import torch
 
     actual = result.detach().to("cpu", torch.float64)
-    # What is not finite is worst of all.
+    # An element that is not finite is the worst of all.
     difference = torch.nan_to_num((actual - reference).abs(), nan=math.inf)
     of_bad = torch.where(bad, difference, torch.full_like(difference, -1))
     place = int((of_bad if bool(bad.any()) else difference).argmax())
@@ -147,7 +151,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
     else:
         worst["result"] = str(found)
     if not bool(bad.any()):
-        # All of them err by little, and together by too much.
+        # Each element errs by little, but together they err by too much.
         return {"worst": worst}, [description]
     share = float(bad.to(torch.float64).mean())
     description += f"; {share:.2%} of {reference.numel()} elements are wrong"
@@ -155,7 +159,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
-    """The index of the element at ``place`` of the flat tensor."""
+    """Return the index of the element at ``place`` of the flat tensor."""
     index = []
     for size in reversed(shape):
         place, at = divmod(place, size)
@@ -164,8 +168,10 @@ def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def error_map(bad: Any, channel_dimension: int) -> list[str]:
-    """The mask as text: rows are channels, columns what else there is, in memory order. A lost channel is a
-    line, and a tile that went wrong is a block."""
+    """Return the mask as text. Rows are channels, and columns are all other positions in memory order.
+
+    A lost channel shows as a line, and an incorrect tile as a block.
+    """
     import torch
     import torch.nn.functional as F
 

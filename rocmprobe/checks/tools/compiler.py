@@ -1,5 +1,7 @@
-"""What makes kernels while a program runs, besides the vendor library: Triton, and Inductor behind
-``torch.compile``."""
+"""Compilers of kernels at run time, other than the vendor library.
+
+These are Triton, and Inductor behind ``torch.compile``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: What they say where there is nothing to compile with: parts of messages, and the reason in other words.
+#: Parts of the compilers' messages if the tools to compile are missing, and the reason in other words.
 _NOTHING_TO_COMPILE_WITH = {
     "No working C++ compiler": "there is no working C++ compiler, which Inductor needs on a CPU",
     "InvalidCxxCompiler": "there is no working C++ compiler, which Inductor needs on a CPU",
@@ -25,12 +27,13 @@ _NOTHING_TO_COMPILE_WITH = {
 
 
 class Compiler:
-    """The compilers of this torch. A simulated machine has its own in their place
-    (``simulate/libraries.py``)."""
+    """Compilers of this torch. A simulated machine has its own in their place (``simulate/libraries.py``)."""
 
     def launch(self, source: Any, target: Any) -> None:
-        """Launch a Triton kernel that makes ``target`` twice ``source`` and one. Raises NotApplicable
-        where there is no Triton, and whatever it raises."""
+        """Launch a Triton kernel that writes twice ``source`` plus one to ``target``.
+
+        Raise NotApplicable if there is no Triton. Other errors of Triton are raised unchanged.
+        """
         if source.device.type == "cpu":
             raise NotApplicable("Triton makes kernels for GPUs, and a CPU answers here")
         if importlib.util.find_spec("triton") is None:
@@ -43,7 +46,7 @@ class Compiler:
             launch(source, target)
 
     def compiled(self, net: Any) -> Any:
-        """``net`` by ``torch.compile`` with Inductor. It compiles at its first calls."""
+        """Return ``net`` compiled by ``torch.compile`` with Inductor, which compiles at its first calls."""
         import torch
 
         compile_: Any = getattr(torch, "compile", None)
@@ -53,8 +56,11 @@ class Compiler:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Around the first calls of what ``compiled`` gave. It compiles in this process alone, so that
-        nothing outlives it. Raises NotApplicable where there is nothing to compile with."""
+        """Set up the block for the first calls of a network that ``compiled`` returned.
+
+        Inductor compiles only in this process, so that no compile process outlives it. Raise NotApplicable if
+        the tools to compile are missing.
+        """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError):
                 from torch._inductor import config
@@ -66,7 +72,7 @@ class Compiler:
 
 @contextmanager
 def _tools_missing() -> Iterator[None]:
-    """Raises NotApplicable for an exception that says so."""
+    """Raise NotApplicable for an exception that reports missing tools."""
     try:
         yield
     except NotApplicable:

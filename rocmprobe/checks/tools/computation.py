@@ -1,4 +1,4 @@
-"""A computation: operands, a function of them, and the limits of its error.
+"""Computation: operands, a function of them, and the limits of its error.
 
 A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So they import
 torch themselves, use no constants of their module, and call only each other.
@@ -15,12 +15,12 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.model.numerics import LAYER_LIMITS, share
 
-#: Layers whose gradients nearly cancel (batch norm, training) are measured on a scale of at least 1.
+#: Least scale of an error for layers whose gradients nearly cancel (batch norm, training).
 UNIT = 1.0
 TINY = 1e-30
 
 Shapes = Mapping[str, tuple[int, ...]]
-#: Tensors by name: operands, or results.
+#: Tensors by name: operands or results.
 Named = dict[str, Any]
 
 
@@ -28,11 +28,11 @@ Named = dict[str, Any]
 class Computation:
     """Functions that draw operands, compute with them, and measure the error.
 
-    ``draw`` gives operands for a ``dtype`` and a ``seed``. ``call`` takes operands by name.
-    ``reference`` computes the expected results (``call`` if None), in fp64 on the CPU. Each measure takes a
-    result and its reference. ``limits`` are keyed by the name of the result ("" for every result), and then
-    by the measure's. If ``bounds`` are given, by the name of the result, each element is held to the bound
-    that ``rounding`` makes of them. ``layout`` changes the memory format of operands on the device.
+    ``draw`` returns operands for a ``dtype`` and a ``seed``. ``call`` takes operands by name. ``reference``
+    computes the expected results (``call`` if None), in fp64 on the CPU. Each measure takes a result and its
+    reference. ``limits`` are keyed by the name of the result ("" for every result), and then by the name of
+    the measure. If ``bounds`` are given, by the name of the result, each element is checked against the bound
+    that ``rounding`` computes from them. ``layout`` changes the memory format of operands on the device.
     """
 
     draw: partial[Named]
@@ -61,8 +61,10 @@ class Computation:
 
 @dataclass(frozen=True)
 class Program:
-    """Functions, and the lines of a script that call them. The lines use ``torch``, ``sys``, ``device`` and
-    ``dtype``."""
+    """Functions, and the lines of a script that call them.
+
+    The lines use ``torch``, ``sys``, ``device`` and ``dtype``.
+    """
 
     functions: tuple[Callable[..., Any], ...]
     lines: tuple[str, ...]
@@ -76,21 +78,22 @@ def layer(
     reference: Optional[Callable[..., Named]] = None,
     limits: Mapping[str, float] = LAYER_LIMITS,
 ) -> Computation:
-    """Return the computation of a layer or operator besides convolution, with the limit of its dtype."""
+    """Return the computation of a layer or operator other than convolution, with the limit of its dtype."""
     measures = (partial(max_error, least=least),)
     return Computation(draw, call, measures, {"": {"max_error": limits[dtype]}}, reference)
 
 
 def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:
-    """Return a computation on integers of which every element must be equal."""
+    """Return a computation on integers whose elements must all be equal."""
     return Computation(draw, call, (unequal,), {"": {"unequal": 0}})
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread in the block, or in the function that this decorates.
+    """Compute on one thread in the block, or in the decorated function.
 
-    PyTorch's threads wait for each other after every small step: on a busy machine, most of the time.
+    PyTorch's threads wait for each other after every small step. On a busy machine they wait most of the
+    time.
     """
     import torch
 
@@ -103,7 +106,7 @@ def one_thread() -> Iterator[None]:
 
 
 def seed_of(text: str) -> int:
-    """Return the seed for a problem or a dtype: the same in every process and every run."""
+    """Return the seed for a problem or a dtype. The seed is the same in every process and every run."""
     return zlib.crc32(text.encode())
 
 
@@ -127,7 +130,9 @@ def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
 
 def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
     """Draw integers of magnitude 1 to ``largest``, the same for every ``dtype``, as fp64 on the CPU.
-    ``density`` is the share of an operand that is not zero, if that is not 1."""
+
+    ``density`` is the share of an operand's elements that is not zero. The default is 1.
+    """
     import torch
 
     rng, drawn = torch.Generator().manual_seed(seed), {}
@@ -143,8 +148,8 @@ def cancelling(
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
     The operand ``zero_sum``, in ``groups``, sums to zero over the dimensions ``along``. The operands that are
-    multiplied with it are ``base`` and -1, 0 or 1. At the edges, where padding takes terms away, the base
-    need not cancel, so sums are large there.
+    multiplied with it are ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, the base need
+    not cancel, so sums are large there.
     """
     import torch
 
@@ -162,7 +167,7 @@ def cancelling(
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
     """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero.
 
-    Drawn values of zero and above move up by one, so that no zero is left.
+    Drawn values of zero and above increase by one, so that no zero is left.
     """
     import torch
 
@@ -179,8 +184,10 @@ def channels_last(tensor: Any) -> Any:
 
 
 def with_gaps(tensor: Any) -> Any:
-    """Return images and filters with gaps between the elements. The gaps hold NaN, so a kernel that reads
-    them is seen."""
+    """Return images and filters with gaps between the elements.
+
+    The gaps hold NaN, so a kernel that reads them is detected.
+    """
     import torch
 
     return tensor if tensor.dim() == 1 else torch.stack((tensor, tensor * float("nan")), -1)[..., 0]
@@ -219,8 +226,10 @@ def rms_range(result: Any, reference: Any) -> float:
 
 
 def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
-    """Return the error of each element that rounding can cause. ``sums`` are the results for the operands'
-    magnitudes, and the factors those of ``numerics.error_bound``."""
+    """Return the error of each element that rounding can cause.
+
+    ``sums`` are the results for the operands' magnitudes. The factors are those of ``numerics.error_bound``.
+    """
     return of_sums * sums + of_reference * reference.abs() + least
 
 
@@ -230,13 +239,15 @@ def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
 
 
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
-    """Mark the elements of ``result`` that differ from an exact ``reference`` (CPU, fp64). With ``nearest``,
-    mark those that are nearer to another integer. Elements that the result's dtype cannot hold are left out.
+    """Mark the elements of ``result`` that differ from an exact ``reference`` (CPU, fp64).
+
+    With ``nearest``, mark those that are nearer to another integer. Elements that the result's dtype cannot
+    represent are skipped.
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)
 
 
 def unequal(result: Any, reference: Any, nearest: bool = False) -> int:
-    """Count the elements that differ from an exact reference; see ``differing``."""
+    """Count the elements that differ from an exact reference, see ``differing``."""
     return int(differing(result, reference, nearest).sum())

@@ -1,4 +1,4 @@
-"""What the function of a check is given, and what it returns."""
+"""Arguments and result of the function of a check."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rocmprobe.model.problems import Problem
 
 @dataclass
 class Meter:
-    """Bytes of tensor memory: the peak above what was live when metering began."""
+    """Peak of tensor memory in bytes above the bytes that were live when metering began."""
 
     peak_bytes: int = 0
 
 
 class TestedLibrary(Protocol):
-    """What a check needs to know of the vendor library and its device."""
+    """Interface of the vendor library and its device, as a check needs it."""
 
     @property
     def name(self) -> str:
@@ -35,27 +35,35 @@ class TestedLibrary(Protocol):
 
     @property
     def rounds_parts(self) -> bool:
-        """Whether sums in half precision may be rounded to it part by part, as PyTorch's own kernels do."""
+        """True if half-precision sums may be rounded part by part, as PyTorch's own kernels do."""
 
     def synchronize(self, device: str) -> None:
-        """Wait until everything queued on ``device`` is done; errors of queued work surface here."""
+        """Wait until all work queued on ``device`` is done. Errors of queued work are raised here."""
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
-        """A context whose Meter holds the peak when it ends."""
+        """Return a context whose Meter holds the peak when the context ends."""
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """How much memory a test may fill without harm to whatever else uses it; ``wanted`` where time
-        is what limits it."""
+        """Return the bytes that a test may fill without harm to other users of the memory.
+
+        On a CPU, return at most ``wanted`` bytes, because time limits the test there.
+        """
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """A context factory: inside, what goes ``above`` bytes over what this process holds now is
-        refused, as where no memory is left. The limit is gone when the context ends, however it does."""
+        """Return a context factory that limits memory.
+
+        Inside, an allocation that exceeds the current bytes of this process by more than ``above`` fails, as
+        if no memory was left. The limit is removed when the context ends.
+        """
 
 
 @dataclass
 class CheckResult:
-    """What a check found out. ``message`` explains any state but pass. ``solver`` and what follows are what
-    the library's calls reported; its log may have more."""
+    """Result of a check.
+
+    ``message`` explains any state but pass. ``solver``, ``algorithm`` and ``workspace_bytes`` are what the
+    library's calls reported. The library's log may have more.
+    """
 
     state: str = "pass"
     message: str = ""
@@ -77,9 +85,9 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Soak:
-    """The needs of a soak: its length in ``seconds`` by ``clock``, and the receiver of its progress.
+    """Parameters of a soak: its length in ``seconds`` by ``clock``, and the receiver of its progress.
 
-    ``report`` sends progress to the controller. It returns False if the controller wants the soak to end.
+    ``report`` sends progress to the controller, and returns False if the controller wants the soak to end.
     """
 
     seconds: float = 60.0
@@ -89,17 +97,17 @@ class Soak:
 
 @dataclass
 class CheckContext:
-    """A case, resolved for this process.
+    """Case, resolved for this process.
 
-    ``device`` is torch's device string, ``under`` a context in which the setting holds (variables are
-    set already), ``report_phase`` reports to the controller which budget runs, ``settle`` what it is to keep
-    if this process ends in the phase ``yardstick``, ``seconds`` is how long a throughput measurement may
-    take, ``sweep_bytes`` what a memory sweep may fill on a CPU. ``exact``:
-    integer sums must come out equal; ``bypass``: the setting has it installed; ``naive``: naive im2col is
-    timed beside the request; ``batch``: the one that networks are to be timed with; ``operator``: the name of
-    the operator of a sweep; ``compiler`` makes
-    kernels at run time; ``clock`` gives the seconds of first and steady calls. Before and after what is
-    ``measured`` the controller reads clocks and temperatures. ``soak`` is for the check of that name alone.
+    ``device`` is torch's device string. ``under`` is a context in which the setting applies (its variables
+    are already set). ``report_phase`` reports to the controller which time budget runs. ``settle`` sends the
+    result to keep if this process ends in the phase ``yardstick``. ``seconds`` is the time for a throughput
+    measurement. ``sweep_bytes`` is the memory that a memory sweep may fill on a CPU. If ``exact`` is set,
+    integer sums must be equal. If ``bypass`` is set, the setting installs the bypass. If ``naive`` is set,
+    naive im2col is timed, too. ``batch`` is the batch size of timed networks. ``operator`` is the name of the
+    operator of a sweep. ``compiler`` compiles kernels at run time. ``clock`` returns the seconds of first and
+    steady calls. The controller reads clocks and temperatures before and after a ``measured`` block. Only the
+    check soak uses ``soak``.
     """
 
     dtype: Any
@@ -132,12 +140,12 @@ class CheckContext:
         return str(self.dtype).rpartition(".")[2]
 
     def seed(self) -> int:
-        """The same inputs in every process and every run."""
+        """Return the seed of this case's inputs, which is the same in every process and every run."""
         return seed_of(self.problem.text if self.problem else self.dtype_name)
 
     @contextmanager
     def tested(self) -> Iterator[None]:
-        """Marks what belongs to the device: under the setting, waited for, its exceptions kept apart."""
+        """Run the block under the setting and wait for the device. Turn its exceptions into DeviceFailure."""
         try:
             with self.under():
                 yield
@@ -150,8 +158,11 @@ class CheckContext:
             raise DeviceFailure from error
 
     def placed(self, move: Callable[[], Any]) -> Any:
-        """What ``move`` puts on the device. The first touch of a device starts its runtime, so this has
-        the budget of a first call, and what goes wrong is the device's failure."""
+        """Return the result of ``move``, which puts tensors on the device.
+
+        The first use of a device starts its runtime, so this call has the budget of a first call. Its errors
+        are failures of the device.
+        """
         self.report_phase("first-call")
         with self.tested():
             result = move()
@@ -159,7 +170,10 @@ class CheckContext:
         return result
 
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Result and seconds of ``call``'s first run, which may search and compile; then steady budget."""
+        """Return result and seconds of the first run of ``call``, which may search and compile.
+
+        Afterwards the budget of steady calls runs.
+        """
         self.report_phase("first-call")
         started = self.clock()
         with self.tested():
@@ -169,7 +183,7 @@ class CheckContext:
         return result, seconds
 
     def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Result and seconds of one more run."""
+        """Return result and seconds of one more run of ``call``."""
         self.report_phase("steady")
         started = self.clock()
         with self.tested():

@@ -1,4 +1,4 @@
-"""What a check raises, and what the device or its libraries do."""
+"""Exceptions that a check raises."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from typing import Optional
 
 
 class DeviceFailure(Exception):
-    """The device or its libraries raised; anything else that a check raises is rocmprobe's own fault."""
+    """Error raised by the device or its libraries. Any other exception of a check is a fault of rocmprobe."""
 
 
 class NotApplicable(Exception):
-    """The question has no meaning here; the message says why."""
+    """The check does not apply here. The message gives the reason."""
 
 
 def out_of_memory(error: Optional[BaseException]) -> bool:
-    """Whether an allocator says that it has no memory left: PyTorch's on a GPU or a CPU, Python's, C++'s."""
+    """Return True if an allocator reports that no memory is left.
+
+    PyTorch's allocators on a GPU or a CPU, Python's and C++'s are recognized.
+    """
     said = ("out of memory", "can't allocate memory", "std::bad_alloc")
     return isinstance(error, MemoryError) or any(text in str(error) for text in said)

@@ -1,4 +1,4 @@
-"""Inputs and references of a convolution problem, and running one direction of it."""
+"""Inputs of a convolution problem, and functions that compute one direction of the problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tensors:
     grad: Any
 
     def to(self, device: str, dtype: Any, problem: Optional[Problem] = None) -> Tensors:
-        """The same operands on ``device``, laid out as ``problem`` has them; packed where there is none."""
+        """Return the same operands on ``device`` in the layout of ``problem``, or packed if None."""
         change = layout(problem) if problem else None
 
         def moved(tensor: Any) -> Any:
@@ -32,7 +32,7 @@ class Tensors:
         return Tensors(**{name: each if each is None else moved(each) for name, each in vars(self).items()})
 
     def operands(self, direction: str) -> Named:
-        """Return what the function of ``direction`` takes, by name."""
+        """Return the operands of the function for ``direction``, by name."""
         found = dict(vars(self))
         if direction == "fwd":
             del found["grad"]
@@ -56,15 +56,16 @@ def shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 @one_thread()
 def problem_operands(problem: Problem, dtype: Any, seed: int) -> Tensors:
-    """Draw operands uniform in [-1, 1), rounded to ``dtype`` and held as fp64 on the CPU."""
+    """Draw operands uniform in [-1, 1), rounded to ``dtype``, as fp64 on the CPU."""
     return Tensors(**{"bias": None, **uniform(shapes(problem), dtype, seed)})
 
 
 def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
-    """Fill memory of the size of ``results`` with NaN and give it back: an allocator reuses it for the next
-    request of that size, and a kernel that does not write its result leaves them there.
+    """Fill memory of the size of ``results`` with NaN, and free the memory.
 
-    Twice, since the first time the C library maps large blocks apart and gives them back to the system.
+    An allocator reuses this memory for the next request of that size. So a kernel that does not write its
+    result leaves the NaN. Fill twice, because the first time the C library maps large blocks separately and
+    returns them to the system.
     """
     import torch
 
@@ -81,8 +82,10 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 
 
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
-    """Compute the gradients of a convolution that ``output_mask`` selects, without a forward that may fail
-    first."""
+    """Compute the gradients of a convolution that ``output_mask`` selects.
+
+    No forward runs before, because a forward could fail first.
+    """
     import torch
 
     gradients = torch.ops.aten.convolution_backward(grad, input, weight, **geometry)
@@ -109,15 +112,16 @@ def call_of(problem: Problem, direction: str) -> partial[Named]:
 
 
 def run(problem: Problem, direction: str, tensors: Tensors) -> Named:
-    """Compute one direction where the tensors live; results by name ("output", "input", "weight", "bias").
+    """Compute one direction on the device of the tensors. Return results by name.
 
-    The backward directions call ``aten::convolution_backward`` itself, so that each is judged alone.
+    The names are "output", "input", "weight" and "bias". The backward directions call
+    ``aten::convolution_backward`` directly, so that each direction is judged alone.
     """
     return call_of(problem, direction)(**tensors.operands(direction))
 
 
 def operands_on_device(context: CheckContext) -> Tensors:
-    """Uniform operands of the requested problem, in its dtype and memory format."""
+    """Return uniform operands of the requested problem on the device, in its dtype and memory format."""
     problem = context.the_problem
     operands = problem_operands(problem, context.dtype, context.seed())
     placed: Tensors = context.placed(lambda: operands.to(context.device, context.dtype, problem))

@@ -1,4 +1,4 @@
-"""A kernel in Triton, which compiles it from this file's text. Imported only where Triton is there."""
+"""Triton kernel, compiled from the text of this file. Import this module only if Triton is installed."""
 
 from typing import Any
 
@@ -17,6 +17,6 @@ def _twice_and_one(source, target, count, block: tl.constexpr):  # type: ignore[
 
 
 def launch(source: Any, target: Any) -> None:
-    """Write twice ``source`` and one to ``target``, both contiguous, of one size and dtype."""
+    """Write twice ``source`` plus one to ``target``. Both are contiguous and have the same size and dtype."""
     count = source.numel()
     _twice_and_one[(triton.cdiv(count, _BLOCK),)](source, target, count, block=_BLOCK)

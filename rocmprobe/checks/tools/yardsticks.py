@@ -1,7 +1,7 @@
-"""What convolution is measured beside: a matrix product and a copy, what a device does at its best, and the
-convolution that is commonly patched into a model.
+"""Yardsticks for the time of convolution: a matrix product, a copy, and naive im2col.
 
-A yardstick is no part of the question: what goes wrong with it costs a figure, not the answer.
+The product and the copy show what a device achieves at best. Naive im2col is the convolution that is commonly
+patched into a model. A yardstick is not part of the check: if it fails, only its own time is lost.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.tensors import Tensors
 from rocmprobe.model.problems import Problem
 
-#: Seconds that one run of a yardstick may take; a slower one is left out, for it would take most of the time.
+#: Seconds that one run of a yardstick may take. A slower yardstick is skipped, because it would take most of
+#: the time.
 LONGEST_RUN = 0.5
 #: Sides of the square matrices that are tried. The largest three take 192 MiB in fp32.
 _SIDES = (128, 256, 512, 1024, 2048, 4096)
-#: Seconds that one product may take: it is repeated some ten times for each problem.
+#: Seconds that one product may take, because it is repeated about ten times for each problem.
 _LONGEST_PRODUCT = 0.03
-#: On the plateau no side that is tried is faster by more than this.
+#: On the plateau, no side that is tried is faster by more than this factor.
 _PLATEAU = 1.1
 _MIB = 1 << 20
-#: Bytes of the tensor that is copied. On a GPU at most the last, which is past its caches up to 256 MiB, and
-#: no more than this share of its memory: both ends take 1/24, which a 6 GB card with a desktop has, and which
-#: is past the caches of every card in data/gpus.toml.
+#: Bytes of the tensor that is copied on a GPU: 512 MiB, which exceeds GPU caches of up to 256 MiB, but at
+#: most this share of its memory. Source and target together take 1/24, which fits a 6 GB card with a desktop
+#: and exceeds the caches of every card in data/gpus.toml.
 _COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 48
-#: Bytes of the copy that predicts how long that one would take.
+#: Bytes of the copy that predicts the time of the full copy.
 _TRIED = 4 * _MIB
-#: On a CPU this many times its last cache, so that both ends are four times as large; between the bounds.
+#: On a CPU, this many times its last cache, so that source and target take four times its size. The bounds
+#: limit it.
 _TIMES_OF_CACHE, _COPIED_OF_CPU = 2, (64 * _MIB, 256 * _MIB)
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
@@ -42,8 +44,11 @@ _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What is repeated, and how much one run does: operations ("flops"), or "bytes" read and written; ""
-    where that is the problem's."""
+    """A call to repeat, and the amount of work per run.
+
+    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the work is that of the
+    problem.
+    """
 
     call: Callable[[], Any]
     amount: float = 0.0
@@ -51,7 +56,7 @@ class Yardstick:
 
 
 def gemm(context: CheckContext) -> Yardstick:
-    """The product of two square matrices in the requested dtype, as large as pays."""
+    """Return the product of two square matrices in the requested dtype, as large as is useful."""
     import torch
 
     side = _side_at_plateau(context)
@@ -62,8 +67,11 @@ def gemm(context: CheckContext) -> Yardstick:
 
 
 def copy(context: CheckContext) -> Yardstick:
-    """A copy on the device, of a tensor that its caches do not hold. Raises NotApplicable, before it takes
-    the memory, where a small one shows that it takes too long."""
+    """Return a copy on the device of a tensor that exceeds its caches.
+
+    Raise NotApplicable if a small copy shows that the full copy takes too long. The memory is allocated only
+    afterwards.
+    """
     import torch
 
     size = _copied_bytes(context.device)
@@ -77,12 +85,12 @@ def copy(context: CheckContext) -> Yardstick:
 
 YARDSTICKS: dict[str, Callable[[CheckContext], Yardstick]] = {"gemm": gemm, "copy": copy}
 
-#: The sides found in this process, by device and dtype: every problem is held against the same product.
+#: Sides found in this process, by device and dtype, so that every problem is compared with the same product.
 _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """The smallest side on the plateau of the rate, among those whose product is short."""
+    """Return the smallest side on the plateau of the rate, among the sides whose product is short."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
@@ -116,7 +124,7 @@ def _least_copy_seconds(context: CheckContext, size: int) -> float:
 
 
 def _shortest(context: CheckContext, call: Callable[[], Any]) -> float:
-    """Seconds of the shortest of a few runs: only a slow run can be chance."""
+    """Return the seconds of the shortest of a few runs, because disturbances only make a run slower."""
     taken = []
     for _ in range(4):
         context.backend.synchronize(context.device)
@@ -139,7 +147,7 @@ def _copied_bytes(device: str) -> int:
 
 @lru_cache(maxsize=1)
 def last_cache_bytes(folder: str = _CACHES) -> int:
-    """Bytes of the first core's largest cache, as the kernel reports them; 0 where it does not."""
+    """Return the bytes of the first core's largest cache, or 0 if the kernel reports none."""
     sizes = [0]
     for file in Path(folder).glob("index*/size"):
         match = re.fullmatch(r"([0-9]{1,9})([KM]?)", file.read_text().strip())
@@ -148,16 +156,17 @@ def last_cache_bytes(folder: str = _CACHES) -> int:
 
 
 def has_naive(problem: Problem) -> bool:
-    """Whether ``F.unfold`` cuts the windows of this problem."""
+    """Return True if ``F.unfold`` can cut the windows of this problem."""
     return problem.rank == 2 and not problem.transposed
 
 
 def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
-    """Convolution as it is commonly patched into a model: all windows of the batch copied side by side
-    (unfold), and one product. What the bypass computes is its own matter.
+    """Compute a convolution as it is commonly patched into a model, independent of the bypass.
 
-    One direction by unfold, matmul and fold, named as ``tensors.run`` does: "output" (N, K, OH, OW),
-    "input" (N, C, H, W) or "weight" (K, C/groups, KH, KW). The gradient of the bias is left out."""
+    All windows of the batch are copied side by side (unfold) and multiplied at once. The function computes
+    one direction by unfold, matmul and fold. Results are named like those of ``tensors.run``: "output" (N, K,
+    OH, OW), "input" (N, C, H, W) or "weight" (K, C/groups, KH, KW). The gradient of the bias is left out.
+    """
     import torch.nn.functional as F
 
     window = (problem.kernel, problem.dilation, problem.padding, problem.stride)

@@ -1,1 +1,1 @@
-"""The GPUs: what the kernel, PCI and the tables say of each."""
+"""The GPUs, as the kernel, PCI and the tables describe them."""

@@ -1,5 +1,7 @@
-"""AMD GPUs: KFD nodes joined with their PCI devices, and PCI devices that KFD does not list; their names in
-libdrm's table, and their ISA after HSA_OVERRIDE_GFX_VERSION."""
+"""AMD GPUs: KFD nodes joined with their PCI devices, and PCI devices that KFD does not list.
+
+Names come from libdrm's table. The ISA is also given after HSA_OVERRIDE_GFX_VERSION.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,22 @@ from rocmprobe.runtimes.kfd import NODES
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
-#: Compute modes of a card by how many GPUs it is split into; in CPX each has a single die (XCC).
+#: Compute modes of a card, keyed by the number of GPUs it is split into. In CPX each GPU has a single die
+#: (XCC).
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
-#: Seconds that all GPUs together have for telling their state.
+#: Seconds that all GPUs together have to report their state.
 _PATIENCE = 1.0
 
 
 def read_gpus(
     tree: Tree, devices: Mapping[str, pci.PciDevice], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> tuple[list[Gpu], dict[str, Fact]]:
-    """Return the AMD GPUs, one for each device that the runtime shows, and facts on them.
+    """Return the AMD GPUs, one per device that the runtime shows, and facts on them.
 
-    ``hip`` is the version of the runtime, which decides what it makes of ``environ``.
-    A partition of a card is a device of its own; ``amd.cards`` counts cards. ``kfd.unlisted`` holds
-    the addresses of GPUs that the kernel's compute driver leaves out, so that ROCm cannot use them,
-    and ``kfd.refused`` the nodes that could not be read.
+    ``hip`` is the version of the runtime, which decides how the runtime reads ``environ``. A partition of a
+    card is a separate device, while ``amd.cards`` counts cards. ``kfd.unlisted`` holds the addresses of GPUs
+    that the kernel's compute driver leaves out, so that ROCm cannot use them. ``kfd.refused`` holds the nodes
+    that could not be read.
     """
     every_node, refused = kfd.read_nodes(tree)
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
@@ -60,7 +63,7 @@ def read_gpus(
 
 
 def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
-    """Addresses of AMD GPUs that sleep; any query wakes them."""
+    """Return the addresses of suspended AMD GPUs. Any query would wake them."""
     return [
         address
         for address, device in devices.items()
@@ -69,8 +72,10 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
-    """The present state of each GPU, read in a thread of its own: the controller of a GPU that hangs lets
-    a read wait for ever."""
+    """Return the present state of each GPU.
+
+    Each GPU is read in its own thread, because the controller of a hung GPU can block a read forever.
+    """
     found: dict[str, dict[str, Fact]] = {}
 
     def read(address: str, folder: str) -> None:
@@ -167,7 +172,10 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """The kernel's word; the table's where the kernel has none, and beside it where they differ."""
+    """Return the kernel's ISA, or the table's if the kernel reports none.
+
+    If the two differ, the source names both.
+    """
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
         return _isa_by_table(pci_id, f"{node.source} has no gfx_target_version")
@@ -202,7 +210,10 @@ def _uuid(node: kfd.Node) -> Fact:
 
 
 def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
-    """From amdgpu's ``unique_id``, 16 hexadecimal digits, which newer generations have (amdgpu_pm.c)."""
+    """Return the UUID from amdgpu's ``unique_id`` (16 hexadecimal digits).
+
+    Newer generations have this file (amdgpu_pm.c).
+    """
     fact = tree.fact(f"{folder}/unique_id")
     unique_id = _parsed_hex(fact.value or "")
     return Fact(visible_devices.uuid_of(unique_id), fact.source) if unique_id > 0 else Fact(None, fact.source)
@@ -217,7 +228,10 @@ def _apu(pci_id: Optional[int]) -> Fact:
 def _name(
     tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
 ) -> Fact:
-    """The name of exactly this device and revision; else what all revisions share, the board, the chip."""
+    """Return the name of this device and revision.
+
+    If the name is unknown, return the name that all revisions share, the board or the chip.
+    """
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
     if product:
@@ -238,7 +252,7 @@ def _name(
 
 
 def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
-    """The state of a card as it holds for one of the ``parts`` that the card is split into."""
+    """Return the card's state as it applies to one of the card's ``parts`` partitions."""
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
         if sensor.of_the_card and name in own and own[name].value is not None:
@@ -251,10 +265,10 @@ def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[st
 
 
 def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
-    """Bytes of video memory; both witnesses where they disagree, as they do on an APU.
+    """Return the bytes of video memory. If the two sources disagree, as on an APU, the fact names both.
 
-    amdgpu counts the carve-out, KFD what compute may allocate. A partition has its own share, which
-    only KFD knows.
+    amdgpu counts the carve-out, KFD the memory that compute may allocate. A partition has its own share,
+    which only KFD knows.
     """
     card = device.vram_bytes if device else Fact()
     if not whole or card.value is None:
@@ -265,12 +279,15 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """The PCI function that a node is of: its own, or function 0 where partitions count as functions."""
+    """Return the PCI function of a node: its own address, or function 0 if partitions count as functions."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
 def _cards(nodes: Iterable[tuple[str, str]]) -> int:
-    """Cards among nodes, each with its PCI function and the address in which the parts of a card differ."""
+    """Return the number of cards among the nodes.
+
+    Each node is a PCI function and the node's own address, which differs between the partitions of a card.
+    """
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
         most[function] = max(count, most.get(function, 0))
@@ -281,7 +298,7 @@ def _shown(value: Optional[int], digits: int) -> str:
     return "unknown" if value is None else f"0x{value:0{digits}x}"
 
 
-#: The distribution's copy, that of AMD's driver packages, and that of ROCm since 7.14.
+#: The tables of the distribution, of AMD's driver packages, and of ROCm since 7.14.
 LIBDRM_TABLES = (
     "/usr/share/libdrm/amdgpu.ids",
     "/opt/amdgpu/share/libdrm/amdgpu.ids",
@@ -290,7 +307,7 @@ LIBDRM_TABLES = (
 
 
 def marketing_name(tree: Tree, pci_id: int, revision: int) -> Fact:
-    """The product with this PCI device id and revision.
+    """Return the name of the product with this PCI device id and revision.
 
     Format: libdrm data/amdgpu.ids, lines of "device,<tab>revision,<tab>product", both numbers hexadecimal.
     """
@@ -313,15 +330,17 @@ def _parsed_hex(text: str) -> int:
 def effective_isa(
     native: Fact, node: Optional[int], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> Fact:
-    """The effective ISA of a GPU; ``node`` is the runtime's number for it, None where KFD does not list it.
+    """Return the effective ISA of a GPU.
 
-    Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime; where it is not
-    known, the source of a per-node value says so.
+    ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU.
 
-    Rules of the ROCm thunk (libhsakmt topology.c): the form with a node number wins over the plain one, a set
-    but empty variable counts, and a malformed value makes the runtime fail. The number counts the nodes of
-    the KFD topology, processors too, so that the first GPU is often 1; nodes that are closed to a container
-    are left out.
+    Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime. If the version is
+    unknown, the source of a per-node value says so.
+
+    Rules of the ROCm thunk (libhsakmt topology.c): the form with a node number overrides the plain form. A
+    variable that is set but empty counts. A malformed value makes the runtime fail. The number counts the
+    nodes of the KFD topology, including processors, so the first GPU is often 1. Nodes that a container may
+    not read are left out.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

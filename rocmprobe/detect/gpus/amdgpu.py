@@ -1,4 +1,4 @@
-"""The present state of one AMD GPU, from what the amdgpu driver shows in the sysfs folder of its PCI device.
+"""The present state of an AMD GPU, from the files of amdgpu in the sysfs folder of its PCI device.
 
 Format: linux Documentation/gpu/amdgpu/thermal.rst (clocks, load) and Documentation/hwmon/sysfs-interface.rst
 (millidegrees, microwatts, hertz, turns a minute). Identifiers (unique_id, serial_number) are not read.
@@ -14,20 +14,20 @@ from rocmprobe.detect.gpus import pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact, Gpu
 
-#: The row in use of a pp_dpm_* table, "1: 900Mhz *"; where several have a star, the last one counts.
+#: The active row of a pp_dpm_* table, "1: 900Mhz *". If several rows have a star, the last one counts.
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Sensor:
-    """Where amdgpu shows a quantity: the first of ``files`` that there is below the folder of the device, and
-    what its number is divided by.
+    """A quantity of amdgpu: its files and its unit.
 
-    "hwmon/" is the folder of hwmon, "*" the number of the sensor that has ``label``; the first
-    label of a kind is that of a sensor without one, as radeon has them. ``levels`` is the table of a clock's
-    levels. What is ``kept`` in the driver's memory does not wake a GPU that sleeps; what is ``of_the_card``
-    is counted for the card as a whole only.
+    The quantity is in the first of ``files`` that exists below the device's folder. The number in the file is
+    divided by ``divisor``. "hwmon/" stands for the hwmon folder, "*" for the number of the sensor with
+    ``label``. A sensor without a label, as radeon has, counts as the first label of its kind. ``levels`` is
+    the table of a clock's levels. If ``kept``, the driver keeps the value in memory, so reading it does not
+    wake a suspended GPU. If ``of_the_card``, the value covers the whole card only.
     """
 
     files: tuple[str, ...]
@@ -38,7 +38,7 @@ class Sensor:
     of_the_card: bool = False
 
 
-#: By the names of ``model.telemetry.QUANTITIES``.
+#: Sensors, keyed by the names of ``model.telemetry.QUANTITIES``.
 SENSORS = {
     "temperature_edge_c": Sensor(("hwmon/temp*_input",), 1000, "edge"),
     "temperature_junction_c": Sensor(("hwmon/temp*_input",), 1000, "junction"),
@@ -47,29 +47,29 @@ SENSORS = {
     "memory_clock_mhz": Sensor(("hwmon/freq*_input",), 1_000_000, "mclk", "pp_dpm_mclk"),
     "fan_rpm": Sensor(("hwmon/fan1_input",)),
     "fan_percent": Sensor(("hwmon/pwm1",), 2.55),
-    # The average over a while, which newer chips do not give any more, or of this moment.
+    # An average over time, which newer chips no longer give, or the present value.
     "power_w": Sensor(("hwmon/power1_average", "hwmon/power1_input"), 1_000_000),
     "vram_used_bytes": Sensor(("mem_info_vram_used",), kept=True, of_the_card=True),
     "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
 }
 _HWMON = "hwmon/"
-#: The labels of each kind of sensors, by the files of that kind.
+#: The labels of each kind of sensor, keyed by the files of the kind.
 _LABELS = {
     files: [each.label for each in SENSORS.values() if each.files == files]
     for files in {each.files for each in SENSORS.values() if each.label}
 }
 _FACTS = {each.name: SENSORS[each.name] for each in fields(Gpu) if each.name in SENSORS}
-#: Facts whose reading wakes the GPU; none is read while the GPU sleeps.
+#: Facts whose reading wakes the GPU. They are not read while the GPU is suspended.
 ASKED = ("pcie_link", *(name for name, sensor in _FACTS.items() if not sensor.kept))
-#: What the driver keeps in memory.
+#: Facts that the driver keeps in memory.
 KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.items() if sensor.kept))
 
 
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Facts on the GPU in sysfs folder ``folder``, by the names that they have in ``model.Gpu``.
+    """Return facts on the GPU in sysfs folder ``folder``, keyed by the field names of ``model.Gpu``.
 
-    A GPU that sleeps (runtime power management of laptops) is not queried: that would wake it, which takes
-    seconds. Where two files differ on one thing the source has what the other says.
+    A GPU that is suspended (runtime power management of laptops) is not queried, because waking it takes
+    seconds. If two files disagree, the source names the other value.
     """
     state = {
         "partition": tree.fact(f"{folder}/current_compute_partition"),
@@ -97,12 +97,12 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def hwmon(tree: Tree, folder: str) -> str:
-    """The folder of the sensors of the GPU in sysfs folder ``folder``, whether there is one or not."""
+    """Return the sensor folder of the GPU in sysfs folder ``folder``. The sensor folder may not exist."""
     return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
 
 
 def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
-    """The files of each quantity, whether they are there or not; with a "*" where no sensor has the label."""
+    """Return the files of each quantity, existing or not. A "*" remains if no sensor has the label."""
     sensors = hwmon(tree, folder)
     numbers = {
         files: _numbers(tree, _in(folder, sensors, files[0]), labels) for files, labels in _LABELS.items()
@@ -121,9 +121,10 @@ def _in(folder: str, sensors: str, file: str) -> str:
 
 
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
-    """The numbers of the sensors of one kind by their labels."""
+    """Return the sensor numbers of one kind, keyed by label."""
     found: dict[str, str] = {}
-    # The kernel counts voltages from 0, and all others from 1. An old kernel gives the first no label.
+    # The kernel counts voltages from 0 and all other sensors from 1. Old kernels give the first sensor no
+    # label.
     for index in range(len(labels) + 1):
         unlabelled = labels[0] if index == 1 and not found else ""
         label = tree.text(_label(pattern).replace("*", str(index))) or unlabelled
@@ -137,7 +138,7 @@ def _label(name: str) -> str:
 
 
 def is_suspended(tree: Tree, folder: str) -> bool:
-    """Whether runtime power management has put the GPU to sleep."""
+    """Return True if runtime power management has suspended the GPU."""
     return tree.text(f"{folder}/power/runtime_status") == "suspended"
 
 
@@ -162,7 +163,7 @@ def _scaled(fact: Fact, divisor: float) -> Fact:
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
-    """Megahertz: the level in use, or else what the sensor measures."""
+    """Return the clock in megahertz: the active level, or else the sensor's value."""
     in_use = _CLOCK_IN_USE.findall(tree.text(table) or "")
     if not in_use:
         return measured
@@ -173,7 +174,10 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 
 
 def _link(tree: Tree, folder: str) -> Fact:
-    """The PCIe link by the kernel, with the word of the GPU's own controller where it differs."""
+    """Return the PCIe link as the kernel reports it.
+
+    If the GPU's own controller disagrees, the source says so.
+    """
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
     current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""
@@ -185,5 +189,5 @@ def _link(tree: Tree, folder: str) -> Fact:
 
 
 def unknown(why: str) -> dict[str, Fact]:
-    """The facts of ``read_state`` for a GPU whose PCI device is not there to be read."""
+    """Return the facts of ``read_state`` for a GPU whose PCI device cannot be read."""
     return dict.fromkeys((*KEPT, *ASKED), Fact(None, why))

@@ -1,6 +1,6 @@
 """GPU nodes of the KFD topology as facts: identity, memory and PCIe atomics of each GPU.
 
-Format: see ``runtimes/kfd.py``; constants of links in linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
+Format: see ``runtimes/kfd.py``. Constants of links: linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from rocmprobe.model.results import Fact
 from rocmprobe.runtimes.kfd import NODES, gpu_nodes, native_isa, parse_properties, pci_address
 
 AMD = 0x1002
-#: mem_banks heap_type of memory on the GPU: frame buffer that the CPU can see, and that it cannot.
+#: mem_banks heap_type of memory on the GPU: frame buffer visible to the CPU, and frame buffer hidden from it.
 _LOCAL_HEAPS = (1, 2)
-#: Bits of a link's flags. Old drivers, which do not report atomics, leave even the first one clear.
+#: Bits of a link's flags. Old drivers, which do not report atomics, clear even the first bit.
 _LINK_ENABLED, _LINK_NO_ATOMICS_32, _LINK_NO_ATOMICS_64 = 1 << 0, 1 << 2, 1 << 3
 _LINK_XGMI = 11
 
 
 @dataclass(frozen=True)
 class Node:
-    """One GPU (or one partition of it) as KFD lists it; ``vram_bytes`` is its own share, in bytes.
+    """A GPU, or one partition of it, as KFD lists it. ``vram_bytes`` is the node's own share, in bytes.
 
-    ``runtime_index`` is the number that the ROCm runtime gives the node: it leaves out those that it may not
-    read. ``pcie_atomics`` is whether atomic operations of the GPU reach the processor's memory.
+    ``runtime_index`` is the number that the ROCm runtime gives the node. The runtime skips nodes that it may
+    not read. ``pcie_atomics`` is True if atomic operations of the GPU reach the processor's memory.
     """
 
     index: int
@@ -43,7 +43,7 @@ class Node:
         return f"{NODES}/{self.index}/properties"
 
     def fact(self, name: str) -> Fact:
-        """One property of the node."""
+        """Return one property of the node."""
         if name not in self.properties:
             return Fact(None, f"{self.source}: no {name}")
         return Fact(self.properties[name], f"{self.source} {name}")
@@ -54,13 +54,13 @@ class Node:
 
     @property
     def cus(self) -> Optional[int]:
-        """Compute units; None where the driver gives no SIMD counts."""
+        """Compute units, or None if the driver gives no SIMD counts."""
         per_cu = self.properties.get("simd_per_cu", 0)
         return self.properties["simd_count"] // per_cu if per_cu else None
 
     @property
     def with_cpu(self) -> bool:
-        """Whether the node has CPU cores, too: so the first APUs are listed, newer ones as two nodes."""
+        """True if the node also has CPU cores, as on the first APUs. Newer APUs are listed as two nodes."""
         return self.properties.get("cpu_cores_count", 0) > 0
 
     @property
@@ -102,9 +102,10 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 
 
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
-    """From the node's link to a processor; the driver sets the bits of 32 and 64 bits together.
+    """Return True if the node's link to a processor carries PCIe atomics. XGMI always does.
 
-    They are set where the ports between GPU and processor refused to route atomics. XGMI always carries them.
+    The driver sets the bits of 32 and 64 bits together, if the ports between GPU and processor refused to
+    route atomics.
     """
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
@@ -121,7 +122,7 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
 
 
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
-    """Bytes of local memory and where that was read; drivers since 2017 fill only the memory banks."""
+    """Return the bytes of local memory and their source. Drivers since 2017 fill only the memory banks."""
     folder = f"{node}/mem_banks"
     total = sum(bank.get("size_in_bytes", 0) for bank in _local_banks(tree, node))
     if total:
@@ -138,7 +139,7 @@ def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
 
 
 def _of_a_bank(tree: Tree, node: str, name: str) -> Fact:
-    """Return one property of the memory on the GPU; its banks share the bus and its clock."""
+    """Return one property of the memory on the GPU. The banks share the bus and its clock."""
     source = f"{node}/mem_banks/*/properties {name}"
     values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
     return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

@@ -21,7 +21,7 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 @dataclass(frozen=True)
 class PciDevice:
-    """One PCI function; ``folder`` is the sysfs folder that was read. Facts without a value say why."""
+    """A PCI function. ``folder`` is the sysfs folder that was read. Facts without a value say why."""
 
     address: str
     folder: str
@@ -35,7 +35,7 @@ class PciDevice:
 
 def read_devices(tree: Tree) -> dict[str, PciDevice]:
     """Return the GPUs of every vendor by PCI address, from the bus and from DRM cards."""
-    # A recorded tree often has only /sys/class/drm; on a live machine both lead to the same device.
+    # A recorded tree often has only /sys/class/drm. On a live machine both paths lead to the same device.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
     found: dict[str, PciDevice] = {}
@@ -47,11 +47,11 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link of the card that the device in sysfs folder ``folder`` is on, present and best.
+    """Return the PCIe link of the card that holds the device in sysfs folder ``folder``, present and best.
 
-    As "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may carry a PCIe switch of its own ("Navi 10 XL")
-    between its connector and the GPU; then it is the link of the connector, and the source says what the
-    GPU reports of the one inside. Reading queries the device, which wakes it where it sleeps.
+    Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may have its own PCIe switch ("Navi 10 XL")
+    between its connector and the GPU. Then the result is the connector's link, and the source says what the
+    GPU reports of the inner link. Reading queries the device, which wakes it if it is suspended.
     """
     card = _connector(tree, folder)
     link = _link(tree, card)
@@ -62,7 +62,10 @@ def read_link(tree: Tree, folder: str) -> Fact:
 
 
 def _connector(tree: Tree, folder: str) -> str:
-    """The folder of the card's outermost PCIe port: the GPU's, or a bridge of the GPU's vendor above it."""
+    """Return the folder of the card's outermost PCIe port.
+
+    This is the GPU's own port, or a bridge above the GPU of the same vendor.
+    """
     try:
         here = tree.real(folder)
     except OSError:
@@ -89,7 +92,7 @@ def _speed_and_width(tree: Tree, folder: str, which: str) -> Optional[str]:
 
 
 def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
-    # The class first: one small read leaves out nearly every PCI device of a machine.
+    # The class is read first, because this small read rules out nearly every PCI device of a machine.
     if _class(tree, folder) >> 8 not in _GPU_CLASSES:
         return None
     event = _uevent(tree, folder)
@@ -125,7 +128,7 @@ def _uevent(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def address_order(address: str) -> tuple[int, str]:
-    """Return a sort key for PCI addresses. A domain of more than four digits sorts after those of four."""
+    """Return a sort key for PCI addresses. A domain of more than four digits sorts after domains of four."""
     return len(address), address
 
 
@@ -135,7 +138,7 @@ def hex_fact(fact: Fact, digits: int) -> Fact:
 
 
 def number_fact(tree: Tree, name: str) -> Fact:
-    """Return the non-negative number in a file of sysfs."""
+    """Return the non-negative number in a sysfs file."""
     fact = tree.fact(name)
     value = number(fact.value)
     if value is not None:

@@ -1,8 +1,9 @@
-"""Which other processes use a GPU.
+"""Processes that use a GPU.
 
-For an AMD GPU the kernel's list of the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
-kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``), and the
-descriptors in /proc of the processes that this user may look into. Read from the source, not run on hardware.
+For an AMD GPU, the kernel lists the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
+kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). The
+descriptors in /proc add the processes that this user may inspect. Written from the source, not run on
+hardware.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rocmprobe.process.processes import pid_namespace
 from rocmprobe.runtimes.kfd import NODES
 
 PROCESSES = "/sys/class/kfd/kfd/proc"
-#: What a process that computes has open; a display server has other nodes.
+#: Device nodes that a computing process opens. A display server opens other nodes.
 _NODES = {"amd": "/dev/kfd", "nvidia": "/dev/nvidia-uvm"}
 
 #: PROC_PID_INIT_INO of linux include/linux/proc_ns.h.
@@ -29,7 +30,7 @@ _HOST_NAMESPACE = 0xEFFFFFFC
 
 @dataclass(frozen=True)
 class User:
-    """A process that uses a GPU; ``name`` is "" where it is not known, ``source`` is where it was seen."""
+    """A process that uses a GPU. ``name`` is "" if unknown. ``source`` says where the process was seen."""
 
     pid: int
     name: str
@@ -37,10 +38,10 @@ class User:
 
 
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
-    """The processes besides ``own`` that use ``gpu``, by pid.
+    """Return the processes other than ``own`` that use ``gpu``, by pid.
 
-    One that has no memory and no queue on it does not, such as a monitor of sensors. One of which the kernel
-    does not say that counts.
+    A process without memory and queues on the GPU, such as a sensor monitor, does not count. A process for
+    which the kernel does not report memory counts.
     """
     vendor = str(gpu.vendor.value)
     found: dict[int, User] = {}
@@ -65,8 +66,10 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
 
 
 def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
-    """Whether a process that has the driver open has memory or a queue on a GPU; True where that is not
-    known."""
+    """Return True if a process that has the driver open has memory or a queue on a GPU.
+
+    Return True if this is unknown, too.
+    """
     folder = f"{PROCESSES}/{pid}"
     memory = number(tree.text(f"{folder}/vram_{gpu_id}"))
     queues = [number(tree.text(f"{folder}/queues/{queue}/gpuid")) for queue in tree.names(f"{folder}/queues")]
@@ -78,7 +81,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
         if pid is None:
             continue
         for descriptor in tree.names(f"/proc/{pid}/fd"):
-            # Another user's, or it was closed a moment ago.
+            # The descriptor belongs to another user, or has just been closed.
             with contextlib.suppress(OSError):
                 if os.readlink(tree.root / f"proc/{pid}/fd/{descriptor}") == node:
                     yield pid
@@ -86,8 +89,11 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 
 def _name(tree: Tree, pid: int) -> str:
-    """The name of a process that the kernel lists: by its number on the host, which in a container is another
-    process, or none."""
+    """Return the name of a process that the kernel lists, or "" in a container.
+
+    The kernel lists processes by their number on the host, which in a container is a different process or
+    none.
+    """
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""
     return tree.text(f"/proc/{pid}/comm") or ""

@@ -1,1 +1,1 @@
-"""The operating system: kernel, memory, containers, who may open the device nodes, the kernel's log."""
+"""The operating system: kernel, memory, containers, access to the device nodes, kernel log."""

@@ -1,6 +1,6 @@
-"""Reader for the device nodes of AMD GPUs: can this user open them, and which groups would allow it?
+"""Reader for the device nodes of AMD GPUs: whether this user can open them, and which groups would allow it.
 
-Nothing is opened: opening /dev/kfd starts the compute driver, and opening a render node wakes a GPU.
+Nothing is opened. Opening /dev/kfd starts the compute driver, and opening a render node wakes a GPU.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rocmprobe.model.results import Fact
 
 KFD = "/dev/kfd"
 DRI = "/dev/dri"
-#: WSL's door to the GPU of the Windows around it.
+#: WSL's device node for the GPU of the Windows host.
 DXG = "/dev/dxg"
 _RENDER = re.compile(r"renderD[0-9]+")
 _GROUPS = "/etc/group"
-#: Groups from here on are people's own, named after them.
+#: Groups from this number on belong to people and bear their names.
 _FIRST_PERSONAL = 1000
 _READ_WRITE = 0o6
 
@@ -27,11 +27,11 @@ _READ_WRITE = 0o6
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return who can open the device nodes.
 
-    ``access.nodes``: {"node", "group", "mode", "usable"} for each device node; ``access.groups``: the
-    system groups of this user; ``access.groups_needed``: groups whose members may open a node that this
-    user may not; ``kfd.device``: "present", "absent" or "no permission".
+    ``access.nodes``: {"node", "group", "mode", "usable"} for each device node. ``access.groups``: the system
+    groups of this user. ``access.groups_needed``: groups whose members may open a node that this user may
+    not. ``kfd.device``: "present", "absent" or "no permission".
 
-    In a recorded tree owners and rights are those of the recording, so only the nodes are reported.
+    In a recorded tree, owners and permissions are those of the recording, so only the nodes are reported.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
@@ -78,7 +78,7 @@ def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, An
         return None
     return {
         "node": path,
-        # A container often lacks the host's name of the group.
+        # A container often lacks the host's name for the group.
         "group": names.get(status.st_gid, f"gid {status.st_gid}"),
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "usable": os.access(place, os.R_OK | os.W_OK),

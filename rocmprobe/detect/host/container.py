@@ -1,6 +1,6 @@
-"""The container or WSL around this system, and the way to the GPU in WSL.
+"""The container or WSL around this system, and the path to the GPU in WSL.
 
-In a container, device nodes, groups and the kernel's log are someone else's. In WSL the way to the GPU is
+In a container, device nodes, groups and the kernel's log belong to the host. In WSL, the path to the GPU is
 /dev/dxg, Microsoft's DXCore, AMD's librocdxg and its list of devices.
 """
 
@@ -17,7 +17,8 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import wsl
 from rocmprobe.model.results import Fact
 
-#: What leaves a file of its own. Kubernetes first: its containers have those of the engine below it, too.
+#: Engines that leave their own file. Kubernetes comes first, because its containers also have the files of
+#: the engine below.
 _MARKS = (
     ("/run/secrets/kubernetes.io", "kubernetes"),
     ("/var/run/secrets/kubernetes.io", "kubernetes"),
@@ -35,7 +36,7 @@ _CGROUP_KINDS = tuple(
         (r"/machine\.slice/machine-|\.nspawn", "systemd-nspawn"),
     )
 )
-#: systemd and most engines name themselves here, in words of the Container Interface of systemd.
+#: systemd and most engines write their name here, in the terms of systemd's Container Interface.
 _NAMED = "/run/systemd/container"
 _WORDS = {"docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "wsl", "oci", "proot", "rkt", "openvz"}
 _KERNEL = "/proc/sys/kernel/osrelease"
@@ -45,8 +46,11 @@ _DIDS = "share/rocdxg/dids.conf"
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
-    """Return ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another word of
-    systemd's, or "none"; ``container.wsl``: "WSL1", "WSL2" or "no"."""
+    """Return the facts ``container.kind`` and ``container.wsl``.
+
+    ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another term of systemd, or
+    "none". ``container.wsl``: "WSL1", "WSL2" or "no".
+    """
     return {"container.kind": _kind(tree, environ), "container.wsl": _wsl(tree)}
 
 
@@ -73,7 +77,7 @@ def _wsl(tree: Tree) -> Fact:
     release = tree.text(_KERNEL) or ""
     if "microsoft" not in release.lower():
         return Fact("no", f"{_KERNEL} does not name Microsoft")
-    # WSL1 is no Linux kernel, and has no GPU; its release ends in "-Microsoft".
+    # WSL1 is not a Linux kernel and has no GPU. Its release ends in "-Microsoft".
     if "WSL2" in release or tree.exists(DXG):
         return Fact("WSL2", f"{_KERNEL}; {DXG} {'exists' if tree.exists(DXG) else 'is missing'}")
     return Fact("WSL1" if release.endswith("-Microsoft") else "WSL2", _KERNEL)
@@ -82,10 +86,10 @@ def _wsl(tree: Tree) -> Fact:
 def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the facts of WSL.
 
-    ``wsl.dxg`` and ``wsl.dxcore``: whether they exist; ``wsl.librocdxg``: its copies; ``wsl.dids``: PCI id ->
-    target from their dids.conf; ``wsl.takes``: the targets that librocdxg lists and that dids.conf adds.
+    ``wsl.dxg`` and ``wsl.dxcore``: True if they exist. ``wsl.librocdxg``: its copies. ``wsl.dids``: PCI id ->
+    target from their dids.conf. ``wsl.takes``: the targets that librocdxg lists and that dids.conf adds.
 
-    Empty where this is not WSL (``kind``, of ``container.wsl``) and there is no /dev/dxg.
+    Empty if this is not WSL (``kind``, of ``container.wsl``) and /dev/dxg does not exist.
     """
     if kind in (None, "no") and not tree.exists(DXG):
         return {}

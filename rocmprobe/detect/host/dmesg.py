@@ -1,7 +1,7 @@
-"""The kernel's log: what amdgpu and KFD said since the machine started, where it may be read.
+"""The kernel log: messages of amdgpu and KFD since boot, if the log is readable.
 
 Wordings: linux drivers/gpu/drm/amd (amdgpu_ring.c, amdgpu_job.c, amdgpu_device.c, gmc_v*.c, kfd_device.c,
-kfd_device_queue_manager.c) of kernels 4.15 to 7.1, and those of the DKMS driver.
+kfd_device_queue_manager.c) of kernels 4.15 to 7.1, and the DKMS driver.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
 KMSG = "/dev/kmsg"
-#: Files with the log as text, by how much they hold; /dmesg.txt is what people save beside a recorded tree.
+#: Files that hold the log as text, the fullest first. People save /dmesg.txt next to a recorded tree.
 _FILES = ("/var/log/kern.log", "/var/log/dmesg")
 _RECORDED = ("/dmesg.txt", "/var/log/dmesg", "/var/log/kern.log")
 _TAIL = 4 << 20
-#: The kernel's buffer holds some ten thousand messages unless it was made larger at boot.
+#: The kernel's buffer holds about ten thousand messages unless it was enlarged at boot.
 _MOST_MESSAGES = 50_000
 _MESSAGE = 8192
 _MOST_EVENTS = 40
-#: Characters that are looked at in a line.
+#: Characters of a line that are read.
 _LONGEST = 400
 
 #: The kernel's first line.
 _BOOT = "Linux version "
-#: Time and, in files, the host's name: the one is noise, the other nobody's business.
+#: Time and, in files, the host's name. Time is noise and the host's name is private.
 _PREFIX = re.compile(r"^(?:.*?\bkernel: ?)?(?:<[0-9]+>)?(?:\[[^\]\n]*[0-9]\] ?)?")
 _OURS = re.compile(r"amdgpu|\bkfd|\bradeon\b")
 _ADDRESS = re.compile(r"\b([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
-#: The first that matches names the event.
+#: The first pattern that matches names the event.
 _KINDS = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
@@ -60,7 +60,7 @@ _KINDS = tuple(
         (r"[Uu]ncorrectable (?:hardware )?errors? (?:detected|\()", "memory-error"),
     )
 )  # fmt: skip
-#: What any of the kinds needs: in a storm of faults most lines are looked at with this alone.
+#: Any of the kinds. In a storm of faults, most lines are checked against this pattern alone.
 _ANY_KIND = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _KINDS))
 _BOOT_WORDS = ("amdgpu version", "VRAM: ", "active_cu_number", " device ")
 _VERSION = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)")
@@ -72,11 +72,11 @@ _SKIPPED = re.compile(r"\bskipped device ([0-9a-f]{4}:[0-9a-f]{4})")
 
 @dataclass
 class Log:
-    """What a kernel log says of AMD GPUs.
+    """AMD GPU events and facts from a kernel log.
 
-    ``events`` are {"kind", "address", "count", "line"}: one for each kind and GPU, in the order in which
-    they first came, with the first line. ``gpus`` maps addresses to what amdgpu found at boot
-    ("vram_bytes", "cus"); ``kfd_added`` and ``kfd_skipped`` list devices as VENDOR:DEVICE.
+    ``events`` are {"kind", "address", "count", "line"}: one per kind and GPU, in order of first occurrence,
+    with the first line. ``gpus`` maps addresses to what amdgpu found at boot ("vram_bytes", "cus").
+    ``kfd_added`` and ``kfd_skipped`` list devices as VENDOR:DEVICE.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -87,8 +87,10 @@ class Log:
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """``dmesg.events``, ``dmesg.gpus``, ``dmesg.driver``, ``dmesg.kfd_added``, ``dmesg.kfd_skipped``: see
-    ``Log``. Most systems keep the log from users, which the sources then say."""
+    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped.
+
+    See ``Log`` for their content. Most systems do not let users read the log. The sources say so.
+    """
     names = ("events", "gpus", "driver", "kfd_added", "kfd_skipped")
     text, source = _log(tree)
     if text is None:
@@ -98,9 +100,9 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
 
 def parse(text: str) -> Log:
-    """Read a kernel log, as dmesg, journalctl or a log file have it. Never raises.
+    """Parse a kernel log from dmesg, journalctl or a log file. Never raises.
 
-    Of several starts of the machine only the last counts.
+    If the log covers several boots, only the last boot counts.
     """
     log = Log()
     events: dict[tuple[str, Optional[str]], dict[str, Any]] = {}
@@ -147,7 +149,7 @@ def _take_boot(log: Log, line: str, address: Optional[str]) -> None:
 
 
 def _log(tree: Tree) -> tuple[Optional[str], str]:
-    """The log and where it was read, or None and why nowhere."""
+    """Return the log and its source, or None and the reason."""
     refused = []
     if tree.own:
         try:
@@ -167,7 +169,7 @@ def _log(tree: Tree) -> tuple[Optional[str], str]:
 
 
 def _kmsg() -> str:
-    """Every message in the kernel's buffer, one a line; reading there takes nothing away.
+    """Return every message in the kernel's buffer, one per line. Reading removes nothing from the buffer.
 
     Raises OSError. Format: linux Documentation/ABI/testing/dev-kmsg, "level,number,time,flags;text".
     """
@@ -180,7 +182,7 @@ def _kmsg() -> str:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                # Overwritten before it was read; the next read goes on behind the gap.
+                # The message was overwritten before it was read. The next read continues after the gap.
                 continue
             if not record:
                 break

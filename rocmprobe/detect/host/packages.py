@@ -10,11 +10,11 @@ from rocmprobe.model.results import Fact
 
 DPKG = "/var/lib/dpkg/status"
 PACMAN = "/var/lib/pacman/local"
-#: The database of rpm is binary, so names come from the folders that its packages must have.
+#: rpm's database is binary, so names come from the folders that its packages must have.
 _RPM = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 _RPM_NAMES = ("/usr/share/licenses", "/usr/share/doc")
 DKMS = "/var/lib/dkms/amdgpu"
-#: The file of a desktop with everything on it has some ten megabytes.
+#: The file of a fully installed desktop has about ten megabytes.
 _LIMIT = 16 << 20
 _MOST = 300
 _OURS = (
@@ -25,7 +25,7 @@ _OURS = (
     r"|python3?-pytorch[\w.+-]*|python3-torch[\w.+-]*"
 )
 _NAME = re.compile(_OURS)
-#: Without an anchor, for speed: most of the time goes into passing over the other packages.
+#: No anchor, for speed: most of the time is spent on skipping other packages.
 _STANZA = re.compile(rf"\nPackage: ({_OURS})(?=\n)")
 _INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.MULTILINE)
 _VERSION = re.compile(r"^Version: (\S{1,200})$", re.MULTILINE)
@@ -33,8 +33,11 @@ _PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """``packages``: name -> version, None where only the name is known; ``amdgpu.dkms``: the versions of
-    the driver that are installed as source, built or not."""
+    """Return ``packages`` and ``amdgpu.dkms``.
+
+    ``packages``: name -> version, or None if only the name is known. ``amdgpu.dkms``: the versions of the
+    driver that are installed as source, built or not.
+    """
     versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
     dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))
     return {"packages": _packages(tree), "amdgpu.dkms": dkms}
@@ -54,7 +57,7 @@ def _packages(tree: Tree) -> Fact:
 
 
 def _dpkg(text: str) -> dict[str, Optional[str]]:
-    """Format: deb-control(5), stanzas with an empty line between them."""
+    """Parse dpkg's status file. Format: deb-control(5), stanzas separated by an empty line."""
     found: dict[str, Optional[str]] = {}
     text = "\n" + text
     for match in _STANZA.finditer(text):
@@ -67,7 +70,7 @@ def _dpkg(text: str) -> dict[str, Optional[str]]:
 
 
 def _pacman(folders: list[str]) -> dict[str, Optional[str]]:
-    """Each package has a folder NAME-VERSION-RELEASE."""
+    """Parse pacman's folders. Each package has a folder NAME-VERSION-RELEASE."""
     matches = (_PACMAN_NAME.fullmatch(folder) for folder in folders)
     found = [
         (match.group(1), match.group(2)) for match in matches if match and _NAME.fullmatch(match.group(1))

@@ -1,5 +1,7 @@
-"""Facts of the operating system, the processor, the memory and the kernel drivers, and the limits of this
-process's control group. On Windows, where there is no sysfs and no KFD, the few facts that Python has."""
+"""Facts of the system, processor, memory and kernel drivers, and this process's control-group limits.
+
+Windows has no sysfs and no KFD, so only the few facts that Python knows are read there.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _MEMINFO = "/proc/meminfo"
 _CMDLINE = "/proc/cmdline"
 _CGROUP = "/proc/self/cgroup"
 _CGROUPS = "/sys/fs/cgroup"
-#: "No limit" of the first version of control groups: the largest page-aligned number.
+#: "No limit" in version 1 of control groups: the largest page-aligned number.
 _UNLIMITED = 1 << 62
 _PARAMETER = re.compile(
     r"(?:amdgpu|amdkfd|radeon|drm|video|vfio-pci|pci|pcie_aspm|pcie_ports)[.=]|nomodeset$|(?:amd_|intel_)?iommu[.=]"
@@ -29,8 +31,11 @@ _PARAMETER = re.compile(
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """``os.*``, ``kernel.release`` and ``kernel.parameters`` (those of graphics and PCI alone), ``cpu.name``
-    and ``cpu.cores``, ``memory.*`` in bytes, driver versions; ``amdgpu.origin`` is "dkms" or "kernel"."""
+    """Return the facts of the system, the processor, the memory and the kernel drivers.
+
+    These are ``os.*``, ``kernel.release``, ``kernel.parameters`` (of graphics and PCI only), ``cpu.name``,
+    ``cpu.cores``, ``memory.*`` in bytes and driver versions. ``amdgpu.origin`` is "dkms" or "kernel".
+    """
     return {
         **_os(tree),
         "kernel.release": tree.fact("/proc/sys/kernel/osrelease"),
@@ -44,7 +49,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
 
 def _os(tree: Tree) -> dict[str, Fact]:
-    """Format: os-release(5). ``os.id`` is for programs ("ubuntu"), ``os.name`` for people."""
+    """Parse os-release(5). ``os.id`` is for programs ("ubuntu"), ``os.name`` for people."""
     fields = {"os.name": "PRETTY_NAME", "os.id": "ID", "os.version": "VERSION_ID"}
     name = next((name for name in _OS_RELEASE if tree.text(name)), _OS_RELEASE[0])
     text = tree.text(name) or ""
@@ -65,7 +70,7 @@ def _unquoted(value: str) -> str:
 
 
 def _cpu(tree: Tree) -> dict[str, Fact]:
-    """Name and number of cores; threads of one core count once where the kernel reports the cores."""
+    """Return name and number of cores. Threads of one core count once if the kernel reports the cores."""
     try:
         text = tree.read(_CPUINFO)
     except ReadError as error:
@@ -101,7 +106,7 @@ def _memory(tree: Tree) -> dict[str, Fact]:
 
 
 def _parameters(tree: Tree) -> Fact:
-    """Others may hold identifiers of disks and hosts, so only those that concern a GPU are kept."""
+    """Return the parameters that concern a GPU. Others may hold identifiers of disks and hosts."""
     fact = tree.fact(_CMDLINE)
     if fact.value is None:
         return fact
@@ -109,7 +114,7 @@ def _parameters(tree: Tree) -> Fact:
 
 
 def _module_version(tree: Tree, module: str) -> Fact:
-    """The version a kernel module declares; drivers that come with the kernel declare none."""
+    """Return the version that a kernel module declares. The kernel's own drivers declare no version."""
     folder = f"/sys/module/{module}"
     version: Optional[str] = tree.text(f"{folder}/version")
     if version:
@@ -120,7 +125,7 @@ def _module_version(tree: Tree, module: str) -> Fact:
 
 
 def _amdgpu_origin(tree: Tree) -> Fact:
-    """Only the driver that AMD ships as source, built by DKMS, declares a version."""
+    """Return the origin of the driver. Only AMD's source driver, built by DKMS, declares a version."""
     version = _module_version(tree, "amdgpu")
     if version.value:
         return Fact("dkms", version.source)
@@ -130,9 +135,9 @@ def _amdgpu_origin(tree: Tree) -> Fact:
 def read_limits(tree: Tree) -> dict[str, Fact]:
     """Return the limits of this process.
 
-    ``cpu.allowed``: processors (threads) that it can run on; ``cpu.quota``: how many of them it can keep busy
-    at once, a number with a fraction; ``memory.limit_bytes``: of its control group. The last two have no
-    value if nothing is limited.
+    ``cpu.allowed``: processors (threads) that the process can run on. ``cpu.quota``: how many processors it
+    can keep busy at once, possibly a fraction. ``memory.limit_bytes``: the limit of its control group. The
+    last two have no value if nothing is limited.
     """
     allowed = Fact(None, NOT_LOOKED_UP)
     if tree.own:
@@ -161,10 +166,10 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 
 
 def _folders(tree: Tree) -> list[str]:
-    """The folders of this process's control groups and those above, which limit it as well.
+    """Return the folders of this process's control groups and of their parents, which also limit the process.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container the path may be one of the host's,
-    and the container's own group is then the root.
+    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path may be the host's. Then the
+    container's own group is the root.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():
@@ -193,12 +198,15 @@ def _ratio(quota: Optional[str], period: Optional[str]) -> Optional[float]:
 
 
 def is_windows(tree: Tree) -> bool:
-    """Return True if the machine to detect is this one and runs Windows."""
+    """Return True if the machine to detect is this machine and runs Windows."""
     return tree.own and sys.platform == "win32"
 
 
 def read_windows() -> dict[str, Fact]:
-    """Return ``os.*``, ``kernel.release``, ``cpu.name``, ``cpu.threads``, and what is not looked up."""
+    """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
+
+    The facts of GPUs have no value, and their source says that GPUs are not looked up.
+    """
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")
     return {

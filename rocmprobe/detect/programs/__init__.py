@@ -1,1 +1,1 @@
-"""Runs diagnostic programs, each with a time limit, and parses their output."""
+"""Runners for diagnostic programs, each with a time limit, and parsers for their output."""

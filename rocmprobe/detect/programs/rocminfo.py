@@ -1,7 +1,7 @@
-"""What rocminfo prints: the agents that the HSA runtime offers, GPUs and processors.
+"""Parser for rocminfo output: the agents that the HSA runtime offers, GPUs and processors.
 
-Format: rocminfo.cc of ROCm 1.x to 7.x; older releases print fewer fields, and people paste parts of it:
-without headings or names, with numbers in hexadecimal alone, values below their labels, or on one line.
+Format: rocminfo.cc of ROCm 1.x to 7.x. Older releases print fewer fields. People paste excerpts: without
+headings or names, with hexadecimal numbers only, with values below their labels, or on one line.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Optional
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 from rocmprobe.knowledge.gpus import isa_name
 
-#: A heading near the top. Before it is a quote mark or the prefix of a log, of one width.
+#: A heading near the top, after a quote mark or the prefix of a log, whose width is constant.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
-#: What a line is parted at that has several of them; of these, only agents have those of ``_OF_AN_AGENT``.
+#: Labels at which a line with several fields is split. Only agents have the labels in ``_OF_AN_AGENT``.
 _LABELS = (
     "Marketing Name", "Vendor Name", "Name", "Uuid", "Feature", "Profile", "Float Round Mode", "Node",
     "Device Type", "Cache Info", "Chip ID", "ASIC Revision", "Max Clock Freq. (MHz)", "BDFID",
@@ -31,7 +31,7 @@ _LABEL = re.compile(
 _FEWEST_LABELS = 3
 _FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 .()/-]{0,60}?):+(.*)")
 _WIDEST = 400
-#: Characters of a line that holds all fields: rocminfo prints some 6 kB for a GPU.
+#: Characters of a line that holds all fields. rocminfo prints about 6 kB for a GPU.
 _LONGEST_LINE = 100_000
 _ISA = re.compile(r"\bamdgcn-\S*?--(gfx\S+)|\bAMD:AMDGPU:[0-9:]+")
 _CODE_OBJECT_ISA = re.compile(r"AMD:AMDGPU:([0-9]+):([0-9]+):([0-9]+)")
@@ -41,12 +41,12 @@ _SIZE = re.compile(r"([0-9]{1,18})(?:\(0x[0-9a-fA-F]+\))?\s*KB")
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent. ``gfx`` is the effective ISA, as the runtime has it after any override, and ``isas`` are
-    the names that it accepts code for, with their features ("gfx1010:xnack-").
+    """An agent. ``gfx`` is the effective ISA, as the runtime reports it after any override.
 
-    ``chip_id`` is the PCI device id, which no override changes. ``memory_bytes`` is the largest pool of
-    the device's own memory; ``bdf`` has no domain ("03:00.0"). ``apu`` is None before ROCm 5.7, which did
-    not say. Fields that were not printed are None.
+    ``isas`` are the names of the ISAs whose code the agent runs, with their features ("gfx1010:xnack-").
+    ``chip_id`` is the PCI device id, which no override changes. ``memory_bytes`` is the largest pool of the
+    device's own memory. ``bdf`` has no domain ("03:00.0"). ``apu`` is None before ROCm 5.7, which does not
+    report it. Fields that were not printed are None.
     """
 
     kind: Optional[str] = None
@@ -64,7 +64,7 @@ class Agent:
 
     @property
     def not_learned(self) -> tuple[str, ...]:
-        """The fields that rocminfo prints for every GPU and this text lacks, in words."""
+        """Names of the fields that rocminfo prints for every GPU but this text lacks."""
         wanted = {
             "ISA": self.gfx,
             "PCI id": self.chip_id,
@@ -76,7 +76,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class RocmInfo:
-    """The agents that rocminfo lists, or why it lists no GPU."""
+    """The agents that rocminfo lists, or the reason why it lists no GPU."""
 
     agents: tuple[Agent, ...] = ()
     runtime_version: Optional[str] = None
@@ -89,7 +89,7 @@ class RocmInfo:
 
 @dataclass
 class _Draft:
-    """An agent in the making: its own fields, then those of its pools and ISAs, which repeat names."""
+    """An agent during parsing: its own fields, then the fields of its pools and ISAs, which repeat names."""
 
     fields: dict[str, str] = field(default_factory=dict)
     pools: list[tuple[str, int]] = field(default_factory=list)
@@ -100,8 +100,10 @@ class _Draft:
 
 
 def parse(text: str) -> RocmInfo:
-    """Read what rocminfo printed (both streams, colours and all). Never raises; see ``failure`` for why
-    there are no agents."""
+    """Parse what rocminfo printed on both streams, including colours. Never raises.
+
+    ``failure`` says why there are no GPU agents.
+    """
     text = plain(text)
     header: dict[str, str] = {}
     drafts: list[_Draft] = []
@@ -127,7 +129,7 @@ def parse(text: str) -> RocmInfo:
 
 
 def _failure(text: str, agents: tuple[Agent, ...]) -> Optional[Failure]:
-    # A kernel with amdgpu built in has no module, which rocminfo complains of before it lists the GPU.
+    # A kernel with built-in amdgpu has no module. rocminfo complains of that before it lists the GPU.
     if any(agent.kind == "GPU" for agent in agents):
         return None
     if found := failure(text):
@@ -146,7 +148,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _parted(line: str) -> list[str]:
-    """The fields of a line that has several; else the line."""
+    """Split a line that has several fields. Return any other line unchanged, in a list."""
     starts = [match.start() for match in _LABEL.finditer(line[:_LONGEST_LINE])]
     if len(starts) < _FEWEST_LABELS:
         return [line]
@@ -155,14 +157,14 @@ def _parted(line: str) -> list[str]:
 
 
 def _begin(drafts: list[_Draft], name: str) -> None:
-    """Begin another agent where its heading is missing: ``name`` was there already, or ISAs came before."""
+    """Begin a new agent if its heading is missing: ``name`` occurs a second time, or ISAs came before it."""
     if not drafts:
         drafts.append(_Draft())
     draft = drafts[-1]
     if not (draft.in_isas or name in draft.fields):
         return
     fresh = _Draft()
-    # The line before was its name, which looks like that of one more ISA.
+    # The previous line was the new agent's name, which looks like one more ISA.
     if draft.isas and _isa(draft.isas[-1]) is None:
         fresh.fields["Name"] = draft.isas.pop()
     drafts.append(fresh)
@@ -219,7 +221,7 @@ def _gfx(name: str, isas: tuple[str, ...]) -> Optional[str]:
 
 
 def _isa(name: str) -> Optional[str]:
-    """ "gfx1010:xnack-" of "amdgcn-amd-amdhsa--gfx1010:xnack-"; ROCm 1.x has "AMD:AMDGPU:8:0:3"."""
+    """Return "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-". ROCm 1.x prints "AMD:AMDGPU:8:0:3"."""
     old = _CODE_OBJECT_ISA.match(name)
     if old:
         return isa_name(*(int(part) for part in old.groups()))
@@ -233,6 +235,6 @@ def _chip_id(text: Optional[str]) -> Optional[str]:
 
 
 def _number(text: Optional[str]) -> Optional[int]:
-    """The number of "36", "29471(0x731f)" or "0x731f"."""
+    """Return the number in "36", "29471(0x731f)" or "0x731f"."""
     match = re.match(r"0[xX][0-9a-fA-F]{1,15}|[0-9]{1,18}", text or "")
     return int(match.group(), 16 if match.group()[:2] in ("0x", "0X") else 10) if match else None

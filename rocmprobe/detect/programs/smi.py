@@ -1,7 +1,7 @@
-"""What rocm-smi and amd-smi print of each GPU, as JSON, as lines and as tables.
+"""Parser for the output of rocm-smi and amd-smi, as JSON, lines or tables.
 
-Formats: rocm_smi.py of ROCm 3.8 to 7.2 and amd-smi 24 to 27; keys were renamed from release to release, and
-units come as text. Serial numbers, unique ids and UUIDs are not read.
+Formats: rocm_smi.py of ROCm 3.8 to 7.2 and amd-smi 24 to 27. Keys changed between releases, and units are
+text. Serial numbers, unique ids and UUIDs are not read.
 """
 
 from __future__ import annotations
@@ -14,38 +14,41 @@ from typing import Any, Optional
 
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 
-#: Both tools say so of a value that they could not get.
+#: Both tools print these for a value that they could not read.
 _NOTHING = ("", "N/A", "n/a", "None", "UNKNOWN", "unknown")
 _MIB = 1 << 20
 _UNITS = {"B": 1, "KB": 1 << 10, "MB": _MIB, "GB": 1 << 30}
 _CARD = re.compile(r"card([0-9]+)")
 _LINE = re.compile(r"\s*GPU\[([0-9]{1,4})\]\s*:\s*([^:]+?):+(.*)")
-#: A row of rocm-smi's first table: index, node and id where it has them, and the first temperature. What
-#: release 6.0 puts in brackets is the board's id, not the chip's.
+#: A row of rocm-smi's first table: index, node and id (if printed), and the first temperature. The bracketed
+#: id of release 6.0 is the board's, not the chip's.
 _CONCISE = re.compile(
     r"\s*([0-9]{1,4})\s+(?:[0-9]+\s+)?(?:(0x[0-9a-f]{4})\b.*?|\[[^\]]*\]\s+|[0-9a-f]{4}\s+)?"
     r"(?:([0-9]{1,3}(?:\.[0-9]+)?)[°?]*[cC]\b|N/A\b)"
 )
 _CONCISE_HEADING = re.compile(r"\s*(?:GPU|Device)\s.*\bTemp\b.*\bSCLK\b")
 _JUNCTION = "(junction)"
-#: A row of amd-smi's first table, and the one below it with the memory in use.
+#: A row of amd-smi's first table, and the row below it with the memory in use.
 _BOX = re.compile(
     r"\|\s*([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s([^|]*)"
     r"\|\s*(?:[0-9]+ %|N/A)\s+(?:([0-9]{1,3}) °C|N/A)"
 )
 _BOX_BELOW = re.compile(r"\|\s*([0-9]{1,4})\s.*?([0-9]{1,9})/([0-9]{1,9}) MB")
-#: Characters of a line of a table that are looked at.
+#: Characters of a table line that are read.
 _WIDEST = 400
 _AMD_SMI_LINE = re.compile(r"^( *)([A-Z][A-Z0-9_ ]*):[ \t]*(.*?)[ \t]*$")
-#: A list starts with an object: a shell's prompt may start with a bracket, too.
+#: A list must start with an object, because a shell's prompt may also start with a bracket.
 _JSON_START = re.compile(r"^[ \t]*(\{|\[\s*\{)", re.MULTILINE)
 _DRIVER = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)|\bDriver version:\s*([0-9][\w.-]*)")
 
 
 @dataclass(frozen=True)
 class SmiGpu:
-    """One GPU as a management tool names it; ``index`` is the tool's own count. Temperatures are degrees
-    Celsius by sensor: edge, junction, memory, or unnamed where a table does not say which."""
+    """A GPU as a management tool reports it. ``index`` is the tool's own count.
+
+    Temperatures are degrees Celsius, keyed by sensor: edge, junction, memory, or unnamed if a table does not
+    name the sensor.
+    """
 
     index: int
     name: Optional[str] = None
@@ -61,8 +64,10 @@ class SmiGpu:
 
 @dataclass(frozen=True)
 class Smi:
-    """The parsed output of rocm-smi or amd-smi. ``driver`` is the version of amdgpu, or of the kernel
-    where the driver is the kernel's own."""
+    """The parsed output of rocm-smi or amd-smi.
+
+    ``driver`` is the version of amdgpu, or the kernel's version if the driver is part of the kernel.
+    """
 
     gpus: tuple[SmiGpu, ...] = ()
     driver: Optional[str] = None
@@ -70,7 +75,7 @@ class Smi:
 
 
 def parse_rocm_smi(text: str) -> Smi:
-    """Read the output of rocm-smi in any of its forms. Never raises."""
+    """Parse the output of rocm-smi in any of its forms. Never raises."""
     text = plain(text)
     cards: dict[int, dict[str, Any]] = {}
     driver = None
@@ -91,8 +96,7 @@ def parse_rocm_smi(text: str) -> Smi:
 
 
 def parse_amd_smi(text: str) -> Smi:
-    """Read the output of amd-smi: static, metric or list, as JSON or as text, or its first table. Never
-    raises."""
+    """Parse amd-smi's output: static, metric or list, as JSON or text, or its first table. Never raises."""
     text = plain(text)
     blocks: dict[int, dict[str, Any]] = {}
     listed = [gpu for data in _json_values(text) for gpu in _amd_smi_list(data)]
@@ -123,7 +127,7 @@ def _rocm_smi_gpu(index: int, card: Mapping[str, Any]) -> SmiGpu:
     names = [_text(card.get(key)) for key in ("device name", "card series", "card model")]
     return SmiGpu(
         index=index,
-        # Where the tool knows no name it repeats an id.
+        # If the tool knows no name, it repeats an id.
         name=next((name for name in names if name and not name.startswith("0x")), None),
         gfx=_gfx(_text(card.get("gfx version"))),
         pci_id=_hex(_first(card, "device id", "gpu id"), 4),
@@ -157,7 +161,7 @@ def _concise(text: str) -> tuple[SmiGpu, ...]:
     sensor = None
     for line in _lines(text):
         if _CONCISE_HEADING.match(line):
-            # Older releases show the edge alone and do not say so.
+            # Older releases show only the edge temperature and do not name the sensor.
             sensor = "edge"
         # The sensor may be on the line below the heading.
         if sensor and _JUNCTION in line.lower():
@@ -201,7 +205,7 @@ def _amd_smi_list(data: Any) -> list[dict[str, Any]]:
 
 
 def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
-    """The text form, nested by indentation, as its JSON form has it."""
+    """Parse the text form, nested by indentation, into the structure of the JSON form."""
     blocks: list[dict[str, Any]] = []
     above: list[tuple[int, dict[str, Any]]] = []
     for line in text.splitlines():
@@ -223,7 +227,7 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """JSON objects and lists that start a line: warnings may be around them."""
+    """Yield the JSON objects and lists that start a line. Warnings may surround them."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):
@@ -260,7 +264,7 @@ def _text(value: Any) -> Optional[str]:
 
 
 def _amount(value: Any) -> tuple[Optional[float], str]:
-    """A number and its unit, of {"value": 8176, "unit": "MB"}, "8176 MB" or "58.0"."""
+    """Return a number and its unit from {"value": 8176, "unit": "MB"}, "8176 MB" or "58.0"."""
     unit = str(_at(value, "unit") or "")
     text = _text(value["value"] if isinstance(value, Mapping) and "value" in value else value) or ""
     match = re.match(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%]*)", text)
@@ -292,7 +296,10 @@ def _address(value: Any) -> Optional[str]:
 
 
 def _gfx(text: Optional[str]) -> Optional[str]:
-    """rocm-smi of ROCm 6.1 and 6.2 writes the stepping of RDNA3 with two digits, gfx11002 for gfx1102."""
+    """Return the ISA, such as gfx1102.
+
+    rocm-smi of ROCm 6.1 and 6.2 writes the stepping of RDNA3 with two digits: gfx11002 for gfx1102.
+    """
     match = re.fullmatch(r"gfx([0-9]{2}[0-9])0([0-9])|(gfx[0-9a-f]{3,4})", text or "")
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""What the complaints of rocminfo, rocm-smi and amd-smi mean.
+"""Meanings of the error messages of rocminfo, rocm-smi and amd-smi.
 
 Wordings: rocminfo.cc, rocm_smi.py and amdsmi_init.py of ROCm 1.8 to 7.2, and reports of users on machines
-where they failed.
+where the tools failed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Optional
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: rocminfo says who is in which group; the name of the user is nobody's business.
+#: rocminfo prints who is in which group. The user's name is private.
 _MEMBER = re.compile(r"(?<!\S)\S{1,200}(?= is (?:not )?(?:a )?member of )")
 _LONGEST = 300
-#: What is looked at: a pasted log may be long, and its lines, too.
+#: Limits of the text that is read, because pasted logs and their lines may be long.
 _MOST_LINES = 5000
 _WIDEST = 1000
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a tool found nothing: a word, what that means, and the line that says so."""
+    """The reason why a tool found nothing: a state, its meaning, and the line that reports it."""
 
     state: str
     meaning: str
@@ -31,7 +31,7 @@ class Failure:
 
 _DRIVER = "the amdgpu kernel driver is not loaded"
 _NO_RUNTIME = "the HSA runtime could not be started, and nothing of ROCm will start on this machine"
-#: The first that matches wins: what is nearest to the cause comes first.
+#: The first pattern that matches wins, so the patterns nearest to the cause come first.
 _MEANINGS = tuple(
     (re.compile(pattern), state, meaning)
     for pattern, state, meaning in (
@@ -72,7 +72,7 @@ _MEANINGS = tuple(
 
 
 def failure(text: str) -> Optional[Failure]:
-    """Why a tool failed, by what it printed; None where nothing in it is a known complaint."""
+    """Return why a tool failed, from its output, or None if the output holds no known error message."""
     text = "\n".join(line[:_WIDEST] for line in plain(text).splitlines()[:_MOST_LINES])
     for pattern, state, meaning in _MEANINGS:
         match = pattern.search(text)
@@ -82,12 +82,12 @@ def failure(text: str) -> Optional[Failure]:
 
 
 def plain(text: str) -> str:
-    """``text`` without colours, control characters and the names of users."""
+    """Return ``text`` without colours, control characters and names of users."""
     return _MEMBER.sub("<user>", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def first_lines(text: str, count: int = 3) -> str:
-    """The first lines of a text that is not understood, each cut, in one line."""
+    """Return the first lines of an unrecognized text, each truncated, in one line."""
     return "; ".join(line[:_LONGEST] for _, line in zip(range(count), _filled(plain(text))))
 
 

@@ -1,7 +1,7 @@
-"""rocminfo, rocm-smi and amd-smi where they are installed: what they say, or why they say nothing.
+"""Results of rocminfo, rocm-smi and amd-smi if they are installed, or the reason why they gave none.
 
-They ask the driver, and the driver may be what is broken. So each runs in a process group of its own, for a
-few seconds at most, and nothing waits for one that cannot be killed.
+The tools query the driver, which may be broken. So each tool runs in its own process group for a few seconds
+at most, and nothing waits for a tool that cannot be killed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
 
-#: Seconds that a tool may take; amd-smi takes over a second on a server with eight GPUs.
+#: Timeout of a tool in seconds. amd-smi takes over a second on a server with eight GPUs.
 SECONDS = 5.0
-#: Bytes kept of each stream. rocminfo prints some 6 kB for a GPU, and there are machines with 64 of them.
+#: Bytes kept of each stream. rocminfo prints about 6 kB for a GPU, and some machines have 64 GPUs.
 _KEPT = 1 << 21
 _NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
 _NOTHING = children.Ended("no answer, and it cannot be killed")
@@ -32,7 +32,7 @@ _NOTHING = children.Ended("no answer, and it cannot be killed")
 
 @dataclass
 class ToolRun:
-    """A tool at work in a thread; ``ended`` is None until it is done."""
+    """A tool that runs in a thread. ``ended`` is None until it is done."""
 
     tool: Tool
     path: str
@@ -40,7 +40,7 @@ class ToolRun:
     ended: Optional[children.Ended] = None
 
     def result(self) -> children.Ended:
-        # Longer than a run takes; even the start of a program may hang where a disk is on the network.
+        # Longer than a run takes, because even starting a program may hang if its disk is on the network.
         self.thread.join(SECONDS + 2 * children.KILLED_AFTER)
         return self.ended or _NOTHING
 
@@ -59,9 +59,9 @@ class Tool:
 
 
 def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
-    """Start every installed tool, each in a thread of its own; none for a recorded tree.
+    """Start every installed tool, each in its own thread. Return an empty list for a recorded tree.
 
-    They get ``environ`` as it is: an override of the ISA is theirs, too.
+    The tools get ``environ`` unchanged, so an override of the ISA applies to them, too.
     """
     if not tree.own:
         return []
@@ -74,11 +74,14 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
 
 
 def read_facts(tree: Tree, runs: list[ToolRun], asleep: Sequence[str] = ()) -> dict[str, Fact]:
-    """Of each tool ``TOOL.exit`` ("0", an exit code, "SIGSEGV", "no answer in 5 s"), ``TOOL.state``,
-    ``TOOL.message`` and ``TOOL.meaning``, and its output: ``rocminfo.agents`` (GPUs alone, each with
-    the ISA that the runtime has for it), ``rocminfo.runtime``, ``rocminfo.not_learned`` (what
-    the text lacks for a GPU, one line for each), ``rocm_smi.gpus``, ``rocm_smi.driver``,
-    ``amd_smi.gpus``, ``amd_smi.driver``.
+    """Return the facts of each tool.
+
+    ``TOOL.exit``: "0", an exit code, "SIGSEGV" or "no answer in 5 s". ``TOOL.state``, ``TOOL.message`` and
+    ``TOOL.meaning`` describe the result.
+
+    From the output: ``rocminfo.agents`` (GPUs only, each with the ISA that the runtime reports),
+    ``rocminfo.runtime``, ``rocminfo.not_learned`` (fields that the text lacks, one line per GPU),
+    ``rocm_smi.gpus``, ``rocm_smi.driver``, ``amd_smi.gpus``, ``amd_smi.driver``.
 
     ``state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused", "hsa-init-failed",
     "no-gpu-agents", "no-gpu", "unsupported-gpu", "no-wsl-adapter", "library-missing", "tool-broken",
@@ -115,7 +118,7 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
-    """What it means that a tool ended so; None where its output decides."""
+    """Return the failure that a tool's ending means, or None if its output decides."""
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)
@@ -129,11 +132,11 @@ def _by_ending(how: str, text: str) -> Optional[Failure]:
 
 
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
-    """The tool that a shell would start, else that of an installed ROCm, the newest first."""
+    """Return the tool that a shell would start, else the tool of the newest installed ROCm."""
     found = shutil.which(name, path=path)
     if found:
         return found
-    # /opt/rocm itself first, then by numbers: 6.10 is newer than 6.9.
+    # /opt/rocm itself comes first, then releases by number: 6.10 is newer than 6.9.
     releases = sorted(
         loader.rocm_folders(tree),
         key=lambda folder: (folder == f"{loader.OPT}/rocm", _numbers(folder)),
@@ -178,7 +181,7 @@ def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str
     return read
 
 
-#: Options that every release since ROCm 3.8 (rocm-smi) and 5.6 (amd-smi) knows.
+#: Options that every release since ROCm 3.8 (rocm-smi) and 5.6 (amd-smi) supports.
 _ROCM_SMI = ("--showproductname", "--showid", "--showbus", "--showmeminfo", "vram", "--showtemp",
              "--showdriverversion", "--json")  # fmt: skip
 TOOLS = (

@@ -1,1 +1,1 @@
-"""ROCm and torch as they are installed: versions, libraries, code objects, databases."""
+"""The installed ROCm and torch: versions, libraries, code objects, databases."""

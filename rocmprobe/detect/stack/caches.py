@@ -1,9 +1,9 @@
-"""Caches of compiled kernels: for which chip and by which version their content was made, by their own files.
+"""Caches of compiled kernels: the chip and the version that their files name.
 
 Triton: a folder for each kernel, with its metadata in JSON and its intermediate code as text
-(python/triton/compiler/compiler.py). Inductor: generated Python, and a cache of Triton below it
-(torch/_inductor/codecache.py); its other files are pickles, which nobody may read. MIOpen: names of files
-(``knowledge/miopen_files.py``).
+(python/triton/compiler/compiler.py). Inductor: generated Python, and a Triton cache below it
+(torch/_inductor/codecache.py). Inductor's other files are pickles, which are unsafe to read. MIOpen: names of
+files (``knowledge/miopen_files.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rocmprobe.knowledge.miopen_files import user_file
 from rocmprobe.model.results import Fact
 from rocmprobe.text.reading import json_line
 
-#: Kernels, and files of generated code, that are read at most. A cache may have ten thousands.
+#: Most kernels, and most files of generated code, that are read. A cache may have tens of thousands.
 _MOST = 300
 _METADATA_BYTES, _CODE_BYTES, _LLVM_BYTES = 1 << 16, 1 << 16, 1 << 20
 #: Letters in the names of Inductor's folders of generated code.
@@ -35,7 +35,7 @@ _BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|at
 
 @dataclass
 class _Found:
-    """Content of a cache: kernels by ISA and by version of Triton, and those with buffer instructions."""
+    """Content of a cache: kernels by ISA and by version of Triton, and kernels with buffer instructions."""
 
     kernels: int = 0
     isas: Counter[str] = field(default_factory=Counter)
@@ -52,8 +52,11 @@ class _Found:
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return ``caches.triton`` and ``caches.inductor`` (see ``_Found``), and ``miopen.user_files``: each file
-    of MIOpen in its ``folders`` with the GPU and the version that it is for."""
+    """Return ``caches.triton``, ``caches.inductor`` (see ``_Found``) and ``miopen.user_files``.
+
+    ``miopen.user_files`` lists MIOpen's files in its ``folders``, each with the GPU and the version that it
+    is for.
+    """
     return {
         "caches.triton": _triton(tree, environ),
         "caches.inductor": _inductor(tree, environ),
@@ -117,7 +120,7 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
 
 
 def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
-    """Add the kernels of a cache of Triton."""
+    """Add the kernels of a Triton cache."""
     for folder in tree.names(path):
         names = tree.names(f"{path}/{folder}")
         for name in names:
@@ -142,7 +145,7 @@ def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
 def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
     """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU.
 
-    ``target`` is an object since Triton 3.0, and was a list before.
+    ``target`` is an object since Triton 3.0. Before, it was a list.
     """
     target = data.get("target")
     arch: Any = data.get("arch")

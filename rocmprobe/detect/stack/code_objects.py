@@ -1,8 +1,8 @@
-"""Which gfx targets the installed libraries hold device code for.
+"""Targets that the installed libraries hold device code for.
 
-HIP keeps the code objects of a library in its section .hip_fatbin: one bundle for each source file, one
-after the other, each starting with a table of its targets (format: clang's Clang Offload Bundler).
-rocBLAS and hipBLASLt keep theirs in files whose names end in the target.
+HIP keeps a library's code objects in its section .hip_fatbin: one bundle after another, one per source file.
+Each bundle starts with a table of its targets (format: clang's Clang Offload Bundler). rocBLAS and hipBLASLt
+keep theirs in files whose names end in the target.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = b"CCOB"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<3Q")
-#: Bundles looked at: a library has one for each source file, and nearly all have the same targets.
+#: Most bundles that are read. A library has one per source file, and nearly all have the same targets.
 _MOST_BUNDLES = 64
-#: Bytes of a bundle that hold its table; a table names some twenty targets.
+#: Bytes of a bundle that hold its table. A table names about twenty targets.
 _TABLE_BYTES = 4096
 #: Bundles start on a page.
 _ALIGNMENT = 4096
 _TARGET = re.compile(r"gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?(?::[a-z]+[+-])*\Z")
-#: "TensileLibrary_lazy_gfx1030.dat", "Kernels.so-000-gfx90a-xnack+.hsaco", ...: a target before the ending.
+#: "TensileLibrary_lazy_gfx1030.dat", "Kernels.so-000-gfx90a-xnack+.hsaco", ...: a target before the suffix.
 _TENSILE = re.compile(r"[_-](gfx[0-9a-f]+)(?:-xnack[+-])?\.(?:dat|dat\.zlib|co|hsaco)")
-#: The one file of a target that a library starts from.
+#: The file of a target that a library loads first.
 _LAZY_START = re.compile(r"TensileLibrary_lazy_gfx[0-9a-f]+\.dat(?:\.zlib)?")
 _SPLIT_START = re.compile(r"TensileLibrary_gfx[0-9a-f]+\.dat")
 _MERGED_START = "TensileLibrary.dat"
-#: Device code kept out of the library, a file for each target: "torch/.kpack/torch_gfx1201.kpack".
+#: Device code outside the library, one file per target: "torch/.kpack/torch_gfx1201.kpack".
 _KPACK_SECTION = ".rocm_kpack_ref"
 _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 
@@ -45,10 +45,10 @@ _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """``torch.targets``, ``rocblas.targets``, ``rocblas.path``, ``hipblaslt.targets``, ``hipblaslt.path``.
+    """Return ``torch.targets`` and ``.targets`` and ``.path`` of ``rocblas`` and ``hipblaslt``.
 
-    Targets are sorted lists; a target with ``:xnack-`` or the like only runs with that setting. The
-    BLAS libraries are those that torch would load, or without a torch for ROCm those of the system.
+    Targets are sorted lists. A target with ``:xnack-`` or the like only runs with that setting. The BLAS
+    libraries are those that torch would load, or the system's if no torch for ROCm is installed.
     """
     blas = {
         **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
@@ -61,7 +61,7 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """The targets of torch itself, or where its library does not name them those of the wheel's rocBLAS."""
+    """Return the targets of torch itself, or of the wheel's rocBLAS if torch's library does not name them."""
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"
@@ -70,16 +70,16 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
     except ReadError as error:
         why = f"{library}: {error}"
     if rocblas.value:
-        # The recipe of the wheels cuts rocBLAS down to the targets that torch is built for.
+        # The recipe of the wheels reduces rocBLAS to the targets that torch is built for.
         return Fact(rocblas.value, f"{rocblas.source}; {why}")
     return Fact(None, why)
 
 
 def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
-    """The targets of a library's first bundles, or of the archives beside it that it keeps its code in.
+    """Return the targets of a library's first bundles, or of the archives that hold its code.
 
-    Reads some KiB, whatever the size of the file. Raises ReadError where there are none to read, with
-    the reason: no such section, or compressed bundles, which do not name their targets.
+    Reads some KiB, whatever the size of the file. Raises ReadError with the reason if there are no targets to
+    read: no such section, or compressed bundles, which do not name their targets.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)
@@ -109,12 +109,12 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
     folder = f"{path.rpartition('/')[0]}/../.kpack"
     matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
     found = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
-    # Without an archive the library has no device code at all, which is a list of no targets.
+    # Without an archive, the library has no device code at all: an empty list of targets.
     return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
-    """The targets of the bundle that starts here and its size in bytes; no targets and 0 where none does."""
+    """Return the targets and the size in bytes of the bundle that starts here, or no targets and 0."""
     targets, end = [], 0
     try:
         if not table.startswith(_BUNDLE):
@@ -156,21 +156,21 @@ def _blas(
 
 
 def _tensile_folder(tree: Tree, name: str, library: str) -> str:
-    """Where a BLAS library looks for its code, beside itself; Debian puts a version in between."""
+    """Return the folder where a BLAS library looks for its code. Debian adds a version to the path."""
     beside = loader.real(tree, library).rpartition("/")[0]
     own = f"{beside}/{name}"
     versions = [f"{own}/{version}/library" for version in reversed(tree.names(own))]
-    # ROCm releases before 5.2 have no folder of the library's own.
+    # ROCm releases before 5.2 have no folder for the single library.
     places = [f"{own}/library", *versions, f"{beside}/library"]
     return next((place for place in places if tree.names(place)), places[0])
 
 
 def tensile_targets(names: Iterable[str]) -> list[str]:
-    """The targets that a folder of Tensile files serves, sorted.
+    """Return the targets that a folder of Tensile files serves, sorted.
 
-    A library that loads lazily starts from ``TensileLibrary_lazy_<target>.dat`` and one split by target
-    from ``TensileLibrary_<target>.dat``; without that file it ends the process, whatever kernels lie
-    there. A merged ``TensileLibrary.dat`` goes with every kernel.
+    A library that loads lazily starts from ``TensileLibrary_lazy_<target>.dat``. A library split by target
+    starts from ``TensileLibrary_<target>.dat``. Without that file the library aborts the process, whatever
+    kernels exist. A merged ``TensileLibrary.dat`` serves every kernel.
     """
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]

@@ -1,7 +1,7 @@
-"""MIOpen's databases: the tuned records it came with, and the folders it writes its own into.
+"""MIOpen's databases: the tuned records that it ships with, and the folders that it writes.
 
-File names: MIOpen's db_path and handle sources. A database is named after the ISA that the runtime
-reports and the multiprocessors that HIP counts, which on RDNA are pairs of compute units.
+File names: MIOpen's db_path and handle sources. A database is named after the ISA that the runtime reports
+and the multiprocessors that HIP counts, which on RDNA are pairs of compute units.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from rocmprobe.model.results import Fact, Gpu
 
 MOUNTS = "/proc/mounts"
 _NAME = r"(gfx(?:1[0-9][0-9a-f]{2}|[0-9]{2}[0-9a-f]))(_[0-9]+|[0-9a-f]+)?"
-#: File names of the find-db, the perf-db and the compiled kernels, by fact.
+#: File names of the find-db, the perf-db and the compiled kernels, keyed by fact.
 _FILES = {
     "miopen.find_db": re.compile(_NAME + r"\.HIP\.fdb\.txt"),
     "miopen.perf_db": re.compile(_NAME + r"\.db(?:\.txt)?"),
     "miopen.kernel_db": re.compile(_NAME + r"\.kdb"),
 }
-#: On these SQLite's locks are slow or broken, which MIOpen reports as an internal error.
+#: On these file systems, SQLite's locks are slow or broken, which MIOpen reports as an internal error.
 NETWORK = frozenset(
     {
         "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs",
         "fuse.glusterfs", "fuse.sshfs", "afs", "panfs", "pvfs2", "orangefs", "9p", "wekafs",
     }
 )  # fmt: skip
-#: Files counted below a folder at most.
+#: Most files that are counted below a folder.
 _MOST_FILES = 2000
 
 
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, gpus: Iterable[Gpu], environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """``miopen.db_path``: the folder of the system databases; ``miopen.find_db``, ``miopen.perf_db`` and
-    ``miopen.kernel_db``: for each GPU's database name, native and effective, the file that MIOpen would
-    take, None where there is none; ``miopen.user_db`` and ``miopen.kernel_cache``: ``path``, ``bytes``,
-    ``files``, ``writable``, ``filesystem`` and ``network`` of the folders that it writes into.
+    """Return the facts of MIOpen's databases.
+
+    ``miopen.db_path``: the folder of the system databases. ``miopen.find_db``, ``miopen.perf_db`` and
+    ``miopen.kernel_db``: for each GPU's database name, native and effective, the file that MIOpen would use,
+    or None. ``miopen.user_db`` and ``miopen.kernel_cache``: ``path``, ``exists``, ``bytes``, ``files``,
+    ``writable``, ``filesystem`` and ``network`` of the folders that MIOpen writes.
     """
     places, source = _places(libraries, environ)
     folder = next((place for place in places if tree.names(place)), None)
@@ -63,7 +65,7 @@ def read_facts(
 
 
 def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """The folders in which MIOpen looks for what it came with, and why these."""
+    """Return the folders in which MIOpen looks for its system databases, and the reason."""
     configured = environ.get("MIOPEN_SYSTEM_DB_PATH")
     if configured:
         return [configured], "MIOPEN_SYSTEM_DB_PATH"
@@ -71,7 +73,7 @@ def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str]
     if library is None:
         return [], "no libMIOpen is installed"
     beside = library.path.rpartition("/")[0]
-    # A library below lib/x86_64-linux-gnu has its data one folder further up.
+    # A library below lib/x86_64-linux-gnu has its data one folder higher.
     return [f"{beside}/../share/miopen/db", f"{beside}/../../share/miopen/db"], "beside libMIOpen"
 
 
@@ -88,14 +90,14 @@ def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
 
 
 def _database_names(gpu: Gpu) -> set[str]:
-    """The names under which MIOpen looks up a GPU: by its effective ISA, and what the native would be."""
+    """Return the names under which MIOpen looks up a GPU, for its effective and for its native ISA."""
     cus = gpu.cus.value
     isas = {isa.partition(":")[0] for isa in (gpu.native_isa.value, gpu.effective_isa.value) if isa}
     return {database_name(isa, cus) for isa in isas} if cus else set()
 
 
 def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
-    """The file that serves a database name: its own, else that of the same chip with the nearest size.
+    """Return the file that serves a database name: its own, else the same chip's with the nearest size.
 
     Kernels are for one size or for every size of a chip, not for the nearest.
     """
@@ -112,7 +114,7 @@ def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
 
 
 def _chip_and_count(match: Optional[re.Match[str]]) -> tuple[Optional[str], Optional[int]]:
-    """Chip and multiprocessors of a database name; one without a number is for every size."""
+    """Return chip and multiprocessors of a database name. A name without a number is for every size."""
     if match is None:
         return None, None
     chip, count = match.groups()
@@ -144,7 +146,7 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
 
 
 def _folder(tree: Tree, path: str) -> dict[str, Any]:
-    """What is in a folder and whether MIOpen could write there, or create it."""
+    """Return the content of a folder, and whether MIOpen could write or create it."""
     there = path
     while not tree.exists(there) and there not in ("/", ""):
         there = there.rpartition("/")[0] or "/"
@@ -161,7 +163,7 @@ def _folder(tree: Tree, path: str) -> dict[str, Any]:
 
 
 def _counted(tree: Tree, path: str) -> tuple[int, int]:
-    """Files below a folder and their bytes, without following links out of it."""
+    """Return the number of files below a folder and their bytes, without following links."""
     files, size = 0, 0
     for folder, _, names in os.walk(tree.locate(path)):
         for name in names:
@@ -176,7 +178,7 @@ def _counted(tree: Tree, path: str) -> tuple[int, int]:
 
 
 def _filesystem(tree: Tree, path: str) -> Optional[str]:
-    """The type of the file system that holds a path, by the longest mount point above it."""
+    """Return the type of the file system that holds a path, by the longest mount point above it."""
     path = loader.real(tree, path)
     found: tuple[int, Optional[str]] = (0, None)
     for line in (tree.text(MOUNTS) or "").splitlines():

@@ -13,7 +13,7 @@ from rocmprobe.text.reading import json_line
 
 #: Importing torch from a cold disk and starting a device takes a minute on a slow machine.
 ASK_SECONDS = 120.0
-#: The questions of ``rocmprobe.worker.device_query``, with what answers them.
+#: The queries of ``rocmprobe.worker.device_query`` and the source of each result.
 _SOURCES = {
     "version": "torch.__version__",
     "hip": "torch.version.hip",
@@ -28,12 +28,12 @@ _SOURCES = {
 
 
 def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
-    """Facts ``deep.*``, one for each question, from torch itself in a child of at most ``timeout`` seconds.
+    """Return the facts ``deep.*``, one per query, from torch in a child of at most ``timeout`` seconds.
 
-    ``deep.arch_list`` and ``deep.devices`` are lists, ``deep.switches`` is a dictionary by the name below
-    ``torch.backends``; ``deep.library`` is the version of MIOpen or cuDNN.
-    ``deep.error`` is there where the child failed or torch could not be imported. Never raises; a
-    question without an answer is a fact without a value whose source says why.
+    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` is a dictionary keyed by the name
+    below ``torch.backends``. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error`` exists if the
+    child failed or torch could not be imported. Never raises. A query without a result is a fact without a
+    value, whose source says why.
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
@@ -51,13 +51,13 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
 
 
 def _failure(ended: children.Ended) -> Optional[str]:
-    """How the child failed, with the last line that it wrote on the way."""
+    """Return how the child failed, with the last line of its stderr, or None."""
     last = (ended.err.strip().splitlines() or [""])[-1][:300]
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 
 
 def _answers(out: str) -> Iterator[tuple[str, Fact]]:
-    """Questions and facts from the lines of the child, among which libraries may print their own."""
+    """Yield queries and facts from the child's lines. Libraries may print other lines in between."""
     for line in out.splitlines():
         try:
             question, answer, error = json_line(line)
@@ -71,8 +71,11 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
-    """MIOpen's version as MAJOR.MINOR.PATCH, which torch packs into one number; cuDNN's number as it is."""
-    # Not at the top: no other fact needs a backend, and every start of detect would pay for it.
+    """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged.
+
+    torch packs MIOpen's version into one number.
+    """
+    # Imported here because no other fact needs a backend, and every start of detect would pay for the import.
     from rocmprobe.backends.gpu import unpacked
 
     fact = facts["deep.library"]

@@ -1,12 +1,12 @@
 """Reader for the sections and the dynamic links of a shared library.
 
-A library of a ROCm wheel has a gigabyte or more, so nothing but headers and single entries is read.
-Format: the ELF-64 object file format; the dynamic tags of the System V ABI.
+A library of a ROCm wheel has a gigabyte or more, so only headers and single entries are read. Format: the
+ELF-64 object file format, and the dynamic tags of the System V ABI.
 
-pyelftools could replace the two functions that parse, 30 lines. It does not, because version 0.33 takes 0.1 s
-to import, which is a third of the time for ``rocmprobe detect``, and 0.16 s instead of 2 ms for
-libtorch_cpu.so. Damaged files make it raise AttributeError and OverflowError besides its own exceptions, so
-the bounds and the translation to ReadError would remain.
+pyelftools could replace the two functions that parse (30 lines), but is too slow. Version 0.33 takes 0.1 s to
+import, a third of the time of ``rocmprobe detect``, and 0.16 s instead of 2 ms for libtorch_cpu.so. On
+damaged files it also raises AttributeError and OverflowError, so the bounds and the translation to ReadError
+would remain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE_HEADER = struct.Struct("<16s2HI3QI6H")
 _SECTION_HEADER = struct.Struct("<2I4Q2I2Q")
 _DYNAMIC = struct.Struct("<qQ")
 _NEEDED, _RPATH, _RUNPATH = 1, 15, 29
-#: Above what any real library has; a file that claims more is damaged.
+#: Above the number in any real library. A file that claims more is damaged.
 _MOST_SECTIONS = 1024
 _MOST_DYNAMIC = 4096
 _NAMES_BYTES = 1 << 16
@@ -39,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Links:
-    """What a library requests of the dynamic loader: names, and folders to look in."""
+    """The names and search folders that a library requests from the dynamic loader."""
 
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
@@ -47,7 +47,10 @@ class Links:
 
 
 def read_sections(handle: int) -> dict[str, Section]:
-    """Sections by name. Raises ReadError for what is no 64-bit little-endian ELF file with such a table."""
+    """Return the sections by name.
+
+    Raises ReadError if the file is not a 64-bit little-endian ELF file with a section table.
+    """
     head = _read(handle, _FILE_HEADER.size, 0)
     if not head.startswith(_MAGIC_64_LITTLE):
         raise ReadError("not a 64-bit ELF file")
@@ -61,7 +64,7 @@ def read_sections(handle: int) -> dict[str, Section]:
 
 
 def read_links(handle: int) -> Links:
-    """The dynamic section: libraries needed, DT_RPATH and DT_RUNPATH. Raises ReadError."""
+    """Return the dynamic section: libraries needed, DT_RPATH and DT_RUNPATH. Raises ReadError."""
     sections = read_sections(handle)
     dynamic, strings = sections.get(".dynamic"), sections.get(".dynstr")
     if dynamic is None or strings is None:
@@ -70,7 +73,7 @@ def read_links(handle: int) -> Links:
     found: dict[int, list[str]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
     for tag, value in _DYNAMIC.iter_unpack(_read(handle, count * _DYNAMIC.size, dynamic.offset)):
         if tag in found and value < strings.size:
-            # The string table of libtorch_hip.so has tens of megabytes.
+            # The string table of libtorch_hip.so has tens of megabytes, so only one string is read.
             found[tag].append(_string(read_at(handle, _LONGEST_STRING, strings.offset + value), 0))
     folders = {
         tag: tuple(":".join(found[tag]).split(":")) if found[tag] else () for tag in (_RPATH, _RUNPATH)
@@ -79,7 +82,10 @@ def read_links(handle: int) -> Links:
 
 
 def read_at(handle: int, size: int, offset: int) -> bytes:
-    """Up to ``size`` bytes from ``offset``; offsets come from the file, so a damaged one may name any."""
+    """Return up to ``size`` bytes from ``offset``.
+
+    Raises ReadError if a damaged file names an impossible offset.
+    """
     try:
         return os.pread(handle, size, offset)
     except OverflowError as error:

@@ -1,6 +1,6 @@
-"""The copies of ROCm's libraries on the machine, and which of them the dynamic loader takes.
+"""The copies of ROCm's libraries on the machine, and the copies that the dynamic loader uses.
 
-A wheel brings its own, a system has another, and LD_LIBRARY_PATH may swap one for the other.
+A wheel brings its own copy, the system has another, and LD_LIBRARY_PATH may override either.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
-#: Below a ROCm folder; before 5.2 each component had a folder of its own.
+#: Library folders below a ROCm folder. Before 5.2 each component had its own.
 _BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library file, and by which rule the loader comes to it."""
+    """A library file, and the rule by which the loader finds it."""
 
     path: str
     source: str
@@ -29,15 +29,18 @@ class Library:
 
 @dataclass(frozen=True)
 class Libraries:
-    """``chosen`` is what torch loads, and for the rest what any program would get."""
+    """The libraries found. ``chosen`` holds what torch loads, else what any program would load."""
 
     chosen: Mapping[str, Library] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
 
 def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) -> Libraries:
-    """``rocm.libraries``: every copy outside of torch, name -> paths; ``rocm.loader``: the one of them that
-    a program gets which brings none; ``torch.loader``: the one that torch gets."""
+    """Return the ROCm libraries and the copies that the loader uses.
+
+    ``rocm.libraries``: every copy outside of torch, name -> paths. ``rocm.loader``: the copy that a program
+    without its own libraries gets. ``torch.loader``: the copy that torch gets.
+    """
     system = loader.system_folders(tree)
     user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
     plain = _first_copies(tree, [*user, *system])
@@ -60,7 +63,7 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
-    """Every copy by name; links to one file or folder count once."""
+    """Return every copy by name. Links to the same file or folder count once."""
     found: dict[str, dict[str, None]] = {}
     for folder in folders:
         for name, path in loader.copies(tree, folder).items():
@@ -79,16 +82,16 @@ def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Libra
 def _for_torch(
     tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
 ) -> dict[str, Library]:
-    """What the loader gives to libtorch_hip.so, by the names that it needs and its RPATH or RUNPATH.
+    """Return what the loader gives to libtorch_hip.so, by the names that it needs and its RPATH or RUNPATH.
 
-    What is bundled but needed by another bundled library only is looked for in the same way.
+    A bundled library that only another bundled library needs is looked up in the same way.
     """
     if not torch.for_rocm:
         return {}
     links = _links(tree, torch)
     rpath = _places(links.rpath, torch, "RPATH of libtorch_hip.so")
     runpath = _places(links.runpath, torch, "RUNPATH of libtorch_hip.so")
-    # A RUNPATH makes the loader ignore the RPATH beside it.
+    # If a library has a RUNPATH, the loader ignores its RPATH.
     order = [*([] if runpath else rpath), *user, *runpath, *system]
     found: dict[str, Library] = {}
     for asked in [*links.needed, *(path.rpartition("/")[2] for path in torch.bundled.values())]:
@@ -111,7 +114,7 @@ def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tu
 
 
 def _links(tree: Tree, torch: TorchBuild) -> elf.Links:
-    """The links of libtorch_hip.so; of one that cannot be read those of every wheel."""
+    """Return the links of libtorch_hip.so, or the links of a typical wheel if the file cannot be read."""
     try:
         with tree.opened(f"{torch.folder}/lib/libtorch_hip.so") as handle:
             return elf.read_links(handle)

@@ -1,4 +1,4 @@
-"""Where the dynamic loader looks for ROCm's libraries, and the copies that lie there.
+"""The folders where the dynamic loader looks for ROCm's libraries, and the copies in them.
 
 Order and formats: ld.so(8) and ldconfig(8) of glibc.
 """
@@ -15,7 +15,7 @@ OPT = "/opt"
 CACHE = "/etc/ld.so.cache"
 _CONF = "/etc/ld.so.conf"
 _DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", "/lib")
-#: The bytes of the largest cache worth reading; a big server has half a megabyte.
+#: Most bytes of the cache that are read. A big server has half a megabyte.
 _CACHE_BYTES = 4 << 20
 _DEEPEST_INCLUDE = 3
 _LIBRARY = library_files.pattern(
@@ -37,16 +37,18 @@ def sdk_folders(tree: Tree, packages: str) -> list[str]:
 
 
 def copies(tree: Tree, folder: str) -> dict[str, str]:
-    """ROCm's libraries in a folder, each with its path: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
+    """Return ROCm's libraries in a folder, each with its path.
 
-    Of several versions of one library the newest.
+    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
+
+    If a library has several versions, the newest counts.
     """
     newest = library_files.newest(tree.names(folder), _LIBRARY)
     return {library: f"{folder}/{name}" for library, name in newest.items()}
 
 
 def real(tree: Tree, path: str) -> str:
-    """A path with its links followed; one in a loop of links as it is."""
+    """Return a path with its links followed. A path in a loop of links is returned unchanged."""
     try:
         return tree.real(path)
     except OSError:
@@ -54,21 +56,21 @@ def real(tree: Tree, path: str) -> str:
 
 
 def library_of(name: str) -> str:
-    """ "libMIOpen" for "libMIOpen.so.1", "" for what is no library of ROCm."""
+    """Return "libMIOpen" for "libMIOpen.so.1", or "" if the library is not ROCm's."""
     match = _LIBRARY.fullmatch(name)
     return match.group(1) if match else ""
 
 
 def user_folders(environ: Mapping[str, str]) -> list[str]:
-    """The folders of LD_LIBRARY_PATH, which come before all but an RPATH."""
+    """Return the folders of LD_LIBRARY_PATH, which come before everything but an RPATH."""
     return library_files.search_path(environ.get("LD_LIBRARY_PATH", ""))
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
-    """The folders that the loader looks in last, each with what names it: its cache, then the defaults.
+    """Return the folders that the loader searches last, each with its source: its cache, then the defaults.
 
-    A tree without a cache is searched as ldconfig would make one. Only folders of the cache that hold
-    a library of ROCm count.
+    A tree without a cache is searched as ldconfig would build the cache. Folders of the cache count only if
+    they hold a library of ROCm.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):
@@ -77,7 +79,7 @@ def system_folders(tree: Tree) -> list[tuple[str, str]]:
 
 
 def _cached(tree: Tree) -> list[str]:
-    """Folders in the order of the cache, whose strings end in NUL like those of C."""
+    """Return the folders in the order of the cache, whose strings end in NUL."""
     try:
         with tree.opened(CACHE) as handle:
             data = elf.read_at(handle, _CACHE_BYTES, 0)
@@ -92,7 +94,7 @@ def _cached(tree: Tree) -> list[str]:
 
 
 def _configured(tree: Tree, name: str, depth: int) -> Iterator[str]:
-    """The folders that a configuration file of ldconfig names, itself or through its includes."""
+    """Yield the folders that a configuration file of ldconfig names, directly or through its includes."""
     for line in (tree.text(name) or "").splitlines():
         words = line.partition("#")[0].split()
         if len(words) == 2 and words[0] == "include" and depth:

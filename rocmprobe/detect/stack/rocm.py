@@ -17,9 +17,9 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
-#: Headers since ROCm 5.2, and before, when each component had a folder of its own.
+#: Headers since ROCm 5.2, and the older layout with a folder for each component.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
-#: Where distributions put libraries.
+#: Library folders of distributions.
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 #: "libamdhip64.so.6.2.41134", and "libamdhip64.so.5.2.21153-0" where the name includes the build.
 _HIP_FILE = re.compile(r"libamdhip64\.so\.([0-9]+\.[0-9]+)\.[0-9]+")
@@ -27,8 +27,8 @@ _TABLE = "data/rocm_releases.toml"
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _MIOPEN_HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
-#: Prints the version that a MIOpen library reports of itself. In a process of its own: loading the library
-#: brings in the whole of ROCm, which may crash. No GPU is touched.
+#: Prints the version that a MIOpen library reports. Runs in its own process, because loading the library
+#: loads the whole of ROCm, which may crash. No GPU is touched.
 _PROGRAM = (
     "import ctypes, sys\n"
     "numbers = [ctypes.c_size_t() for _ in range(3)]\n"
@@ -42,10 +42,10 @@ ASK_SECONDS = 5.0
 
 
 def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str, Fact]:
-    """``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
+    """Return ``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
 
-    An install is a ROCm below /opt, or a HIP runtime among the libraries of a distribution, whose
-    MAJOR.MINOR is that of ROCm.
+    An install is a ROCm below /opt, or a HIP runtime among the libraries of a distribution. MAJOR.MINOR of
+    that runtime is the ROCm release.
     """
     installs = {**_below_opt(tree), **_of_distribution(tree)}
     rocm = _rocm_version(tree, installs)
@@ -74,7 +74,7 @@ def _of_distribution(tree: Tree) -> dict[str, str]:
         path = loader.copies(tree, folder).get("libamdhip64")
         file = loader.real(tree, path) if path else ""
         match = _HIP_FILE.match(file.rpartition("/")[2])
-        # A link out of here, as the packages of AMD set some, belongs to an install below /opt.
+        # AMD's packages set links to /opt, whose target is already listed as an install below /opt.
         if match and file.startswith(f"{folder}/"):
             found[folder] = match.group(1)
     return found
@@ -95,7 +95,7 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
 
 
 def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
-    """Return the HIP that torch was built with, else the installed one."""
+    """Return the version of the HIP that torch was built with, else of the installed HIP."""
     if torch.value("torch.hip"):
         return torch.facts["torch.hip"]
     header = header_version(tree, _HIP_HEADERS, "HIP_VERSION")
@@ -124,8 +124,9 @@ def read_miopen(
 ) -> dict[str, Fact]:
     """Return the version of the MIOpen that torch, or a program without torch, would load.
 
-    ``miopen.version_told``: by the library itself; ``miopen.version_expected``: from what is around it;
-    ``miopen.version``: the better of the two. ``rocm`` is the installed release.
+    ``miopen.version_told``: as the library reports it. ``miopen.version_expected``: as the files around it
+    imply. ``miopen.version``: the reported version, else the expected version. ``rocm`` is the installed
+    release.
     """
     reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)
@@ -155,10 +156,10 @@ def _reported_version(
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """Return the MIOpen that torch would load, by the files.
+    """Return the version of the MIOpen that torch would load, from the files.
 
-    A wheel brings its own library, whose name holds no version, so the release it was built for must
-    answer; the headers below /opt describe only the MIOpen beside them.
+    A wheel brings its own library, whose name holds no version, so the version comes from the ROCm release
+    that the wheel was built for. The headers below /opt describe only the MIOpen installed there.
     """
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
@@ -171,7 +172,10 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """The ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's, which mostly equals it."""
+    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version.
+
+    The two are mostly equal.
+    """
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 

@@ -1,4 +1,4 @@
-"""The installed PyTorch build, read from its files: importing torch may be what crashes here."""
+"""The installed PyTorch build, read from its files because importing torch may crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
 from rocmprobe.model.results import Fact
 
-#: Where a recorded tree may hold an installed torch, as patterns below the root.
+#: Places of an installed torch in a recorded tree, as patterns below the root.
 _RECORDED = (
     "usr/lib/python3/dist-packages",
     "usr/lib/python3*/site-packages",
@@ -29,7 +29,7 @@ _ASSIGNMENT = re.compile(
 
 #: Facts of a build that was not found or could not be read.
 _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
-#: Packages that send functions of torch.nn.functional to another library once their install() is called.
+#: Packages that reroute functions of torch.nn.functional to another library after a call of their install().
 #: Source: https://github.com/ROCm/rocm-libraries/pull/10562.
 _REROUTES = ("hipdnn_torch",)
 #: Names under which Triton for AMD was published. Source: the metadata of PyTorch's wheels, 2.0 to 2.13.
@@ -41,10 +41,10 @@ _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """A torch package on disk. ``folder`` is its path in the tree read, None if there is none.
+    """A torch package on disk. ``folder`` is its path in the tree, or None if no torch was found.
 
-    ``bundled`` are the ROCm libraries that came with it, name -> path; ``preloads`` says that torch
-    loads them itself before its own.
+    ``bundled`` are the ROCm libraries that the package brings, name -> path. If ``preloads``, torch loads
+    them itself before its own libraries.
     """
 
     folder: Optional[str]
@@ -65,28 +65,26 @@ class TorchBuild:
         return f"torch is built for {kind}" if kind else self.facts.get("torch.kind", Fact()).source
 
     def shown(self, path: str) -> str:
-        """A path without the part before site-packages, which may name a user."""
+        """Return a path without the part before site-packages, which may name a user."""
         around = f"{PurePosixPath(self.folder).parent}/" if self.folder else ""
         return path[len(around) :] if around and path.startswith(around) else path
 
 
 @dataclass(frozen=True)
 class Python:
-    """Another Python of this machine: its version, and its ``sys.path``."""
+    """Another Python of this machine: its version and its ``sys.path``."""
 
     version: str
     path: tuple[str, ...]
 
 
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
-    """The torch that this Python would import, or ``python`` where one is given, or one found in a recorded
-    tree.
+    """Return the torch that ``python`` or this Python would import, or the torch of a recorded tree.
 
-    ``torch.version``, ``torch.hip`` and ``torch.cuda`` (what it was built with), ``torch.kind`` (rocm,
-    cuda, cpu), ``torch.path``; ``torch.build`` (wheel, distribution, source), ``torch.python_tag`` (of
-    the wheel), ``torch.libraries`` (the ROCm libraries that came with it, name -> path) and
-    ``torch.reroutes`` (packages that can send its operators elsewhere, name -> version);
-    ``triton.version``.
+    ``torch.hip`` and ``torch.cuda``: the versions that torch was built with. ``torch.kind``: rocm, cuda or
+    cpu. ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
+    ``torch.libraries``: the ROCm libraries that torch brings, name -> path. ``torch.reroutes``: packages that
+    can reroute its operators, name -> version. ``torch.version``, ``torch.path`` and ``triton.version``.
     """
     folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
@@ -100,7 +98,7 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
             "triton.version",
         )
         return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
-    # The name of the folder around it says wheel, distribution or source tree; the rest may name a user.
+    # The parent folder's name shows wheel, distribution or source tree. The rest of the path may name a user.
     path = "/".join(PurePosixPath(folder).parts[-2:])
     build = TorchBuild(folder, {}, _bundled(tree, folder), tree.exists(f"{folder}/_rocm_init.py"))
     libraries = {name: build.shown(place) for name, place in sorted(build.bundled.items())}
@@ -130,7 +128,7 @@ def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
 
 
 def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
-    """How torch came here, by what its installer wrote beside it (PEP 376, PEP 427)."""
+    """Return how torch was installed, from the files of its installer (PEP 376, PEP 427)."""
     around = str(PurePosixPath(folder).parent)
     metadata = next(
         (name for name in tree.names(around) if re.fullmatch(r"torch-[^-]+\.dist-info", name)), None
@@ -147,7 +145,7 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
     if not metadata and tree.exists(f"{around}/setup.py"):
         build = Fact("source", "setup.py beside torch")
     elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
-        # pip puts nothing below /usr/lib, only packages of the distribution do.
+        # Only packages of the distribution install below /usr/lib. pip does not.
         build = Fact(
             "distribution", f"{metadata}/INSTALLER {installer}" if installer else "its place below /usr/lib"
         )
@@ -166,14 +164,14 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def _version_beside(tree: Tree, around: str, package: str) -> Optional[str]:
-    """Return the version of a package beside torch by the name of its metadata, None if it has none."""
+    """Return the version of a package installed beside torch, from the name of its metadata, or None."""
     pattern = re.compile(rf"{package}-(?P<version>[^-]+)\.dist-info")
     matches = (pattern.fullmatch(name) for name in tree.names(around))
     return next((match["version"] for match in matches if match), None)
 
 
 def _bundled(tree: Tree, folder: str) -> dict[str, str]:
-    """ROCm's libraries in torch/lib, and in the packages that newer wheels share them through."""
+    """Return ROCm's libraries in torch/lib and in the packages through which newer wheels share them."""
     around = str(PurePosixPath(folder).parent)
     found: dict[str, str] = {}
     for place in [f"{folder}/lib", *loader.sdk_folders(tree, around)]:
@@ -182,7 +180,7 @@ def _bundled(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def python_version(tree: Tree, python: Optional[Python] = None) -> Fact:
-    """The version of the running Python, or of ``python``."""
+    """Return the version of the running Python, or of ``python``."""
     if not tree.own:
         return Fact(None, NOT_LOOKED_UP)
     if python:
@@ -197,7 +195,7 @@ def _kind(found: dict[str, Optional[str]]) -> Optional[str]:
 
 
 def _imported(python: Optional[Python]) -> tuple[Optional[str], str]:
-    # For a top-level package find_spec locates without importing.
+    # For a top-level package, find_spec locates without importing.
     try:
         if python:
             spec = importlib.machinery.PathFinder.find_spec("torch", python.path)

@@ -1,8 +1,8 @@
-"""What holds inside of a program that ``rocmprobe exec`` or ``rocmprobe shapes`` runs, once it has torch.
+"""The parts of ``rocmprobe exec`` and ``rocmprobe shapes`` that run inside a program, once it has torch.
 
-It is configured by environment variables, which the program's own children inherit.
+Environment variables configure them, so the program's own children inherit the configuration.
 
-Of rocmprobe nothing is imported here but the bypass: the Python may be one that has only torch.
+Of rocmprobe, only the bypass is imported here, because the Python may have nothing but torch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layer
 
 
 def prepare(torch: Any) -> None:
-    """Have the conditions hold in this process; after a reload of torch, once more.
+    """Apply the conditions in this process, and again after a reload of torch.
 
-    Raises whatever keeps them from holding.
+    Raises whatever prevents the conditions.
     """
     global _prepared  # noqa: PLW0603 - a process is prepared once
     conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
@@ -55,7 +55,7 @@ def prepare(torch: Any) -> None:
 
 
 def _check_version(torch: Any, checked: str) -> None:
-    """Raises RuntimeError where the flags are those of another torch, in which they mean something else."""
+    """Raise RuntimeError if the flags belong to another torch, in which they mean something else."""
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(
             f"the setting's flags are those of torch {checked}, and mean something else in "
@@ -77,8 +77,8 @@ def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
 
 
 def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
-    # A reload gives torch new dtypes, which the modules that name dtypes have to see; those that hold the
-    # registration and the counts stay.
+    # A reload gives torch new dtypes, so modules that name dtypes are imported again. The modules that hold
+    # the registration and the counts stay.
     for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
         if name.rpartition(".")[2] not in _KEPT:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""What a process leaves in files, and its end, however it was started."""
+"""File output of a process, and calls at its end, however the process was started."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 from multiprocessing import util
 from typing import Any, Callable
 
-#: multiprocessing refers weakly to what it calls after a fork.
+#: multiprocessing holds only weak references to the objects that it calls after a fork.
 _kept: list[Any] = []
 
 
 def append(path: str, line: object) -> None:
-    """Add ``line`` to the file as JSON, in one write, so that those of several processes do not mix.
+    """Append ``line`` to the file as JSON, in one write, so that the lines of several processes do not mix.
 
     Raises OSError.
     """
@@ -35,14 +35,17 @@ class _Ending:
             self._call()
 
     def follow(self) -> None:
-        """In a child of multiprocessing: it ends without atexit, but runs finalizers, the lowest last."""
+        """Register the call in a child of multiprocessing.
+
+        The child ends without atexit, but runs finalizers, the lowest priority last.
+        """
         util.Finalize(None, self, exitpriority=-1000)
 
 
 def at_end(call: Callable[[], None]) -> None:
-    """Call ``call`` when this process ends, and when each process does that is forked off it.
+    """Call ``call`` when this process ends, and when each process ends that is forked from it.
 
-    A process that is killed by a signal, or that ends itself by ``os._exit``, is not seen to end.
+    A process that is killed by a signal, or that ends itself by ``os._exit``, does not make the call.
     """
     ending = _Ending(call)
     _kept.append(ending)

@@ -1,9 +1,9 @@
-"""Writing down the distinct convolutions that a process computes, in a file of its own.
+"""Recorder of the distinct convolutions that a process computes, in the process's own file.
 
-Each line of the file is one JSON object. A problem is written at its first call, before it is computed,
-and a direction of it when it has been computed once: so the file of a process that is killed shows what it
-had come to, and one that died inside of a convolution shows in which. How often each was computed, and what
-a training step is made of, is written now and then, and at the end.
+Each line of the file is a JSON object. A problem is written at its first call, before it is computed. A
+direction of the problem is written when it has been computed once. So the file of a killed process shows its
+progress, and a process that died inside a convolution shows which one. The counts of each problem and the
+content of a training step are written from time to time, and at the end.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from rocmprobe.exec.inject.ending import append, at_end
 from rocmprobe.exec.inject.steps import Steps, after_each_step
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Seconds between two writings of all counts: the first, which doubles, and the last.
+#: Seconds between two writes of all counts: the first interval, which doubles, and the longest.
 _SOON, _LATE = 1.0, 60.0
 
 Call = Union[ConvolutionCall, BackwardCall]
 
 
 def install(folder: str) -> None:
-    """Record what this process computes, and each that is forked off it, into files of ``folder``.
+    """Record the convolutions of this process, and of each process forked from it, into files of ``folder``.
 
-    Raises OSError where the folder cannot be written to.
+    Raises OSError if the folder cannot be written.
     """
     recorder = Recorder(folder)
     recorder.start()
@@ -43,7 +43,7 @@ def install(folder: str) -> None:
 
 
 class Recorder(dispatch.Interceptor):
-    """Sees every convolution before anything else does, and changes none."""
+    """An interceptor that sees every convolution before all others, and changes nothing."""
 
     name = "recorder"
     rank = dispatch.RANK_RECORDER
@@ -53,7 +53,7 @@ class Recorder(dispatch.Interceptor):
         self.forget()
 
     def forget(self) -> None:
-        """Begin with nothing, as a process does that was forked off."""
+        """Reset the state to empty, as in a forked process."""
         self._lock = threading.Lock()
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._counts: list[list[int]] = []
@@ -74,7 +74,7 @@ class Recorder(dispatch.Interceptor):
                 self._write({**self._all(), "ended": True})
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer has made a step."""
+        """Record that an optimizer has made a step."""
         with self._lock:
             self._steps.stepped(optimizer)
 
@@ -113,7 +113,7 @@ class Recorder(dispatch.Interceptor):
 
     def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         with self._lock:
-            # Begun before a fork and ended after it: of the parent's, not of this process.
+            # If the call began before a fork and ended after it, it belongs to the parent.
             if number >= len(self._counts):
                 return
             self._steps.convolved(number, places, seconds)
@@ -136,10 +136,10 @@ class Recorder(dispatch.Interceptor):
         try:
             if not self._path:
                 self.start()
-            # Not kept open: a program may close whatever is, and get the same number for a file of its own.
+            # Not kept open: a program may close every descriptor, and reuse the number for its own file.
             append(self._path, line)
         except OSError as error:
-            # A program is not to fail for being watched.
+            # Recording must not make a program fail.
             print(f"rocmprobe: process {os.getpid()} records no more ({error.strerror})", file=sys.stderr)
             self._path = os.devnull
 
@@ -156,13 +156,18 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
 
 
 def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
-    """What a convolution took; None on a GPU, where it has only begun by then, and waiting for it would
-    change the program."""
+    """Return the seconds of a convolution on the CPU, or None on a GPU.
+
+    There, the convolution has only begun, and waiting for it would change the program.
+    """
     return time.perf_counter() - started if tensor.device.type == "cpu" else None
 
 
 def _channels_last(call: Call) -> bool:
-    """Whether PyTorch takes this for a 2-d convolution in channels-last: one operand says so is enough."""
+    """Return True if PyTorch treats this as a 2-d convolution in channels-last.
+
+    One operand in channels-last is enough.
+    """
     if call.weight.dim() != 4:
         return False
     return any(

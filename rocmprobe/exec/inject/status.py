@@ -1,4 +1,4 @@
-"""What the bypass did in a process, written as one line of a file when the process ends."""
+"""Bypass status of a process, written as one line of a file when the process ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def write_at_end(path: str, devices: Sequence[str]) -> None:
-    """Have this process, and each that is forked off it, append its counts to the file ``path``."""
+    """Make this process, and each process forked from it, append its counts to the file ``path``."""
     before: list[Counts] = [{kind: {} for kind in counts.counted()}]
     parents = list(before)
 
@@ -27,8 +27,8 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
     def start_anew() -> None:
         parents[:] = before
 
-    # A child inherits the counts of its parent, which reports them itself. They are taken before the fork,
-    # since another thread may hold their lock in the moment of it.
+    # A child inherits the counts of its parent, which reports them itself. They are copied before the fork,
+    # because another thread may hold their lock during the fork.
     os.register_at_fork(before=remember, after_in_child=start_anew)
 
     def write() -> None:
@@ -44,7 +44,7 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
 
 
 def _device(devices: Sequence[str]) -> str:
-    """The one that this process computed on, of those that the bypass serves."""
+    """Return the device type that this process computed on, out of the types that the bypass serves."""
     if len(devices) == 1:
         return devices[0]
     # torch does not annotate this in full.
@@ -53,7 +53,7 @@ def _device(devices: Sequence[str]) -> str:
 
 
 def _since(before: Counts, now: Counts) -> Counts:
-    # Where the program has set the counts to zero in between, less has been counted than before.
+    # If the program has reset the counts in between, they are lower than before.
     return {
         kind: dict(Counter(counts) - Counter(before[kind]) if _grew(before[kind], counts) else counts)
         for kind, counts in now.items()

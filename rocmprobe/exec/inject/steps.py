@@ -1,13 +1,12 @@
-"""The convolutions of a training step, and how long it takes.
+"""The convolutions of a training step, and its duration.
 
-A step goes from the end of one call of an optimizer's ``step`` to the end of the next, so gradients that were
-accumulated, or a closure that was called several times, are part of one step. Where there are several
-optimizers, as in a GAN, it is the one that steps first whose calls count; after its end, the next that steps.
-The beginning of the first step is unknown, so it is left out.
+A step goes from the end of one call of an optimizer's ``step`` to the end of the next. So gradients that were
+accumulated, or a closure that was called several times, are part of one step. With several optimizers, as in
+a GAN, only the calls of the first one to step count. After that optimizer is deleted, the next to step takes
+its place. The beginning of the first step is unknown, so that step is left out.
 
-Steps are grouped by the convolutions in them. The most frequent kind represents all: a last batch that is
-smaller, a step with an evaluation behind it, or two that a GradScaler made one of by skipping a call, are of
-other kinds.
+Steps are grouped by their convolutions. The most frequent kind represents all. Other kinds are a smaller last
+batch, a step followed by an evaluation, or two steps that a GradScaler merged by skipping a call.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from torch.optim import optimizer as torch_optimizer
 
 from rocmprobe.bypass.operators import untraced
 
-#: Number of latest steps kept of a kind, enough for deciles, and number of kinds: those of a program
-#: whose images change their size without end are not learned.
+#: Number of latest steps kept per kind (enough for deciles), and number of kinds. A program whose image sizes
+#: change without end is not learned completely.
 _KEPT, _KINDS = 101, 1000
 
 
 def after_each_step(call: Callable[[Any], None]) -> None:
-    """Have ``call(optimizer)`` follow each call of ``step`` of any optimizer that is one of PyTorch's."""
+    """Call ``call(optimizer)`` after each call of ``step`` of any of PyTorch's optimizers."""
     call = untraced(call)
     register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
     if register is not None:
         register(lambda optimizer, arguments, options: call(optimizer))
         return
-    # torch 1.13 has no such hook, but a method for its profiler that each step calls when it is done.
+    # torch 1.13 has no hook for this, but each step calls a profiler method when it is done.
     before = torch_optimizer.Optimizer._optimizer_step_code
 
     def stepped(self: Any) -> None:
@@ -46,7 +45,7 @@ def after_each_step(call: Callable[[Any], None]) -> None:
 
 
 class _Kind:
-    """Steps that computed the same convolutions, with seconds of each and of its convolutions."""
+    """Steps with the same convolutions: the seconds of each step and of its convolutions."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -54,7 +53,7 @@ class _Kind:
 
 
 class Steps:
-    """The steps of this process. Calls must not overlap: the caller holds a lock."""
+    """The steps of this process. Calls must not overlap, so the caller holds a lock."""
 
     def __init__(self) -> None:
         self._leader: Callable[[], Any] = lambda: None
@@ -69,14 +68,14 @@ class Steps:
         self._convolving: Optional[float] = 0.0
 
     def convolved(self, problem: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
-        """Directions of a problem, by their places, were computed; in None seconds where nobody knows."""
+        """Add computed directions of a problem, by their places. ``seconds`` is None if unknown."""
         for place in places:
             self._computed[problem, place] += 1
         known = self._convolving is not None and seconds is not None
         self._convolving = self._convolving + seconds if known else None  # type: ignore[operator]
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer has made a step."""
+        """Record that an optimizer has made a step."""
         leader = self._leader()
         if leader is None:
             self._leader = weakref.ref(optimizer)
@@ -92,9 +91,13 @@ class Steps:
         self._begin()
 
     def summary(self) -> Optional[dict[str, Any]]:
-        """How many steps were made, and of the most frequent kind: how many are ``alike``, seconds (median
-        and deciles) of a step and of what is no convolution in it, and ``computed``: problem, place, count.
-        None where no step had a beginning."""
+        """Return the number of steps made, and a summary of the most frequent kind.
+
+        Return None if no step is complete.
+
+        ``alike`` is the number of steps of that kind. Seconds (median and deciles) are given for a step and,
+        as a median, for the rest of a step outside convolutions. ``computed`` lists problem, place and count.
+        """
         if not self._kinds:
             return None
         key, kind = max(self._kinds.items(), key=lambda item: item[1].made)

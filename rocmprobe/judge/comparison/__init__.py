@@ -1,1 +1,1 @@
-"""What changed between two runs."""
+"""Comparison of two runs."""

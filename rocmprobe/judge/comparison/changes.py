@@ -1,4 +1,4 @@
-"""How one run differs from another, case by case, and the findings of that. Pure, as all of judging."""
+"""Differences between two runs, case by case, and the findings about them. All functions are pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from rocmprobe.model.changes import (  # fmt: skip
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.model.states import fails, works
 
-#: Changes that a finding quotes.
+#: Number of changes that a finding quotes.
 _QUOTED = 5
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    """Every question that two runs do not agree on, the gravest kinds first and by id.
+    """Return every case whose state differs between two runs, the gravest kinds first, then by id.
 
-    ``before`` and ``after`` are states by the id of the question, as they came (``baseline.states``).
+    ``before`` and ``after`` map the ids of cases to observed states (``baseline.states``).
     """
     found = (
         Change(name, before.get(name), after.get(name), _kind(before.get(name), after.get(name)))
@@ -43,7 +43,7 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
-    """A question that was flaky may work: that is no improvement."""
+    """Return the kind of a change. A flaky case that now works is no improvement."""
     if before is None:
         return NEW
     if after is None:
@@ -56,7 +56,7 @@ def _kind(before: Optional[str], after: Optional[str]) -> str:
 
 
 def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
-    """How a run with these ``outcomes`` differs from its baseline."""
+    """Return the differences between a run with these ``outcomes`` and its baseline."""
     now = states(outcomes)
     compared = len(baseline.states.keys() & now.keys())
     found = changes(baseline.states, now)
@@ -64,8 +64,12 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
 
 
 def regressions(results: Results) -> tuple[Outcome, ...]:
-    """What fails and was not expected to. Against a baseline: what worked there. Without one: every failure
-    that the table of known failures does not know, but those that say nothing of right or wrong."""
+    """Return the outcomes that fail unexpectedly.
+
+    With a baseline, these are failures of cases that worked in the baseline. Without a baseline, these are
+    the failures that the table of known failures does not explain. Failures that only concern memory do not
+    count.
+    """
     if results.changes:
         found = {change.id for change in results.changes.of(REGRESSION)}
         return tuple(outcome for outcome in results.outcomes if outcome.id in found)
@@ -77,8 +81,11 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
 
 
 def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
-    """Of what is no longer answered, what a job should not pass over: rocmprobe itself broke on it, or it
-    worked and an earlier failure forbids it now. Skipped and not applicable are what versions differ in."""
+    """Return the lost cases that should fail a job.
+
+    A case counts if rocmprobe itself failed on it, or if it worked before and an earlier failure now blocks
+    it. Skipped and not applicable cases do not count, because versions differ in them.
+    """
     return tuple(
         change
         for change in lost
@@ -87,16 +94,22 @@ def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def worse(results: Results) -> bool:
-    """Whether ``--fail-on regressions`` fails: something fails that was not expected to, or was not learned
-    (``unlearned``), or the baseline has little of what this run covers."""
+    """Return True if ``--fail-on regressions`` fails.
+
+    The reasons are an unexpected failure, a case without a result (``unlearned``), or a baseline that covers
+    little of this run.
+    """
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
     return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
 
 
 def _strange(results: Results) -> str:
-    """Why the baseline says little of this run, else empty: none of its cases was run again, or fewer
-    than were not, and no option of this run explains that."""
+    """Return the reason why the baseline covers little of this run, or "".
+
+    One reason is that the runs share no case. The other is that more cases are missing than were compared,
+    and neither an option nor an early end of this run explains the gap.
+    """
     if not results.changes:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))
@@ -109,8 +122,10 @@ def _strange(results: Results) -> str:
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
-    """Findings from the expectations of ``results`` whose outcomes are marked: what became worse, what is
-    known already, and what works although it was expected to fail."""
+    """Yield findings about expectations. The outcomes of ``results`` must be marked.
+
+    The findings are about regressions, known failures, unexpected passes, and a baseline that covers little.
+    """
     if results.changes and (strange := _strange(results)):
         yield Finding(
             "strange-baseline", "warning", "unknown", "warning-only", strange,
@@ -143,7 +158,7 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
 
 
 def _known(results: Results) -> Iterator[Finding]:
-    """One finding for each row of the table that explains failures here."""
+    """Yield one finding for each row of the table that explains failures of this run."""
     layers = {cause.name: cause.layer for cause in causes()}
     rows: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in results.outcomes:

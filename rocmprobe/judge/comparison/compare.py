@@ -1,4 +1,4 @@
-"""What changed from one run to another: states first, then the environment, then times and memory."""
+"""Comparison of two runs: states first, then the environment, then times and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: the file as it was named, when it started, and what came of it."""
+    """One of the two runs: its file as the user named it, its start and its recommendation."""
 
     path: str
     started: str
@@ -29,8 +29,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``compared`` counts the questions that both runs answered or tried to; ``not_comparable``: why, by
-    device, where the runs are of different machines; ``notes`` say what was not compared, and why."""
+    """The differences between two runs.
+
+    ``compared`` counts the cases that both runs have. ``not_comparable`` gives the reason by device if the
+    runs are of different machines. ``notes`` say what was not compared, and why.
+    """
 
     old: Side
     new: Side
@@ -46,9 +49,9 @@ class Comparison:
 
 
 def compare(old: Results, new: Results, old_path: str, new_path: str) -> Comparison:
-    """What changed from ``old`` to ``new``; the paths are as the user named them.
+    """Return what changed from ``old`` to ``new``. The paths are as the user named them.
 
-    Raises BadInput where one of the two holds no outcome.
+    Raise BadInput if a run holds no outcome.
     """
     for results, path in ((old, old_path), (new, new_path)):
         if not results.outcomes:
@@ -74,8 +77,11 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 
 
 def worse(comparison: Comparison) -> bool:
-    """Whether a job should fail: something fails that worked, takes clearly longer or more memory, was not
-    learned (``changes.unlearned``), or nothing was compared, be it of one device."""
+    """Return True if a job should fail.
+
+    The reasons are a regression, a lost case (``changes.unlearned``), clearly more time or memory, or that
+    nothing was compared, even if only for one device.
+    """
     slower = _changed_as(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
@@ -83,9 +89,9 @@ def worse(comparison: Comparison) -> bool:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return the answer in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change".
+    """Return the result in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change".
 
-    Cases that only one run tested are no part of the answer.
+    Cases that only one run tested are left out.
     """
     parts = [_count(comparison, kind) for kind in KINDS if kind not in (NEW, MISSING) and comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
@@ -105,18 +111,21 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _alone(each: Measured) -> bool:
-    """Whether it is the time of one problem, where its setting did not change: a machine that nothing changed
-    on has some of these in a third of all comparisons (benchmarks/results/compare.json)."""
+    """Return True for the time of one problem whose setting did not change.
+
+    Without any change to the machine, a third of all comparisons have such times
+    (benchmarks/results/compare.json).
+    """
     return bool(each.id) and each.kind != "memory"
 
 
 def _changed_as(comparison: Comparison, word: str) -> list[Measured]:
-    """What became more, or less, but for single times."""
+    """Return the measurements that became more, or less, without the times of single problems."""
     return [each for each in comparison.measurements.changed_as(word) if not _alone(each)]
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON data (docs/ci.md)."""
+    """Return the comparison as JSON data (docs/ci.md)."""
     return {"verdict": verdict(comparison), "worse": worse(comparison), **asdict(comparison)}
 
 
@@ -130,7 +139,8 @@ def _count(comparison: Comparison, kind: str) -> str:
 
 
 def _measured_in(found: list[Measured], word: str) -> list[str]:
-    """Settings are counted, however many of their directions changed; of memory, single problems besides."""
+    """Return the number of settings that changed, and the number of single problems in other settings, in
+    words."""
     settings = {(each.device, each.driver, each.setting) for each in found if not each.id}
     single = {each.id for each in found if (each.device, each.driver, each.setting) not in settings}
     return [
@@ -157,7 +167,10 @@ def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
 
 
 def _apart(old: Results, new: Results, device: str) -> str:
-    """Why nothing of ``device`` is compared, in words of our own; empty where it is one machine's."""
+    """Return the reason why ``device`` is not compared, or "" if both runs are of one machine.
+
+    The reason quotes nothing from the results.
+    """
     if old.simulated != new.simulated:
         one_is_real = not (old.simulated and new.simulated)
         return "a simulated machine and a real one" if one_is_real else "different simulated machines"
@@ -169,7 +182,7 @@ def _other_processor(old: Results, new: Results, device: str) -> bool:
 
 
 def _is_cpu(device: str) -> bool:
-    """Whether a target is the CPU, in whatever environment."""
+    """Return True if a target is the CPU, in any environment."""
     return device.rpartition(":")[2] == "cpu"
 
 

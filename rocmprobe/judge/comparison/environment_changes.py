@@ -1,4 +1,4 @@
-"""What differs between the environments of two runs: requested, found on the machine, set, or tried."""
+"""Differences between the environments of two runs: options, machine, variables and settings."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
 from rocmprobe.model.telemetry import QUANTITIES
 
-#: Of ``Results.options``, what decides which cases run, and how.
+#: The part of ``Results.options`` that decides which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: The parts of a name, what explains most first.
+#: First parts of a name, the most explanatory first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
-#: Facts of the moment: they differ between any two runs. A link sleeps while nothing uses it.
+#: Facts of the moment, which differ between any two runs. A link sleeps while nothing uses it.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
-#: Of a database or cache of the user: how full it is.
+#: Fields of a user's database or cache that only say how full it is.
 _FILLING = frozenset({"exists", "files", "bytes"})
-#: What a setting is; the rest is its description, and the versions that it applies to.
+#: Fields that define a setting. The other fields are its description and its versions.
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
     "channels_last", "solver", "pytorch_layers",
@@ -29,19 +29,21 @@ _OF_A_SETTING = (
 #: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: The parts of a name that only a run which measured them has.
+#: Parts of a name that only exist in a run that measured them.
 _MEASURED = ("facts.", "library.")
 
-#: Marks what is not there at all; null is a fact that could not be learned.
+#: Stands for a missing value. In contrast, null is a fact that could not be learned.
 ABSENT = "(absent)"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """``name`` is a dotted path: ``rocmprobe``, ``options.level``, ``facts.torch.version``, ``gpus.0.name``,
-    ``variables.MIOPEN_FIND_MODE``, ``settings.default.env.NAME``,
-    ``library.cuda:0.torch``. ``before`` and
-    ``after`` are JSON values, "(absent)" where a run does not have it."""
+    """One difference between two environments.
+
+    ``name`` is a dotted path: ``rocmprobe``, ``options.level``, ``facts.torch.version``, ``gpus.0.name``,
+    ``variables.MIOPEN_FIND_MODE``, ``settings.default.env.NAME``, ``library.cuda:0.torch``. ``before`` and
+    ``after`` are JSON values, or "(absent)" if a run lacks the name.
+    """
 
     name: str
     before: Any
@@ -49,11 +51,11 @@ class Difference:
 
 
 def differences(old: Results, new: Results) -> tuple[Difference, ...]:
-    """Every difference between the environments of two runs: what explains most first, then by name.
+    """Return every difference between the environments of two runs: the most explanatory first, then by name.
 
-    Left out are facts of the moment (temperatures, clocks, what is free or in use, the kernel's log), how
-    full a cache is, and which of several placeholders an identifier has. Also left out is what one run alone
-    measured: a fact, a library, or a setting that the other run did not try.
+    Leave out facts of the moment (temperatures, clocks, free and used amounts, the kernel's log), how full a
+    cache is, and the digests of placeholders. Also leave out facts and libraries that only one run measured,
+    and settings that only one run tried.
     """
     tried = {each.name for each in old.settings} & {each.name for each in new.settings}
     before, after = dict(_described(old, tried)), dict(_described(new, tried))
@@ -94,7 +96,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
 
 
 def _libraries(results: Results) -> Iterator[tuple[str, str]]:
-    """The vendor libraries' versions by where they ran: the setting ``cpu`` of a GPU runs on the CPU."""
+    """Yield the versions of the vendor libraries by their device. The setting ``cpu`` of a GPU runs on the
+    CPU."""
     places = {setting.name: setting.device for setting in results.settings}
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:
@@ -121,7 +124,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _alike(value: Any) -> Any:
-    """``value`` without the digests of its placeholders."""
+    """Return ``value`` without the digests of its placeholders."""
     if isinstance(value, str):
         return _DIGEST.sub(r"<\1>", value)
     if isinstance(value, Mapping):

@@ -1,9 +1,9 @@
-"""Which times and amounts of memory of two runs differ by more than noise explains.
+"""Times and amounts of memory that differ between two runs by more than noise explains.
 
-Two things make times of two runs differ though nothing changed: they scatter, and the device ran at another
-speed. The first is measured by how the ratios of several problems scatter about their mean (where only few
-were timed, by the deciles of each time), the second by the yardsticks, a matrix product and a copy, that were
-timed in the same rounds.
+Times of two runs differ without a change for two reasons: they scatter, and the device ran at another speed.
+The ratios of several problems measure the scatter by their spread about their mean. If only few problems were
+timed, the deciles of each time measure it. The yardsticks, a matrix product and a copy timed in the same
+rounds, measure the speed.
 """
 
 from __future__ import annotations
@@ -21,41 +21,43 @@ from rocmprobe.model.results import Outcome
 from rocmprobe.model.roofline import roof
 
 MORE, LESS, OPEN = "more", "less", "too noisy"
-#: In the place of one direction, all that was timed under a setting.
+#: Stands for all directions of a setting together.
 ALL = "all"
-#: Device, driver, setting, kind, what was measured.
+#: Device, driver, setting, kind, and the key of the measurement.
 _Place = tuple[str, str, str, str, str]
 
-#: How often all groups of a comparison together may be called changed by chance, as far as scatter goes.
+#: Highest probability that scatter alone makes any group of a comparison look changed.
 _CHANCE = 0.01
-#: With fewer, how the ratios scatter is not known.
+#: With fewer degrees of freedom, the scatter of the ratios is unknown.
 _LEAST_DEGREES = 3
-#: Where the device's own speed changed by more, something else used it, or its clocks were others: then any
-#: time may be off by a factor, and none is called changed. Nor where there is no yardstick.
+#: If the device's own speed changed by more, something else used it or its clocks differed. Then any time can
+#: be off by a factor, so no time counts as changed. The same holds without yardsticks.
 QUIET = 1.25
-#: By what factor something has to change at least. Runs of one CPU that also did other things differed by up
-#: to 2.9 in what first calls took, which those of new sizes are, too; the memory of the bypass, which
-#: measures its algorithms, by up to 1.2.
+#: Least factor that counts as a change, by kind. Between runs of one CPU that also did other work, first
+#: calls and calls with new sizes differed by up to 2.9. Memory of the bypass, which measures its algorithms,
+#: differed by up to 1.2.
 _WORTH = {"time": SAME_TIME, "first call": 3.0, "new size": 3.0, "memory": 1.25}
 _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
 _NEW_SIZE = "new_size"
 _FIRST_CALLS = ("cold_first_call", "warm_first_call")
 _MEMORY = ("peak_bytes", "saved_bytes")
-#: No call takes less. Results may come from elsewhere, and ratios of anything leave what floats can hold.
+#: Shortest plausible time of a call in seconds. Results from elsewhere can hold anything, and ratios of
+#: shorter times can exceed the range of a float.
 _SHORTEST = 1e-9
-#: No device has as many bytes.
+#: No device has this many bytes.
 _MOST = 2**60
 
 
 @dataclass(frozen=True)
 class Measured:
-    """How what was measured under one setting differs between two runs.
+    """The difference of one measurement under one setting between two runs.
 
-    ``kind`` is "time", "first call", "new size" or "memory", ``what`` the key in ``timings`` or ``memory`` of
-    the outcomes, or "all" of a setting's times together. ``ratio`` is new over old, the geometric mean over
-    ``problems`` of them, and noise leaves it between ``least`` and ``most``. ``told``: "more",
-    "less", or "too noisy" where it is off by more than counts as equal while noise could explain it. ``id``
-    is that of the outcome where a single problem is far off and the rest of its setting is not, else empty.
+    ``kind`` is "time", "first call", "new size" or "memory". ``what`` is the key in ``timings`` or ``memory``
+    of the outcomes, or "all" for all times of a setting together. ``ratio`` is new over old, the geometric
+    mean over ``problems`` problems. Noise allows a ratio from ``least`` to ``most``. ``told`` is "more",
+    "less", or "too noisy" if the ratio does not count as equal but noise can explain it. ``id`` is the id of
+    the outcome if the measurement is of a single problem (a time far off the rest of its setting, or memory),
+    else "".
     """
 
     device: str
@@ -73,8 +75,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurements:
-    """``times`` and ``amounts``: how many were held against each other; ``drift``: by what factor, 1 or more,
-    the speed of each device may have changed; a device of which that is not known is not in it."""
+    """The changed measurements of two runs.
+
+    ``times`` and ``amounts`` count the times and amounts of memory that were compared. ``drift`` maps each
+    device to the factor, 1 or more, by which its speed may have changed. Devices whose factor is unknown are
+    left out.
+    """
 
     times: int = 0
     amounts: int = 0
@@ -87,7 +93,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class _Pair:
-    """One time of both runs."""
+    """One time, measured in both runs."""
 
     old: Outcome
     kind: str
@@ -107,10 +113,10 @@ class _Pair:
 def measured(
     old: Iterable[Outcome], new: Iterable[Outcome], elsewhere: Mapping[str, str] = {}
 ) -> Measurements:
-    """What changed of all that was measured in both runs, by setting first.
+    """Return what changed among the measurements that both runs have, whole settings before single problems.
 
-    The caller sees to it that both are of the same devices. ``elsewhere``: the settings that run on another
-    device than the one they are requested for (``Setting.device``). Only what works in both runs counts.
+    Both runs must be of the same devices. ``elsewhere`` maps each setting that runs on another device than
+    requested to this device (``Setting.device``). Only outcomes that work in both runs count.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -145,7 +151,10 @@ def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
 
 
 def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
-    """A first call over several processes: of so few, the least and the most are the spread."""
+    """Return a first call over several processes, or None if it was not measured.
+
+    The least and the largest time are the spread, because the processes are few.
+    """
     value, least, most = (time_of(outcome.timings.get(f"{what}{end}")) for end in ("", "_min", "_max"))
     if value is None or least is None or most is None or not least <= value <= most:
         return None
@@ -153,15 +162,18 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
 
 
 def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
-    """What a new size cost, over the sizes of one run: each is asked once."""
+    """Return the cost of a new size over the sizes of one run. Each size is called once."""
     timings = outcome.timings
     return seconds({**timings, _NEW_SIZE: timings.get(f"{_NEW_SIZE}_median")}, _NEW_SIZE)
 
 
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
-    """By what the device's speed may have changed between two measurements: the geometric mean over the
-    problems of a setting, which share a process, and of those the largest, since what disturbed one process
-    may have disturbed another unseen. None where the yardsticks were not timed in both runs."""
+    """Return the factor by which the device's speed may have changed between two runs.
+
+    Take the geometric mean over the problems of a setting, which share a process. Then take the largest mean
+    of all settings, because a disturbance of one process may also have disturbed others unseen. Return None
+    if the yardsticks were not timed in both runs.
+    """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
         factor = drift(old.timings, new.timings)
@@ -171,7 +183,7 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
 
 
 def quiet(drifted: Optional[float]) -> bool:
-    """Whether the device is known to have run at the same speed, as far as that matters here."""
+    """Return True if the device is known to have run at about the same speed."""
     return drifted is not None and drifted <= QUIET
 
 
@@ -182,7 +194,7 @@ def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Me
         groups = _grouped(mine, lambda pair: pair.group)
         scatter, degrees = _scatter([[pair.log for pair in group] for group in groups.values()])
         if degrees >= _LEAST_DEGREES:
-            # What a slow-down of a setting adds to every direction shows best in all of them together.
+            # A slow-down of a setting adds to every direction, so it shows best in all directions together.
             groups = {**_grouped(mine, lambda pair: (*pair.group[:4], ALL)), **groups}
         sure = 1 - _CHANCE / 2 / max(len(groups), 1)
         for place, group in groups.items():
@@ -205,28 +217,33 @@ def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
-    """The geometric mean of the ratios of a group, and of their ranges (``noise.ratio``)."""
+    """Return the geometric mean of a group's ratios and of the ends of their ranges (``noise.ratio``)."""
     each = [ratio(pair.after, pair.before, doubt) for pair in group]
     ends = ([one.value for one in each], [one.least for one in each], [one.most for one in each])
     return Ratio(*(math.exp(fmean(map(math.log, values))) for values in ends))
 
 
 def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
-    """The same mean with a margin, in logarithms, and the doubt in the device's speed."""
+    """Return the geometric mean of a group's ratios.
+
+    Its range has the width ``margin``, a logarithm, and ``doubt``, the factor of the device's speed.
+    """
     value, spread = math.exp(fmean(pair.log for pair in group)), math.exp(margin) * doubt
     return Ratio(value, value / spread, value * spread)
 
 
 def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """The variance about the mean within ``groups``, pooled, and its degrees of freedom."""
+    """Return the pooled variance of ``groups`` about their means, and its degrees of freedom."""
     degrees = sum(len(group) - 1 for group in groups)
     squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
     return squares / max(degrees, 1), degrees
 
 
 def _student(chance: float, degrees: int) -> float:
-    """The quantile of Student's t, since of few values the scatter itself is uncertain: Abramowitz and
-    Stegun, Handbook of Mathematical Functions, 26.7.5."""
+    """Return the quantile of Student's t, because the scatter of few values is itself uncertain.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
     z = NormalDist().inv_cdf(chance)
     return (
         z
@@ -245,13 +262,14 @@ def _classify(found: Ratio, worth: float, sure: bool = True) -> str:
 def _far_off(
     pairs: Sequence[_Pair], drifted: Optional[float], reported: Sequence[Measured]
 ) -> Iterator[Measured]:
-    """Single problems that changed by far more than the others scatter, in settings that did not."""
+    """Yield single problems that changed far more than the others scatter, in settings that did not
+    change."""
     known = {(each.device, each.driver, each.setting) for each in reported if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:
         return
     middle = median(pair.log for pair in times)
-    # 1.4826 makes a standard deviation of the median deviation of normally distributed values.
+    # The factor 1.4826 turns the median deviation of normally distributed values into a standard deviation.
     scatter = 1.4826 * median(abs(pair.log - middle) for pair in times)
     far = scatter * _student(1 - _CHANCE / 2 / len(times), len(times) - 1)
     for pair in times:
@@ -263,7 +281,10 @@ def _far_off(
 
 
 def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
-    """Memory has no spread within a run, and few problems are tested: each counts for itself."""
+    """Yield the amounts of memory that changed.
+
+    Each amount counts alone, because memory has no spread within a run and few problems are tested.
+    """
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
             value = after / before
@@ -281,7 +302,8 @@ def _bytes_of(old: Outcome, new: Outcome) -> Iterator[tuple[str, float, float]]:
 
 
 def _amount(value: object) -> Optional[float]:
-    """``value`` if it is an amount of memory; results may come from elsewhere, and hold anything."""
+    """Return ``value`` as a float if it is an amount of memory, else None. Results from elsewhere can hold
+    anything."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 < value < _MOST else None

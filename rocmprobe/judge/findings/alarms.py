@@ -1,7 +1,7 @@
-"""Judges the sensors: of a run, as findings; of one moment, as alarms.
+"""Rules about the sensors: findings of a run, and alarms of one moment.
 
-Every rule needs the reading and the limit it is about, and heat must have lasted: a peak of one sample is
-none. A quiet or healthy card gives nothing (tests/judge/test_telemetry_findings.py).
+Every rule needs a reading and the limit that belongs to it. A finding needs lasting heat, not a peak of one
+sample. A quiet or healthy card gives no finding (tests/judge/test_telemetry_findings.py).
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from rocmprobe.model.telemetry import LASTING_SAMPLES, QUANTITIES, TEMPERATURES,
 
 Reading = Mapping[str, float]
 
-#: The ids of what is found; with several GPUs each ends with a dash and the PCI address.
+#: Ids of the findings. With several GPUs each id ends with a dash and the PCI address.
 FINDINGS = (
     "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
     "vram-full", "power-cap",
 )  # fmt: skip
-#: Degrees below its limit from where a temperature is at it: the firmware begins to slow down there, since
-#: sensors are read in whole degrees, and the limit is never passed by much.
+#: Degrees below its limit from which a temperature counts as at the limit. The firmware begins to slow down
+#: there, because sensors are read in whole degrees and the limit is never passed by much.
 AT_LIMIT = 5.0
-#: Degrees below the limit from where a stopped fan is none of the card's quiet modes, which end at
-#: about 60 degrees on the edge.
+#: Degrees below the limit from which the fan must turn. The quiet modes of cards end at about 60 degrees on
+#: the edge.
 _FAN_MUST_TURN = 15.0
-#: Per cent below which a fan has room left; a card at its limit should have used it.
+#: Per cent below which a fan can run faster. A card at its limit should have used this reserve.
 WEAK_FAN = 60.0
-#: Per cent from which a GPU counts as busy.
+#: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
-#: A clock that falls to this share of what it was when cool and as busy has been held down.
+#: A clock that falls to this share of its value on the cool and equally busy card is throttled.
 _SLOWED = 0.9
-#: Of the power cap; the regulator swings about it.
+#: Share of the power cap that counts as at the cap. The regulator swings about the cap.
 _AT_CAP = 0.97
 _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
-#: Temperatures of the chip, of which a card is judged by the first that it has.
+#: Temperatures of the chip. The first one that a card has is judged.
 _CHIP = ("temperature_junction_c", "temperature_edge_c")
 
 _FAN_ADVICE = (
@@ -48,7 +48,7 @@ _WEAK = "The fan can run faster, which is a separate finding: start there."
 
 
 def telemetry_findings(results: Results) -> Iterator[Finding]:
-    """Heat, fans, memory and power, of each GPU that was watched."""
+    """Yield findings about heat, fans, memory and power of each GPU that was watched."""
     watched = [each for each in results.telemetry if each.device != "cpu"]
     for device in watched:
         suffix = f"-{device.device}" if len(watched) > 1 else ""
@@ -72,8 +72,10 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 
 
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
-    """Whether ``holds`` is true throughout one stretch: of samples that follow each other in all that were
-    taken, not only in those that were kept."""
+    """Return True if ``holds`` is true throughout one lasting stretch of samples.
+
+    The samples must follow each other among all samples taken, not only among the samples that were kept.
+    """
     stretch: list[float] = []
     last = -1
     for number, second, moment in zip(
@@ -97,7 +99,8 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Of the chip: slowed down, a fan that does too little, a stopped fan, or just its limit."""
+    """Yield findings about the heat of the chip: slowed down, a weak fan, a stopped fan, or only the
+    limit."""
     limit, word = device.limits[hottest], QUANTITIES[hottest].short
     every = _timed(device)
 
@@ -150,8 +153,11 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 
 
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
-    """How heat holds the clock down, in words; "" where it does not. The driver's status alone is not
-    believed: an idle RX 7600S at 54 degrees was recorded with it set."""
+    """Return how heat lowers the clock, in words, or "" if it does not.
+
+    The driver's status counts only at the limit, because an idle RX 7600S at 54 degrees was recorded with it
+    set.
+    """
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
         return f"the driver says so in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
@@ -188,8 +194,11 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """Taken from the first to the last sample: that is somebody else. The run itself fills it on purpose,
-    where it looks for the largest batch, so a full one is only reported."""
+    """Yield a finding if GPU memory is taken or full.
+
+    Memory that is taken from the first to the last sample belongs to other programs. The run itself fills the
+    memory on purpose in its search for the largest batch, so full memory is only information.
+    """
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
     if used is None or used.min is None or used.max is None or not lasts(seen):
@@ -215,8 +224,11 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """A card at its cap works as it is meant to; it explains why the clock is not higher. What counts is the
-    share of the busy samples, not a stretch: power swings."""
+    """Yield a finding if a card draws as much power as its cap allows.
+
+    The cap is no fault, but explains why the clock is not higher. The share of the busy samples counts, not
+    one stretch, because power swings.
+    """
     limit = device.limits["power_w"]
     busy = [
         (at, each)
@@ -282,7 +294,7 @@ def _range(moments: Sequence[tuple[float, Reading]], quantity: str, unit: str) -
 
 
 def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
-    """What is wrong at this moment, in words; nothing where all is well or unknown."""
+    """Return what is wrong at this moment, in words. Return () if everything is well or unknown."""
     room = {name: limits[name] - reading[name] for name in TEMPERATURES if name in reading and name in limits}
     found = [
         f"{QUANTITIES[name].short} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"

@@ -1,5 +1,8 @@
 """Findings about caches of compiled kernels: made for another chip or version, or under a setting that is
-known to miscompile. rocmprobe moves nothing: each finding has the command that does."""
+known to miscompile.
+
+rocmprobe moves no files. Each finding names the command that moves them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.knowledge.stacks import limits
 from rocmprobe.model.results import Fact, Finding, Machine, Results
 
-#: The variable without which Triton compiles buffer instructions.
+#: The variable that keeps Triton from compiling buffer instructions.
 _BUFFER_OPS = "AMDGCN_USE_BUFFER_OPS"
 _CACHES = {"caches.triton": "Triton", "caches.inductor": "Inductor"}
 _PLAIN = re.compile(r"[\w./+-]+")
-#: Files that a command names at most.
+#: Most files that a command names.
 _LISTED = 20
 
 
@@ -31,7 +34,8 @@ def caches(results: Results) -> Iterator[Finding]:
 
 
 def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[Finding]:
-    """Yield the finding about a cache of Triton or Inductor, whose keys do not hold all that matters."""
+    """Yield the finding about a cache of Triton or Inductor, whose keys do not include everything that
+    matters."""
     cache: Mapping[str, Any] = fact.value
     path = str(cache["path"])
     evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
@@ -65,7 +69,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the source for the fault of kernels for a chip here which are in a cache, or ""."""
+    """Return the source for a fault of kernels for a chip that is both here and in a cache, or ""."""
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
         if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):
@@ -133,7 +137,8 @@ def _moving(path: str) -> str:
 
 
 def _moving_files(paths: Sequence[str]) -> str:
-    """Return the command that moves files away. A database in use has files beside it, hence the star."""
+    """Return the command that moves files away. The star also matches the extra files of a database in
+    use."""
     folder = "~/miopen-$(date +%F)"
     words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
     more = " (and those that the command `rocmprobe detect` names then)" if len(paths) > _LISTED else ""
@@ -141,7 +146,7 @@ def _moving_files(paths: Sequence[str]) -> str:
 
 
 def _word(path: str) -> str:
-    """Return a path as a word of a shell, in which ~ and $USER keep their meaning."""
+    """Return a path quoted for a shell. ~ and $USER keep their meaning."""
     start = "~/" if path.startswith("~/") else ""
     rest = path[len(start) :]
     end = "$USER" if rest.endswith("torchinductor_$USER") else ""

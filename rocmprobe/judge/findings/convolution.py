@@ -1,4 +1,4 @@
-"""Findings about convolution in the vendor library: does it fail, where, and what works instead."""
+"""Findings about convolution in the vendor library: where it fails, and what works instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
-    """The first dtype tested, which is float32 where that is among them, fails as PyTorch comes."""
+    """Yield the finding that convolution fails under ``default`` in the first dtype tested, float32 if
+    possible."""
     for dtype in dtypes(results)[:1]:
         settings = native(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
@@ -65,9 +66,12 @@ def _at_fault(
 def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
-    """(cause, layer), sharpened by which of MIOpen's settings cure it: where only those without databases
-    and caches do, a record is stale; a process that stops and works with another choice of solvers hit
-    a faulty one, or a search that takes too long. Where none does, code for another chip explains it."""
+    """Return (cause, layer), refined by which of MIOpen's settings fix the failure.
+
+    If only settings without databases and caches fix it, a record is stale. If a process crashes or hangs and
+    another choice of solvers works, a solver is faulty or the search takes too long. If no setting fixes it,
+    code for another chip explains the failure.
+    """
     if not layer.startswith("miopen"):
         return cause, layer
     if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):
@@ -116,13 +120,13 @@ def _failure(dtype: str, name: str, settings: list[Assessment]) -> str:
 
 
 def _evidence(default: Assessment) -> tuple[str, ...]:
-    """What failed, then what the library printed at the first failure."""
+    """Return the failures, then the output of the library at the first failure."""
     outcomes = broken(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]
 
 
 def other_dtypes(results: Results) -> Iterator[Finding]:
-    """A dtype that fails natively where the first one holds."""
+    """Yield a finding for each dtype that fails natively under settings where the first dtype works."""
     first, *others = dtypes(results) or ("float32",)
     holds = {each.setting.name for each in native(results, first) if sound(each)}
     name = library(results)
@@ -147,7 +151,10 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Problems of the matrix that fail as PyTorch comes. They run only where native problems hold."""
+    """Yield a finding about problems of the matrix that fail under ``default``.
+
+    They run only if the native problems work.
+    """
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)
@@ -172,7 +179,7 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
 
 
 def _alike(outcomes: tuple[Outcome, ...]) -> str:
-    """The kinds, dtypes and directions of the problems of ``outcomes``."""
+    """Return the kinds, dtypes and directions of the problems of ``outcomes``, in words."""
     kinds = dict.fromkeys(str(outcome.problem).partition("-")[0] for outcome in outcomes)
     dtypes = dict.fromkeys(SHORT_DTYPES.get(outcome.dtype, outcome.dtype) for outcome in outcomes)
     directions = dict.fromkeys(str(outcome.direction) for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""Findings: rules over facts and outcomes, each a small function, none of which touches anything."""
+"""Findings: rules over facts and outcomes. Each rule is a small pure function."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from rocmprobe.judge.findings.stability import stability
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
 
-#: Causes that packages of the machine cure, and no setting: compilers, headers and sources of kernels.
+#: Causes that packages of the machine fix and settings do not: compilers, headers and sources of kernels.
 OF_THE_INSTALLATION = frozenset(
     {
         "jit-compiler-missing", "jit-header-conflict", "jit-missing-host-headers",
         "miopen-kernel-source-missing", "llvm-library-clash",
     }
 )  # fmt: skip
-#: What a rung below convolution carries; copy and elementwise carry everything.
+#: What depends on each rung below convolution. Everything depends on copy and elementwise.
 _CARRIES = {
     "copy": "every rung above depends on it and was not tested",
     "elementwise": "every rung above depends on it and was not tested",
@@ -47,7 +47,7 @@ _CARRIES = {
 
 
 def diagnose(results: Results) -> tuple[Finding, ...]:
-    """Every finding of ``results``, the gravest first."""
+    """Return every finding of ``results``, the most severe first."""
     rules = (
         *MACHINE_RULES, disagreement, two_copies, other_isa, _aborted, _wedged, _probe_errors, _teardown,
         _partial, stability, telemetry_findings,
@@ -65,13 +65,14 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
 
 
 def resume(results: Results) -> str:
-    """The command that continues a run that did not come to its end, with the folder as its user named it."""
+    """Return the command that continues an interrupted run, with its folder as the user named it."""
     folder = results.options.get("folder")
     return f"rocmprobe run --resume {shlex.quote(str(folder))}" if folder else "rocmprobe run --resume"
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Of a fault of the installation, with its fix: a setting only works around it."""
+    """Return ``finding`` with the fix first if the installation is at fault. A setting only works around such
+    a fault."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
@@ -84,7 +85,7 @@ def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
 
 
 def _torch_unusable(results: Results) -> Iterator[Finding]:
-    """Where torch cannot be imported, that explains all that fails, whatever was asked first."""
+    """Yield a finding if torch cannot be imported. This explains all failures, whichever check ran first."""
     broken = failed(results.outcomes)
     if not broken or any(outcome.cause != "torch-unusable" for outcome in broken):
         return
@@ -97,8 +98,11 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """The rungs below convolution: the lowest that fails explains what depends on it. A rung that fails
-    in another dtype alone is reported too, as long as float32 is sound."""
+    """Yield findings about the rungs below convolution.
+
+    The lowest rung that fails explains what depends on it. A rung that fails only in another dtype is
+    reported if no rung fails in float32.
+    """
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32
@@ -142,8 +146,11 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
 
 
 def _step(results: Results, check: str, severity: str, title: str, advice: str) -> Iterator[Finding]:
-    """A check of a small network, which runs only where its parts hold; ``title`` may name the {library} and
-    the {dtypes} in which it fails."""
+    """Yield a finding if the check of a small network fails under ``default``.
+
+    The check runs only if its parts work. ``title`` can contain {library}, and {dtypes} for the dtypes that
+    fail.
+    """
     broken = failed(_of_default(results, check))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -153,8 +160,11 @@ def _step(results: Results, check: str, severity: str, title: str, advice: str) 
 
 
 def _training_step(results: Results) -> Iterator[Finding]:
-    """Yield a finding where the training step fails under ``default``, or under other settings where it does
-    not pass under ``default``. It runs only where its parts passed, so its failure is news."""
+    """Yield a finding if the training step fails under ``default``.
+
+    If it has no result under ``default``, its failures under other settings count. The step runs only if its
+    parts passed, so its failure is new information.
+    """
     asked = [outcome for outcome in results.outcomes if outcome.check == "training-step"]
     by_default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(by_default)
@@ -179,7 +189,10 @@ def _training_step(results: Results) -> Iterator[Finding]:
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
-    """It runs only where convolution holds in every direction: so the fault is in the combination."""
+    """Yield a finding if gradients are wrong in combination.
+
+    The check runs only if convolution works in every direction, so the combination is at fault.
+    """
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
         cause, layer = blamed(results, broken, library_layer(results, broken))
@@ -197,7 +210,7 @@ def _gradient_flow(results: Results) -> Iterator[Finding]:
 
 
 def _memory(results: Results) -> Iterator[Finding]:
-    """More than was predicted, under any setting."""
+    """Yield a finding if a case used more memory than predicted, under any setting."""
     beyond = tuple(
         outcome for outcome in results.outcomes if (outcome.check, outcome.state) == ("memory", "wrong")
     )
@@ -214,7 +227,7 @@ def _memory(results: Results) -> Iterator[Finding]:
 
 
 def _autocast_step(results: Results) -> Iterator[Finding]:
-    """It runs only where the same step in float32 holds."""
+    """Yield a finding if the autocast step fails. It runs only if the same step works in float32."""
     return _step(
         results, "autocast-step", "warning",
         "Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
@@ -223,7 +236,8 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
 
 
 def _channels_last_step(results: Results) -> Iterator[Finding]:
-    """It runs only where the same step on contiguous images holds."""
+    """Yield a finding if the channels-last step fails. It runs only if the same step works on contiguous
+    images."""
     return _step(
         results, "channels-last-step", "warning",
         "In channels-last a small network does not train correctly; on contiguous images it does",
@@ -233,7 +247,8 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """Where the user's own environment fails and a clean one holds, and the other way round."""
+    """Yield findings if the user's own environment fails and a clean environment works, or the other way
+    round."""
     broken = _failed_alone(results, AS_FOUND, "default")
     cured = _failed_alone(results, "default", AS_FOUND)
     if cured:
@@ -265,7 +280,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
 
 
 def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
-    """What failed under ``setting`` and passed under ``other``."""
+    """Return the outcomes that failed under ``setting`` and passed under ``other``."""
     passed = {question(each) for each in results.outcomes if each.setting == other and each.works}
     return tuple(
         each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed
@@ -390,5 +405,5 @@ def _partial(results: Results) -> Iterator[Finding]:
 
 
 def act_on(results: Results) -> bool:
-    """Whether the user should act: a finding that is more than information."""
+    """Return True if the user should act: a finding is more than information."""
     return any(finding.severity != "info" for finding in results.findings)

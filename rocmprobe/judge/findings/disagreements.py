@@ -1,4 +1,4 @@
-"""Facts that should agree and do not: two witnesses of one thing."""
+"""Facts that should agree and do not: two sources for one thing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from rocmprobe.model.results import Fact, Machine
 
-#: What the two facts are about, the one and the other.
+#: The subject of the two facts, the first fact and the second fact.
 Disagreement = tuple[str, Fact, Fact]
 
 
 def disagreements(machine: Machine) -> list[Disagreement]:
-    """Pairs of facts that should agree and do not: what they are about, the one fact and the other.
+    """Return the pairs of facts that should agree and do not, with the subject of each pair.
 
-    Only what is known on both sides is compared, so a machine without ``--deep`` has those that
-    its files show.
+    Only facts that are known are compared. Without ``--deep`` a machine has only the disagreements that its
+    files show.
     """
     return [
         *_library_versions(machine),
@@ -27,7 +27,7 @@ def disagreements(machine: Machine) -> list[Disagreement]:
 
 
 def some_hidden(machine: Machine) -> bool:
-    """Whether a variable chooses which GPUs a program sees."""
+    """Return True if a variable chooses which GPUs a program sees."""
     return any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
 
 
@@ -46,7 +46,8 @@ def _library_versions(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _device_counts(machine: Machine) -> Iterator[Disagreement]:
-    """torch numbers the GPUs that KFD lists and no variable hides."""
+    """Yield a disagreement about the number of GPUs. torch numbers the GPUs that KFD lists and no variable
+    hides."""
     count = _fact(machine, "deep.device_count")
     found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
     if any(gpu.order.value is not None for gpu in machine.amd_gpus):
@@ -65,7 +66,7 @@ def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
-    """GPUs that torch or rocminfo name otherwise than the facts have it."""
+    """Yield the GPUs whose effective ISA differs between the facts and torch or rocminfo."""
     gpus = {str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.amd_gpus}
     for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
         fact = _fact(machine, name)
@@ -76,12 +77,12 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _numbers(machine: Machine) -> Iterator[Disagreement]:
-    """GPUs that torch has under another number than the kernel's order and the variables give them."""
+    """Yield the GPUs whose number in torch differs from the kernel's order and the variables."""
     devices = _fact(machine, "deep.devices")
     found = {gpu.index.value: gpu for gpu in machine.amd_gpus if gpu.index.value is not None}
     for number, device in enumerate(devices.value or ()):
         place, gpu = _torch_place(device), found.get(number)
-        # Partitions of a card differ in the function alone, which torch does not tell.
+        # Partitions of a card differ only in the PCI function, which torch does not report.
         if gpu and place and str(gpu.address.value).partition(":")[2][:-1] != place[:-1]:
             yield (
                 f"the GPU that is cuda:{number}",

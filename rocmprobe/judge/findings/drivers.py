@@ -14,7 +14,8 @@ Pair = tuple[Outcome, Outcome]
 
 
 def pairs(results: Results, setting: str = "default") -> list[Pair]:
-    """The cases under ``setting`` that both drivers ran: torch's outcome and that of capi."""
+    """Return the cases under ``setting`` that both drivers ran, as pairs of the outcomes of torch and
+    capi."""
     by_question: dict[tuple[object, ...], dict[str, Outcome]] = {}
     for outcome in results.outcomes:
         if outcome.setting == setting:
@@ -24,7 +25,7 @@ def pairs(results: Results, setting: str = "default") -> list[Pair]:
 
 
 def disagreement(results: Results) -> Iterator[Finding]:
-    """What one driver fails and the other does right."""
+    """Yield findings about cases that fail with one driver and pass with the other."""
     asked = pairs(results)
     by_torch = [pair for pair in asked if failed(pair[:1]) and pair[1].works]
     by_capi = [pair for pair in asked if failed(pair[1:]) and pair[0].works]
@@ -41,7 +42,8 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return the finding for ``found``. ``beyond`` passes without PyTorch and is blocked with it."""
+    """Return the finding for ``found``. The cases in ``beyond`` pass without PyTorch and are blocked with
+    it."""
     outcomes = tuple(by_torch for by_torch, _ in found)
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
     name = library(results) if in_library else "HIP or rocBLAS"
@@ -62,7 +64,7 @@ def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) ->
 
 
 def _copies(results: Results) -> tuple[str, ...]:
-    """The files of each library, where the two drivers had different ones."""
+    """Return the files of each library for which the two drivers loaded different files."""
     files: dict[str, dict[str, set[str]]] = {}
     for trial in results.trials:
         for name, paths in trial.mapped.items():
@@ -75,7 +77,7 @@ def _copies(results: Results) -> tuple[str, ...]:
 
 
 def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
-    """``findings``, in which a failure of native convolution has what MIOpen alone came to beside it."""
+    """Yield ``findings``. Add to a failure of native convolution the cases that also fail without PyTorch."""
     asked = [pair for pair in pairs(results) if pair[0].check == "convolution"]
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:
@@ -88,7 +90,10 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
 
 
 def two_copies(results: Results) -> Iterator[Finding]:
-    """Two copies of one library in a process: calls go to one, handles and memory are the other's."""
+    """Yield a finding if a process has two copies of one library.
+
+    Calls go to one copy, while handles and memory belong to the other.
+    """
     copies = {
         f"{trial.driver}, {trial.setting}: {', '.join(paths)}": name
         for trial in results.trials
@@ -105,7 +110,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
 
 
 def other_isa(results: Results) -> Iterator[Finding]:
-    """HIP has the device as another chip than the facts say it should."""
+    """Yield a finding if HIP reports a device as another chip than the facts do."""
     reported = results.machine.value("capi.devices")
     asked = {
         (each.device, each.effective_isa)

@@ -1,5 +1,5 @@
-"""First calls: what they cost under each setting, whether caches survive a new process, and what input sizes
-that keep changing cost."""
+"""First calls: their cost under each setting, whether caches survive a new process, and the cost of input
+sizes that keep changing."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
 from rocmprobe.model.results import Finding, Outcome, Results
 
-#: Seconds of a first call that are worth a finding. ResNet-50 has 23 different convolutions: at 5 s for
-#: each, its first iteration takes two minutes.
+#: Seconds of a first call that are worth a finding. ResNet-50 has 23 different convolutions. At 5 s for each,
+#: its first iteration takes two minutes.
 SLOW_FIRST_CALL = 5.0
-#: A way out: its slowest first call takes no more than this share of the quickest under ``default``.
+#: An alternative counts if its slowest first call takes at most this share of the fastest under ``default``.
 MUCH_LESS = 0.5
-#: Least number of starts of either kind for a meaningful spread.
+#: Least number of cold and of warm starts for a meaningful spread.
 _ENOUGH_STARTS = 2
 #: Seconds of a new size that are worth a finding, and that are worth a warning.
 SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
-#: Another setting is better for new sizes where one takes ``MUCH_LESS``, and so many seconds less.
+#: Another setting is better for new sizes if a new size takes ``MUCH_LESS`` and at least this many seconds
+#: less.
 AT_LEAST = 0.1
-#: Of so many calls one has a new size, in the hour of work that is reported.
+#: In the reported hour of work, one of this many calls has a new size.
 CALLS = 10
 _HOUR = 3600.0
 
@@ -40,8 +41,11 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class StartUp:
-    """One problem under one setting, in seconds: first calls with empty and with filled databases and caches,
-    and the median of the calls that follow."""
+    """First calls of one problem under one setting.
+
+    ``cold`` is with empty and ``warm`` with filled databases and caches. ``steady`` is the median of later
+    calls in seconds.
+    """
 
     device: str
     problem: str
@@ -52,14 +56,15 @@ class StartUp:
 
     @property
     def cache_survives(self) -> Optional[bool]:
-        """Whether every warm first call was faster than every cold one; None where too few were made."""
+        """Return True if every warm first call was faster than every cold one, or None if too few were
+        made."""
         if min(self.cold.starts, self.warm.starts) < _ENOUGH_STARTS:
             return None
         return self.warm.largest < self.cold.least
 
 
 def start_ups(results: Results) -> list[StartUp]:
-    """Every start-up that was measured, in the order of the outcomes."""
+    """Return every start-up that was measured, in the order of the outcomes."""
     return [found for outcome in results.outcomes if (found := _start_up(outcome))]
 
 
@@ -84,9 +89,10 @@ def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
 
 
 def slow_first_calls(results: Results) -> Iterator[Finding]:
-    """A first call under ``default`` takes many seconds, and under another setting that is right, far fewer.
+    """Yield a finding if a first call takes many seconds under ``default`` and far fewer under another
+    correct setting.
 
-    Nothing on a simulated machine: there it is another library's time on another device.
+    Yield nothing on a simulated machine, whose times are of another library on another device.
     """
     if results.simulated:
         return
@@ -138,8 +144,11 @@ def _kept(default: StartUp) -> str:
 
 @dataclass(frozen=True)
 class NewSizes:
-    """Seconds of a call with a new size under one setting, the mean over ``sizes`` of them and the largest;
-    and of one with a size that it knows."""
+    """The cost of new input sizes under one setting, in seconds per call.
+
+    ``new`` is the mean over ``sizes`` new sizes, ``largest`` the longest call, and ``known`` a call with a
+    known size.
+    """
 
     device: str
     setting: str
@@ -150,18 +159,18 @@ class NewSizes:
 
     @property
     def calls_an_hour(self) -> float:
-        """Calls of the network in an hour where each has a new size."""
+        """Calls of the network per hour if each call has a new size."""
         return _HOUR / self.new
 
     @property
     def lost_minutes(self) -> float:
-        """Minutes of an hour that go into new sizes, where one call of ``CALLS`` has one."""
+        """Minutes of an hour that new sizes cost if one of ``CALLS`` calls has a new size."""
         extra = max(0.0, self.new - self.known)
         return 60 * extra / (extra + CALLS * self.known)
 
 
 def new_sizes(results: Results) -> list[NewSizes]:
-    """Every setting that was measured, in the order of the outcomes."""
+    """Return the cost of new sizes under every setting that was measured, in the order of the outcomes."""
     return [found for outcome in results.outcomes if (found := _new_sizes(outcome))]
 
 
@@ -178,8 +187,11 @@ def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
 
 
 def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
-    """Of the settings whose forward convolutions are right, the one under which a new size costs the least,
-    and the setting ``than``; None where that is as good, or was not measured."""
+    """Return the setting with the lowest cost of a new size, and the setting ``than``.
+
+    Only settings whose forward convolutions are correct count. Return None if ``than`` is as good or was not
+    measured.
+    """
     found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
     right = [
         found[setting.name]
@@ -197,7 +209,8 @@ def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tupl
 
 
 def slow_new_sizes(results: Results) -> Iterator[Finding]:
-    """A new size takes long under ``default``, and under another setting that is right far less."""
+    """Yield a finding if a new size takes long under ``default`` and far less under another correct
+    setting."""
     default = next((each for each in new_sizes(results) if each.setting == "default"), None)
     better = quickest(results, "float32", "default")
     if default is None or default.new <= SLOW_NEW_SIZE or better is None:
@@ -225,14 +238,16 @@ def described(each: NewSizes) -> str:
     )
 
 
-#: The purpose, in a key of ``Recommendation.per``, and in words.
+#: The purpose, as a key of ``Recommendation.per`` and in words.
 CHANGING_SIZES = "changing-sizes"
 IN_WORDS = "input sizes that keep changing"
 
 
 def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
-    """The entry of ``per`` for that purpose; empty where ``chosen``, the setting that is recommended for
-    inference, is as good, or where nothing was measured."""
+    """Return the entry of ``per`` for input sizes that keep changing.
+
+    Return {} if ``chosen``, the setting recommended for inference, is as good, or if nothing was measured.
+    """
     better = quickest(results, dtype, chosen)
     if better is None:
         return {}
@@ -246,7 +261,7 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 
 
 def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
-    """The same as a sentence, after a space."""
+    """Return the recommendation for input sizes that keep changing as a sentence after a space, or ""."""
     better = quickest(results, dtype, chosen)
     if better is None:
         return ""

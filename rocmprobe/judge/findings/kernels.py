@@ -1,5 +1,5 @@
-"""Findings about what a program runs besides the layers of the vendor library: matrix products, and attention
-by its backends, and kernels that are compiled on the way."""
+"""Findings about work outside of the vendor library's layers: matrix products, attention by its backends, and
+kernels that are compiled at run time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
-#: The cause that names a backend which the build has not for this chip: no failure, since others take over.
+#: The cause that names a backend which the build lacks for this chip. This is no failure, because other
+#: backends take over.
 _MISSING = "attention-backend-missing"
 _NOT_BUILT = "was not compiled for current AMD GPU architecture"
 _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficient"}
 
 
 def kernels(results: Results) -> Iterator[Finding]:
-    """One finding for each of these checks, and for each primitive that is no layer of the library, that
-    fails as PyTorch comes, with what cures it."""
+    """Yield a finding, with its fix, for each check with an explanation that fails under ``default``.
+
+    Failing primitives that are not layers of the library get a finding, too.
+    """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")
     for check in dict.fromkeys((*explained, *primitives)):
@@ -38,7 +41,8 @@ def kernels(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(check: str) -> Optional[Explanation]:
-    """Words for a primitive that has none above; None where ``findings.primitives`` reports it."""
+    """Return the words for a primitive without an explanation, or None if ``findings.primitives`` reports the
+    check."""
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
@@ -71,7 +75,8 @@ def _finding(
 
 
 def _with_new_caches(curing: Setting) -> str:
-    """Return the commands for new cache folders, without which old kernels keep the fault, or ""."""
+    """Return a clause with the commands for new cache folders, or "". Old kernels in old folders keep the
+    fault."""
     exports = [
         f'`export {name}="$HOME/.cache/{curing.name}/{name.lower()}"`' for name in new_caches(curing.env)
     ]
@@ -79,14 +84,14 @@ def _with_new_caches(curing: Setting) -> str:
 
 
 def needed_besides(results: Results) -> tuple[str, ...]:
-    """What these checks found that a program needs besides a setting for convolution, a line each."""
+    """Return what a program needs in addition to a setting for convolution, one line per finding."""
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
     needed = [name for name, about in explained.items() if about.needed]
     return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    """The first setting of variables alone under which all of it works."""
+    """Return the first setting of variables alone under which all failing cases work, or None."""
     questions = {question(each) for each in broken}
     for setting in results.settings:
         again = [
@@ -99,8 +104,10 @@ def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
 
 
 def missing_backends(results: Results) -> Iterator[Finding]:
-    """Attention that a build has no fused kernels for: right all the same, by separate products, in more
-    memory."""
+    """Yield a finding about attention for which the build has no fused kernels.
+
+    PyTorch then computes it correctly with separate products, which need more memory.
+    """
     asked = tuple(
         each
         for each in results.outcomes

@@ -24,7 +24,7 @@ from rocmprobe.knowledge.variables import (
 )
 from rocmprobe.model.results import NATIVE, SCHEMA_VERSION, Fact, Finding, Gpu, Machine, Results
 
-#: Kernel messages (kinds of ``dmesg.events``) after which a GPU is not what it was.
+#: Kernel messages (kinds of ``dmesg.events``) after which a GPU is no longer reliable.
 GRAVE_EVENTS = frozenset(
     {
         "ring-timeout", "ring-reset-failed", "gpu-reset", "gpu-reset-succeeded", "gpu-reset-failed",
@@ -33,14 +33,14 @@ GRAVE_EVENTS = frozenset(
     }
 )  # fmt: skip
 _TOOLS = ("rocminfo", "rocm_smi", "amd_smi")
-#: States of a tool that the GPU, its driver or the runtime is to blame for.
+#: States of a tool that show a fault of the GPU, its driver or the runtime.
 _BROKEN = frozenset(
     {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
 )  # fmt: skip
 
-#: What keeps ROCm from the compute driver, by the fact ``kfd.device``.
+#: Reasons why ROCm cannot open the compute driver, keyed by the fact ``kfd.device``.
 _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
-#: What becomes of a variable that does not do what it was set for, by its label.
+#: Severity and text for a variable without the intended effect, keyed by its label.
 _IDLE = {
     UNKNOWN: ("warning", "is unknown to ROCm, MIOpen and torch"),
     REJECTED: ("warning", "has a value that is not accepted"),
@@ -90,8 +90,8 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
 
 
 def _hurt(results: Results, gpu: Gpu) -> bool:
-    """Whether anything failed on this GPU that may run code which came with torch or ROCm. A torch that
-    cannot be imported ran none."""
+    """Return True if code from torch or ROCm failed on this GPU. A torch that cannot be imported ran no
+    code."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     isas = gpu.native_isa.value, gpu.effective_isa.value
     return any(
@@ -120,7 +120,7 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
 
 
 def _fell_back(results: Results) -> bool:
-    """Whether a run with ``--device auto`` fell back to the CPU for want of a usable GPU."""
+    """Return True if a run with ``--device auto`` fell back to the CPU because no GPU was usable."""
     machine, auto = results.machine, results.options.get("device", "auto") == "auto"
     other = machine.value("torch.kind") == "cuda" and any(
         gpu.vendor.value == "nvidia" for gpu in machine.gpus
@@ -129,7 +129,7 @@ def _fell_back(results: Results) -> bool:
 
 
 def _wheels(native: str) -> str:
-    """Which wheels hold code for an ISA, as far as that matters to somebody who overrides it."""
+    """Return a text about the wheels that hold code for an ISA, for users of an override, or ""."""
     target = gpus.target(native)
     if target is None:
         return ""
@@ -143,11 +143,11 @@ def _wheels(native: str) -> str:
 
 
 def _no_gpu(results: Results) -> Iterator[Finding]:
-    """An AMD GPU, or a torch made for one, and no way to it."""
+    """Yield a finding if an AMD GPU or a torch for AMD exists, but ROCm cannot reach a GPU."""
     machine, cards = results.machine, results.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
-    # On WSL the way is another.
+    # On WSL, ``way_through_wsl`` checks another path to the GPU.
     if not _fell_back(results) or machine.value("container.wsl") not in (None, "no"):
         return
     if not (cards or rocm_torch) or not (why or (rocm_torch and device_of(results) == "cpu")):
@@ -196,7 +196,7 @@ def _of_tool(machine: Machine, tool: str, what: str) -> Any:
 
 
 def _tools(results: Results) -> Iterator[Finding]:
-    """ROCm's own tools cannot talk to the GPU, although the way to it is open."""
+    """Yield a finding if ROCm's own tools cannot use the GPU although its device node can be opened."""
     machine = results.machine
     broken = [tool for tool in _TOOLS if _of_tool(machine, tool, "state") in _BROKEN]
     if broken and machine.value("kfd.device") == "present":
@@ -214,7 +214,7 @@ def _tools(results: Results) -> Iterator[Finding]:
 
 
 def _deep(results: Results) -> Iterator[Finding]:
-    """What torch failed to do in ``--deep``."""
+    """Yield a finding if torch failed or saw no GPU in ``--deep``."""
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
@@ -231,10 +231,10 @@ def _deep(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """GPUs of amdgpu that the kernel keeps from ROCm."""
+    """Yield a finding about GPUs of amdgpu that the compute driver leaves out."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
-    # A container that was not given all GPUs is refused their nodes.
+    # A container that was not given all GPUs cannot open the nodes of the others.
     if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
         return
     left_out = [
@@ -264,7 +264,7 @@ def _named(cards: list[Gpu]) -> str:
 
 
 def _names(line: str, gpu: Gpu) -> bool:
-    """Whether a line of the kernel's log is about a GPU, by its PCI id or address."""
+    """Return True if a line of the kernel's log names a GPU by its PCI id or address."""
     pci_id = str(gpu.pci_id.value).replace("0x", "")
     return f"1002:{pci_id}" in line.lower() or str(gpu.address.value) in line
 
@@ -289,10 +289,10 @@ def _events(machine: Machine) -> list[dict[str, Any]]:
 
 
 def _variables(results: Results) -> Iterator[Finding]:
-    """Variables that do nothing of what they were set for."""
+    """Yield a finding for each variable that does not have the intended effect."""
     machine = results.machine
     for name, label in labels(machine).items():
-        # The fact was made from the value itself, which redaction may have replaced since.
+        # The fact was made from the value itself, which redaction can have replaced since.
         fact = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
         verdict = str(fact.value).partition(", ")[0]
         if verdict not in _IDLE:
@@ -313,7 +313,7 @@ def _variables(results: Results) -> Iterator[Finding]:
 
 
 def _missing_code(results: Results) -> Iterator[Finding]:
-    """torch or rocBLAS without code for the ISA that a GPU says it has."""
+    """Yield a finding if torch or rocBLAS lacks code for the effective ISA of a GPU."""
     machine = results.machine
     unlisted = machine.value("kfd.unlisted") or []
     cards = [gpu for gpu in machine.amd_gpus if gpu.address.value not in unlisted and gpu.effective_isa.value]
@@ -326,7 +326,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
         for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
             names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
             own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
-            # An integrated GPU beside a card that is served is seldom the one that is meant.
+            # An integrated GPU next to a supported card is seldom the GPU that the user means.
             spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
             yield Finding(
                 f"{library}-lacks-{isa}",
@@ -340,13 +340,13 @@ def _missing_code(results: Results) -> Iterator[Finding]:
 
 
 def _lacks(machine: Machine, gpu: Gpu, relation: str) -> bool:
-    """Whether what is installed was seen to lack it, not what was published."""
+    """Return True if the installed library was seen to lack the code. Published tables do not count."""
     found = answer(of_machine(machine, gpu), relation)
     return found is not None and found.certain and not found.holds
 
 
 def _disagreements(results: Results) -> Iterator[Finding]:
-    """Two witnesses of one fact that say different things."""
+    """Yield a finding for each pair of sources that disagree about one fact."""
     for number, (what, one, other) in enumerate(disagreements(results.machine)):
         yield Finding(
             f"disagreement-{number}",
@@ -364,7 +364,7 @@ def _short(fact: Fact) -> str:
 
 
 def _other_libraries(results: Results) -> Iterator[Finding]:
-    """Find what sends operators to libraries that the tests do not reach, or that lack the chip."""
+    """Yield findings about switches that send operators to libraries that are not tested or lack the chip."""
     machine = results.machine
     for package, version in (machine.value("torch.reroutes") or {}).items():
         yield Finding(
@@ -431,7 +431,7 @@ def _databases(results: Results) -> Iterator[Finding]:
 
 
 def machine_findings(machine: Machine) -> tuple[Finding, ...]:
-    """Findings from the facts alone, the gravest first."""
+    """Return the findings from the facts alone, the most severe first."""
     results = Results(
         schema_version=SCHEMA_VERSION, rocmprobe="", started="", finished=None, partial=False, simulated=None,
         options={}, machine=machine, settings=(), problems=(), trials=(), outcomes=(),
@@ -440,7 +440,7 @@ def machine_findings(machine: Machine) -> tuple[Finding, ...]:
 
 
 def older_than_the_chip(results: Results) -> Iterator[Finding]:
-    """By the releases that first knew a chip, where nothing on the machine shows that it works."""
+    """Yield findings if Linux or ROCm is older than the chip, unless something shows that the chip works."""
     machine, seen = results.machine, set()
     for gpu in machine.amd_gpus:
         asked = of_machine(machine, gpu)
@@ -453,7 +453,7 @@ def older_than_the_chip(results: Results) -> Iterator[Finding]:
 
 def _linux(machine: Machine, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
     knows = answer(asked, "kernel-knows-chip")
-    # What KFD lists, it knows: a distribution or DKMS has brought a newer driver.
+    # KFD knows what it lists, because a distribution or DKMS can bring a newer driver.
     if knows is None or knows.holds or gpu.order.value is not None or gpu.cus.value is not None:
         return
     if machine.value("amdgpu.origin") == "dkms":
@@ -471,7 +471,7 @@ def _linux(machine: Machine, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
 
 def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
     knows, code = answer(asked, "runtime-knows-chip"), answer(asked, "torch-has-code")
-    # Who built torch for the chip has a runtime that knows it.
+    # A torch that was built for the chip has a runtime that knows the chip.
     if knows is None or knows.holds or (code and code.holds) or _worked(results, gpu):
         return
     machine = results.machine
@@ -490,12 +490,12 @@ def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
 
 
 def _severity(gpu: Gpu) -> str:
-    """A GPU in a processor is seldom the one that is meant."""
+    """Return the severity of a finding about a GPU. Users seldom mean an integrated GPU."""
     return "info" if gpu.apu.value else "warning"
 
 
 def _worked(results: Results, gpu: Gpu) -> bool:
-    """Whether anything of torch worked on this GPU as it comes."""
+    """Return True if a case worked on this GPU under a native setting."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     return (device_of(results) or "cpu") != "cpu" and any(
         outcome.works

@@ -1,5 +1,5 @@
-"""Findings about the layers besides plain convolution: those that enter the vendor library, those that
-PyTorch computes itself, and several GPUs together."""
+"""Findings about layers other than plain convolution: in the vendor library, in PyTorch's own kernels, and on
+several GPUs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rocmprobe.model.results import Finding, Outcome, Results
 
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
-#: A title names at most this many operators.
+#: Most operators that a title names.
 _NAMED = 6
 _CUDNN_SCOPE = "torch.backends.cudnn.flags(enabled=False)"
 
 
 def scoped_off(name: str) -> str:
-    """The context in which the library called ``name`` is off, as Python."""
+    """Return the Python context manager that turns off the library called ``name``."""
     return _SCOPE.get(name, _CUDNN_SCOPE)
 
 
@@ -29,7 +29,8 @@ def joined(words: Sequence[str]) -> str:
 
 
 def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
-    """Float32 outcomes of what else enters the library under ``setting``, by the words for each layer."""
+    """Return the float32 outcomes of each other layer of the library under ``setting``, keyed by the layer's
+    words."""
     return {
         layer.words: tuple(
             outcome
@@ -41,7 +42,7 @@ def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...
 
 
 def primitives(results: Results) -> Iterator[Finding]:
-    """One finding for each layer or kind of convolution that fails as PyTorch comes."""
+    """Yield a finding for each layer or kind of convolution that fails under ``default``."""
     layers = _by_words(results)
     for words, outcomes in layers.items():
         broken = failed(outcomes)
@@ -51,7 +52,7 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
-    """Outcomes under ``default``, in the order in which they ran."""
+    """Return the outcomes under ``default`` by the words for their layer, in the order in which they ran."""
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:
@@ -64,7 +65,7 @@ def _by_words(results: Results) -> dict[str, list[Outcome]]:
 
 
 def _kind(outcome: Outcome) -> str:
-    """A kind of convolution in words, such as "transposed 2-d convolution", from a problem's text."""
+    """Return a kind of convolution in words, such as "transposed 2-d convolution", from a problem's text."""
     kind, *tokens = (outcome.problem or "").split("-")
     numbers = {token[0]: token[1:] for token in tokens if token[1:].isdigit()}
     if numbers.get("g") and numbers.get("g") == numbers.get("c"):
@@ -88,7 +89,7 @@ def _primitive(
         title = f"{what}{dtypes} with {name} and without it: the fault lies below {name}"
         advice = "No setting of the library cures this; see the findings about the lower rungs."
     else:
-        # Only convolution is found by a search for solvers.
+        # Only convolution searches for a solver, so only convolution can fail in the search.
         layer = library_layer(results, affected if affected[0].check.startswith("convolution") else ())
         learned = (
             f"it passes with {name} off" if cured else f"whether it works without {name} was not learned"
@@ -110,8 +111,8 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return the sentence that ``convolution`` fails with the layers called ``words`` outside of the library
-    ``name``."""
+    """Return the sentence that ``convolution`` fails if the layers called ``words`` run outside of the
+    library ``name``."""
     return f"{convolution} with {words} outside of {name} fails here: {quoted(against, 1)[0]}."
 
 
@@ -120,7 +121,7 @@ def _id(words: str) -> str:
 
 
 def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """The same questions with the vendor library off."""
+    """Return the outcomes of the same cases with the vendor library off."""
     questions = {question(each) for each in outcomes}
     return tuple(
         each for each in results.outcomes if each.setting == "vendor-off" and question(each) in questions
@@ -130,7 +131,7 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 def controls(results: Results) -> Iterator[Finding]:
     """Yield one finding about layers and operators that never enter the vendor library.
 
-    Operators that fail in the sweep alone are a warning: few programs call them.
+    Operators that fail only in the sweep are a warning, because few programs call them.
     """
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
@@ -178,8 +179,11 @@ _WORDS = {
 
 
 def models(results: Results) -> Iterator[Finding]:
-    """One finding for each network that does not train right as PyTorch comes. They run only where the
-    training step, or the layer, holds: so it is news. Under autocast it is reported where float32 holds."""
+    """Yield a finding for each network that does not train correctly under ``default``.
+
+    Networks run only if the training step or their layer works, so a failure is new information. A failure
+    under autocast is reported only if float32 works.
+    """
     for check in MODELS:
         broken = failed(
             outcome for outcome in results.outcomes if (outcome.check, outcome.setting) == (check, "default")

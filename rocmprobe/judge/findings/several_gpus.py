@@ -1,4 +1,5 @@
-"""A GPU in the processor beside a card: which of them programs take, and the variable that keeps the card."""
+"""Findings about an integrated GPU next to a card: which GPU programs use, and the variable that leaves only
+the card."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
 from rocmprobe.model.results import Finding, Gpu, Machine, Results
 
-#: What redaction puts in the place of a UUID.
+#: Start of the placeholder that redaction puts in place of a UUID.
 _PLACEHOLDER = "<"
 _CAUSE, _LAYER = "integrated-gpu-first", "user-env"
 
 
 def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
-    """The GPU in the processor is the first, or alone, or one of those that a program sees."""
+    """Yield a finding if programs see the integrated GPU first, alone, or together with a card."""
     machine = results.machine
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     cards = [gpu for gpu in listed if not in_processor(gpu)]
@@ -43,13 +44,13 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
 
 
 def _takes_the_first(machine: Machine) -> bool:
-    """Whether the GPU in the processor has the index 0."""
+    """Return True if the GPU in the processor has the index 0."""
     first = answer(of_machine(machine, machine.amd_gpus[0]), "first-device-is-a-card")
     return first is not None and not first.holds
 
 
 def hiding(machine: Machine, gpu: Gpu) -> str:
-    """What to do about a GPU in the processor that is in the way of a card; "" for any other GPU."""
+    """Return advice about an integrated GPU that gets in the way of a card, or "" for any other GPU."""
     cards = [each for each in machine.amd_gpus if each.order.value is not None and not in_processor(each)]
     if not in_processor(gpu) or gpu.index.value is None or not cards:
         return ""
@@ -57,7 +58,7 @@ def hiding(machine: Machine, gpu: Gpu) -> str:
 
 
 def _without_numbers(machine: Machine) -> Iterator[Finding]:
-    """The compute driver's order was not learned, as in a recording of /sys/class/drm alone."""
+    """Yield a finding if the compute driver's order is unknown, as in a recording of /sys/class/drm alone."""
     cards = [gpu for gpu in machine.amd_gpus if not in_processor(gpu)]
     if not cards or len(cards) == len(machine.amd_gpus) or machine.value("kfd.device") == "absent":
         return

@@ -1,4 +1,4 @@
-"""The result of a soak: one sentence, and a finding for it."""
+"""Result of a soak: one sentence and a finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocmprobe.model.telemetry import CHIP, QUANTITIES
 from rocmprobe.text.plain_text import one_line
 
 CHECK = "soak"
-#: Causes of a crash that somebody outside of the process brought about.
+#: Causes of a crash that come from outside of the process.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "oom-kill", "killed"})
 _LOAD = (
     "Take overclocking and undervolting away, or lower the clocks or the power limit, and run `rocmprobe "
@@ -26,9 +26,9 @@ _LOAD = (
 
 @dataclass(frozen=True)
 class Soak:
-    """The numbers of a soak, which may come from a file that anyone has edited.
+    """The numbers of a soak, which can come from a file that anyone has edited.
 
-    ``first`` is the first mismatch, ``heat`` the reading at it. ``peak`` holds the largest readings.
+    ``first`` is the first mismatch. ``peak`` holds the largest readings.
     """
 
     steps: int
@@ -44,7 +44,7 @@ class Soak:
 
 
 def read_soak(outcome: Outcome) -> Soak:
-    """Return the numbers of a soak. What is missing or of a wrong type is zero or empty."""
+    """Return the numbers of a soak. Missing values and values of a wrong type become zero, None or empty."""
     numbers = outcome.numerics
     mismatch = numbers.get("mismatch")
     described = [each for each in mismatch if isinstance(each, Mapping)] if isinstance(mismatch, list) else []
@@ -66,12 +66,12 @@ def read_soak(outcome: Outcome) -> Soak:
 
 
 def sentence(outcome: Outcome, results: Results) -> str:
-    """Return the verdict of a soak in one sentence, which names the CPU if that was tested."""
+    """Return the verdict of a soak in one sentence. Name the CPU if the CPU was tested."""
     return f"{_verdict(outcome)}{'' if _on_gpu(outcome, results) else ' The CPU was tested, not a GPU.'}"
 
 
 def is_stable(outcome: Outcome) -> bool:
-    """Return True if a soak came to its end without a mismatch, a failure or a message of the kernel."""
+    """Return True if a soak finished without a mismatch, a failure or a grave message of the kernel."""
     soak = read_soak(outcome)
     return outcome.works and soak.steps > 0 and not (soak.mismatches or soak.stopped or _grave(soak))
 
@@ -112,7 +112,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def stability(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each soak that learned something: information if the device is stable."""
+    """Yield a finding for each soak with a result. The finding is information if the device is stable."""
     soaks = [each for each in results.outcomes if each.check == CHECK and (each.learned or each.numerics)]
     for outcome in soaks:
         soak = read_soak(outcome)
@@ -171,25 +171,25 @@ def _advice(results: Results, outcome: Outcome) -> str:
 
 
 def _differs(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if the soak came to its end with mismatches, or was interrupted after one."""
+    """Return True if the soak finished with mismatches, or was interrupted after a mismatch."""
     interrupted = outcome.state == "aborted" and soak.mismatches > 0
     return soak.steps > 0 and (outcome.state in ("wrong", "flaky") or interrupted)
 
 
 def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if somebody ended the process, and not the device."""
+    """Return True if something outside of the process ended it, not the device."""
     return outcome.cause in _FROM_OUTSIDE and soak.answers is not False and not _grave(soak)
 
 
 def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
-    """Yield how the results were compared, and the limits of temperature."""
+    """Yield evidence: how the results were compared, and the temperature limits."""
     if soak.bit_for_bit is not None:
         how = "bit for bit" if soak.bit_for_bit else "within rounding: this setting does not repeat its bits"
         yield f"results compared {how}, batch {int(_number(outcome.numerics.get('batch')))}"
     limits = outcome.numerics.get("temperature_limits")
     if isinstance(limits, Mapping) and limits:
         known = {name: limit for name, limit in limits.items() if isinstance(limit, Mapping)}
-        # The limit of the user is that of every sensor.
+        # A limit from the user applies to every sensor, so only sensors with a reading are named.
         own = [name for name in known if name in soak.peak] or list(known)
         yield "temperature limits: " + ", ".join(
             f"{_short(name)} {_number(known[name].get('value')):.0f} °C ({known[name].get('source')})"
@@ -215,12 +215,12 @@ def _why(outcome: Outcome) -> str:
 
 
 def _grave(soak: Soak) -> list[Mapping[str, Any]]:
-    """Return the kernel's messages of this time that are about a fault."""
+    """Return the kernel's messages about a fault during the soak."""
     return [event for event in soak.events if event.get("kind") in GRAVE_EVENTS]
 
 
 def _event(soak: Soak) -> str:
-    """Return the gravest message of the kernel as a clause, or "" if there is none."""
+    """Return the resets or the first grave message of the kernel as a clause, or "" if there is none."""
     grave = _grave(soak)
     resets = sum(int(_number(each.get("count"))) for each in grave if each.get("kind") == "gpu-reset")
     if resets:
@@ -253,13 +253,13 @@ def _at(degrees: float, watts: float, up_to: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return a number that can be shown, or 0."""
+    """Return ``value`` as a float if it can be shown, else 0."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if known and abs(value) < 1e15 and math.isfinite(value) else 0.0
 
 
 def duration(seconds: float) -> str:
-    """Return a time in whole seconds, minutes and hours."""
+    """Return a time in words: hours and minutes, or minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -1,4 +1,5 @@
-"""What MIOpen's solvers did when each ran alone: which are faulty, how, and what switches them off."""
+"""Results of MIOpen's solvers when each ran alone: which are faulty, how they fail, and what disables
+them."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.solvers import DERIVED, solver_of, swept
 from rocmprobe.model.results import Finding, Outcome, Results
 
-#: The id of the finding that names them.
+#: The id of the finding that names the faulty solvers.
 FAULTY_SOLVERS = "faulty-solvers"
-#: What a faulty solver does, gravest first.
+#: Words for the failure of a solver, the gravest first.
 _DOES = {
     "crash": "crashes", "hang": "hangs", "wrong": "computes wrong numbers",
     "compile error": "does not compile", "error": "fails", "aborted": "was running when the machine died",
@@ -22,7 +23,7 @@ _MOST_NAMES = 4
 
 
 def of_sweep(results: Results) -> tuple[Outcome, ...]:
-    """The outcomes of solvers alone, of the device that the recommendation is about."""
+    """Return the outcomes of solvers that ran alone on the device of the recommendation."""
     device = device_of(results)
     return tuple(
         outcome for outcome in results.outcomes if outcome.device == device and solver_of(outcome) is not None
@@ -30,8 +31,11 @@ def of_sweep(results: Results) -> tuple[Outcome, ...]:
 
 
 def solver_class(outcome: Outcome) -> str:
-    """What a solver alone came to: ok, wrong, crash, hang, compile error, error, flaky, does not apply, or
-    the state of a question that was not answered."""
+    """Return the result of a solver that ran alone.
+
+    The result is ok, wrong, crash, hang, compile error, error, flaky or does not apply. For a case without a
+    result, return its state.
+    """
     if outcome.works:
         return "ok"
     if outcome.state == "n/a":
@@ -42,7 +46,7 @@ def solver_class(outcome: Outcome) -> str:
 
 
 def summary(results: Results) -> str:
-    """How many solvers apply and which of them fail, in one sentence; empty where none was tested."""
+    """Return how many solvers apply and which of them fail, in one sentence, or "" if no solver applies."""
     outcomes = of_sweep(results)
     found = swept(outcomes)
     applying = found.faulty.union(*found.sound.values())
@@ -63,7 +67,7 @@ def _does(name: str, broken: Iterable[Outcome]) -> str:
 
 
 def faulty_solvers(results: Results) -> Iterator[Finding]:
-    """The solvers that fail alone. Where ``default`` is right all the same, that is worth knowing only."""
+    """Yield the finding about solvers that fail alone. It is only information if ``default`` works."""
     broken = failed(of_sweep(results))
     if not broken:
         return

@@ -1,4 +1,4 @@
-"""What is missing on the way to the GPU in WSL."""
+"""Findings about what is missing between WSL and the GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocmprobe.model.results import Fact, Finding, Machine, Results
 
 
 def way_through_wsl(results: Results) -> Iterator[Finding]:
-    """ROCm was installed in WSL, and has no way to a GPU there."""
+    """Yield a finding if ROCm is installed in WSL and cannot reach a GPU."""
     machine = results.machine
     kind = machine.value("container.wsl")
     wanted = machine.value("torch.kind") == "rocm" or machine.value("rocm.version")
@@ -74,7 +74,7 @@ def _steps(machine: Machine) -> Iterator[str]:
 
 
 def _refused(machine: Machine) -> Iterator[str]:
-    """What to do about a chip that the bridge does not take, whatever else is missing."""
+    """Yield advice about a chip that the bridge does not support, whatever else is missing."""
     found = (answer(of_machine(machine, gpu), "wsl-takes-chip") for gpu in machine.amd_gpus)
     refused = next((each for each in found if each is not None and not each.holds), None)
     if refused:

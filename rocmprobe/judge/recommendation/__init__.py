@@ -1,1 +1,1 @@
-"""Which configuration to use, and what is known of it."""
+"""Recommended configuration, and the evidence for it."""

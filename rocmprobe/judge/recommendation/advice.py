@@ -1,4 +1,5 @@
-"""What no setting can fix: another build of PyTorch or ROCm, the kernel, permissions, the slot."""
+"""Advice on faults that no setting fixes: another build of PyTorch or ROCm, the kernel, permissions, the
+slot."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results
 
-#: Causes that are mended outside of a configuration, and by no other build.
+#: Causes that neither a configuration nor another build fixes.
 _PLATFORM = frozenset(
     {
         "kfd-permission", "kfd-missing", "gpu-unsupported-by-kfd", "pcie-atomics", "hsa-init-failed",
@@ -29,16 +30,19 @@ _OF_THE_USER = frozenset(
         "workspace-too-small", "cold-compile-slow",
     }
 )  # fmt: skip
-#: How many stacks the advice names at most; `rocmprobe install` lists all.
+#: Most stacks that the advice names. `rocmprobe install` lists all.
 _STACKS = 6
 _HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
 def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
-    """``title``, ``text`` and ``source`` of each thing to do besides the configuration, the nearest first:
-    what the findings of ``results`` ask for of the platform, then what is known to break this chip, then the
-    builds that hold code for it; where an override is not needed by what is installed, that alone. Empty
-    where all is right as it comes (``unchanged``) and no finding needs more."""
+    """Return ``title``, ``text`` and ``source`` of each thing to do in addition to the configuration, the
+    nearest first.
+
+    Fixes of the platform from the findings come first, then what is known to break this chip, then builds
+    with code for it. If the installed software does not need an override, removing the override replaces the
+    advice on builds. Return no advice on builds if the recommended setting is unchanged (``unchanged``).
+    """
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
 
@@ -54,7 +58,7 @@ def _witness(finding: Finding) -> str:
 
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
-    """Of the GPU that the run is about, where something failed on it that another build may fix."""
+    """Yield advice on builds for the GPU of the run, if something failed there that another build can fix."""
     failures = [
         each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
     ]
@@ -82,7 +86,7 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
 
 
 def _is_there(option: Option, machine: Installed) -> bool:
-    """Return True if this stack is what is installed and failed: the same torch, running the same code."""
+    """Return True if this stack is installed and failed: the same torch, running the same code."""
     if option.runs_as != machine.effective:
         return False
     named = (option.stack.torch, option.report.torch if option.report else "")
@@ -90,19 +94,21 @@ def _is_there(option: Option, machine: Installed) -> bool:
 
 
 def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
-    """Return MAJOR.MINOR of a torch and of the ROCm that it was built for."""
+    """Return MAJOR.MINOR of a torch and of its ROCm."""
     return ".".join(str(torch).split(".")[:2]), version_numbers(rocm_of(torch) or "")[:2]
 
 
 def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
-    """The AMD GPU that an outcome is about: an outcome names its ISAs, not its place."""
+    """Return the AMD GPU that an outcome is about, by its ISAs, because an outcome does not name its
+    address."""
     isas = outcome.native_isa, outcome.effective_isa
     cards = (gpu for gpu in results.machine.amd_gpus if outcome.native_isa)
     return next((gpu for gpu in cards if (gpu.native_isa.value, gpu.effective_isa.value) == isas), None)
 
 
 def _installed(results: Results, gpu: Gpu) -> Installed:
-    """The ROCm that torch was built for; that of the system where torch does not say."""
+    """Return the installed stack. Its ROCm is the ROCm of torch, or the system's if torch does not name
+    any."""
     torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,

@@ -1,4 +1,4 @@
-"""A setting as something to copy: variables, Python lines, and what other layers need besides."""
+"""Configuration to copy: variables, Python lines, and the needs of other layers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OFF = {
     "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
 }
 
-#: Characters of a value and of all lines of Python; what a setting has is far below.
+#: Most characters of a value, and of all lines of Python. Real settings stay far below.
 _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
-#: What no setting that keeps the library is judged by: no model comes to it but by a fusion pass.
+#: Settings that keep the library are not judged by this layer, because models reach it only by a fusion pass.
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
 _CLEAN_DATABASES = (
@@ -35,30 +35,34 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:
-    """Return the configuration of the setting ``best``, with what other layers need."""
+    """Return the configuration of the setting ``best``, with the needs of other layers."""
     besides = () if best.setting.device == "cpu" else needed_besides(results)
     clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
     return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
 
 
 def of_setting(results: Results, setting: Setting) -> Configuration:
-    """Return the variables and Python lines that apply ``setting`` to a user's program, on the machine as it
-    was tested."""
-    # The CPU has no use for it.
+    """Return the variables and Python lines that apply ``setting`` to a user's program on the tested
+    machine."""
+    # The CPU needs neither an override nor a choice of GPU.
     override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
     return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
 
 
 def needs_clean_databases(results: Results, setting: Setting) -> bool:
-    """Return True if ``setting`` uses the vendor library and was tested with clean databases, while the
-    user's own environment, with its databases, fails."""
+    """Return True if ``setting`` needs clean databases.
+
+    It uses the vendor library and was tested with clean databases, while the user's own environment fails.
+    """
     fails = any(finding.id == AS_FOUND for finding in results.findings)
     return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"
 
 
 def isa_override(results: Results) -> dict[str, str]:
-    """The ISA override that the run stood on, by variable: without it, nothing here was checked. None where
-    the GPU is not AMD's."""
+    """Return the variables of the ISA override that the run used, because nothing was tested without it.
+
+    Return {} if the GPU is not AMD's.
+    """
     return {
         name: str(fact.value)
         for name, fact in results.machine.variables.items()
@@ -67,8 +71,11 @@ def isa_override(results: Results) -> dict[str, str]:
 
 
 def chosen_gpu(results: Results) -> dict[str, str]:
-    """What leaves a program the GPU that the run chose by itself, where that is not the first: a card behind
-    a GPU in the processor. Empty on a simulated machine, whose numbers are not those of this one."""
+    """Return the variables that leave a program only the GPU that the run chose by itself.
+
+    Return {} if this GPU is the first. It is not the first if it is a card behind an integrated GPU. Return
+    {} on a simulated machine, whose numbers are not those of this machine.
+    """
     device = device_of(results) or ""
     number = device.partition(":")[2]
     if results.simulated or results.options.get("device") not in ("auto", "all") or number in ("", "0"):
@@ -92,7 +99,7 @@ def _code(results: Results, setting: Setting) -> str:
 
 
 def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
-    """What batch norm, RNN and the like need besides, as far as they were tested."""
+    """Return the needs of batch norm, RNN and similar layers, as far as they were tested."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
@@ -136,10 +143,11 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
 
 
 def unusable(configuration: Configuration) -> str:
-    """The place in a configuration from a file, and why no shell or program may be given it; "" if it may.
+    """Return why no shell or program must get a configuration from a file, with the place, or "" if it is
+    safe.
 
-    Names must be those of variables, values one line, all of it printable ASCII, as every setting has it. No
-    line of Python may be one that a GitHub job takes for a command.
+    Names must be names of variables. Values must be one line of printable ASCII, as in every setting. No line
+    of Python must be a line that a GitHub job reads as a command.
     """
     for name, value in configuration.env.items():
         if not VARIABLE_NAME.fullmatch(name):
@@ -159,7 +167,7 @@ def _printable(text: str) -> bool:
 
 
 def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
-    """What computes each kind of layer under ``by-layer``, and what came of it."""
+    """Yield what computes each kind of layer under ``by-layer``, and its result."""
     name, setting = library(results), best.setting
     yield f"convolution: {name}{_with(setting)}, right"
     sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
@@ -171,7 +179,8 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
 
 
 def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Without PyTorch: what batch norm did under the setting, and what was not tested."""
+    """Return the results of a run without PyTorch: one line for convolution and for each other layer that was
+    tested."""
     name, setting = library(results), best.setting
     lines = [f"convolution: {name}{_with(setting)}, right"]
     for words, outcomes in layers_asked(results, setting.name).items():

@@ -1,4 +1,4 @@
-"""What a recommendation rests on, and what it does not rest on."""
+"""Coverage of a recommendation: the tests that support it, and what was not tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIRECTIONS = {
 
 
 def confidence(results: Results, best: Optional[Assessment]) -> str:
-    """What the answer rests on, in counts, and what it does not rest on."""
+    """Return the evidence for the recommendation in counts, and its limits."""
     missing = _missing(results)
     rest = f"; {missing} question(s) of the run were not answered" if missing else ""
     if results.simulated:
@@ -38,12 +38,12 @@ def confidence(results: Results, best: Optional[Assessment]) -> str:
 
 
 def confidence_level(results: Results) -> str:
-    """A word for the coverage of a run.
+    """Return a word for the coverage of a run: "high", "medium" or "low".
 
-    "high" where it is whole (it came to its end and every question was answered), broad (level standard or
-    above, or a program's own problems, and nothing left out by ``--only``, ``--skip`` or ``--problem``) and
-    real (PyTorch on the device itself, not simulated); "medium" where one of the three is missing, else
-    "low".
+    A run is whole if it was not interrupted and every case has a result. A run is broad if its level is
+    standard or above, or if it tests a program's own problems, without ``--only``, ``--skip`` or
+    ``--problem``. A run is real if PyTorch ran on the device itself, not simulated. Three of these give
+    "high", and two give "medium".
     """
     options = results.options
     whole = not results.partial and not _missing(results)
@@ -61,8 +61,8 @@ def _missing(results: Results) -> int:
 
 
 def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
-    """What nothing was learned about under the recommended setting, or under any where there is none: each in
-    plain words."""
+    """Return what was not tested under the recommended setting, or under any setting without a
+    recommendation, in words."""
     answered = _answered(results, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}
@@ -75,8 +75,8 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 
 
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
-    """Outcomes of the device under the setting, or where that was not tested under the one that counts for
-    it."""
+    """Return the outcomes of the device under the setting, or under its representative for checks it did not
+    run."""
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.learned]
     if best is None:
@@ -123,7 +123,7 @@ def _depthwise(problem: Problem) -> bool:
 
 
 def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
-    """What there is to a program besides convolution, and to a machine besides the device."""
+    """Yield what was not tested about programs in addition to convolution, and about other devices."""
     options = results.options
     if purpose == "training" and not checks & {"training-step", "batch-norm"}:
         yield "batch norm and a training step"

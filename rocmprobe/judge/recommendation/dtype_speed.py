@@ -1,4 +1,4 @@
-"""Which dtype trains fastest on this card, by the steps of the small networks that were timed on it."""
+"""Speed of dtypes: which dtype trains fastest on this card, by the timed steps of the small networks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, ratio, seconds
 from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.results import Outcome, Results
 
-#: The dtype that the others are compared with.
+#: The dtype that the other dtypes are compared with.
 BASE = "float32"
-#: The dtypes that networks are trained in by autocast.
+#: The dtypes in which networks train under autocast.
 _HALF = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class DtypeSpeed:
-    """Training in one dtype (other than float32: under autocast to it) under its recommended setting.
+    """Training in one dtype under its recommended setting. Dtypes other than float32 run under autocast.
 
-    ``per_second`` holds samples a second by network. ``ratios`` are the times of a step over those in
-    float32, by network; ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
+    ``per_second`` holds samples per second by network. ``ratios`` are the times of a step over those in
+    float32, by network. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
     """
 
     dtype: str
@@ -35,19 +35,20 @@ class DtypeSpeed:
 
     @property
     def time(self) -> float:
-        """The mean time of a step over that in float32."""
+        """Mean time of a step over its time in float32."""
         return self.time_over(frozenset(self.ratios))
 
     def time_over(self, networks: frozenset[str]) -> float:
-        """Return the mean time of a step over that in float32, by these networks alone."""
+        """Return the mean time of a step over its time in float32, for these networks only."""
         values = [each.value for name, each in self.ratios.items() if name in networks]
         return geometric_mean(values) if values else 1.0
 
 
 def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
-    """Return the speed in each dtype with a correct setting in which the networks of float32 were timed, too.
+    """Return the speed in each dtype that has a correct setting, for networks that were also timed in
+    float32.
 
-    ``per`` are the answers by "dtype/purpose". Return nothing if float32 was not timed.
+    ``per`` maps "dtype/purpose" to results. Return () if float32 was not timed.
     """
     if not has_own_times(results):
         return ()
@@ -74,19 +75,23 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 
 
 def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
-    """Return the fastest dtype: float32, unless another one is faster beyond the noise. None if there is none
-    to compare."""
+    """Return the fastest dtype: float32, unless another dtype is faster beyond the noise.
+
+    Return None if fewer than two dtypes were timed.
+    """
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]
-    # A network may be missing in one dtype. The dtypes are compared over those that all of them have.
+    # A network can be missing in one dtype. The dtypes are compared over the networks that all of them have.
     shared = frozenset.intersection(*(frozenset(each.ratios) for each in faster))
     return min(faster, key=lambda each: each.time_over(shared or frozenset(each.ratios)))
 
 
 def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
-    """Return how long a step takes in each dtype, and which correct dtype is the fastest. Return "" if no
-    other dtype than float32 was timed."""
+    """Return how long a step takes in each dtype, and which correct dtype is the fastest, in sentences.
+
+    Return "" if no other dtype than float32 was timed.
+    """
     best = fastest(found)
     if best is None:
         return ""
@@ -101,7 +106,7 @@ def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
 
 
 def _span(each: DtypeSpeed) -> str:
-    """Return the smallest and the largest ratio over the networks in words."""
+    """Return the smallest and the largest ratio over the networks, in words."""
     if each.verdict == "same":
         return "as long"
     least, most = (f"{pick(ratio.value for ratio in each.ratios.values()):.2g}" for pick in (min, max))
@@ -131,7 +136,7 @@ def _speed(
 
 
 def _verdict(ratios: list[Ratio]) -> str:
-    """Return how the times compare: over most networks beyond the noise, and by more than ``SAME_TIME``."""
+    """Return "too noisy" if most ratios are too noisy, else "same", "slower" or "faster" by their mean."""
     words = [each.verdict for each in ratios]
     if 2 * words.count("too noisy") > len(words):
         return "too noisy"
@@ -142,7 +147,7 @@ def _verdict(ratios: list[Ratio]) -> str:
 
 
 def _steps(outcomes: Mapping[str, Outcome]) -> dict[str, Seconds]:
-    """Return the times of a step by network."""
+    """Return the times of a step, keyed by network."""
     found = {network: seconds(outcome.timings, "step") for network, outcome in outcomes.items()}
     return {network: each for network, each in found.items() if each is not None}
 

@@ -1,4 +1,4 @@
-"""What a training of the user's size takes: from steps that were timed, scaled by their number alone."""
+"""Estimate of the user's training time: the time of a step multiplied by the number of steps."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ _SIMULATED_TIMES = "The GPU: these are simulated times."
 
 @dataclass(frozen=True)
 class TimedStep:
-    """Seconds of one training step (forward, backward, optimizer) and what they lie between, on ``batch``
-    samples of the shape ``input``. ``own``: it is of the user's own network."""
+    """Seconds of one training step (forward, backward, optimizer) on ``batch`` samples of the shape
+    ``input``.
+
+    ``low`` and ``high`` are the ends of the range. ``own`` is True for a step of the user's own network.
+    """
 
     name: str
     device: str
@@ -49,8 +52,10 @@ class TimedStep:
 
 
 def estimate(results: Results) -> Optional[Estimate]:
-    """The time of the training that ``--estimate`` names, for every network and setting timed; None where
-    the run has none."""
+    """Return the time of the training that ``--estimate`` names, for every timed network and setting.
+
+    Return None without ``--estimate``.
+    """
     text = str(results.options.get("estimate") or "")
     if not text:
         return None
@@ -67,8 +72,8 @@ def estimate(results: Results) -> Optional[Estimate]:
 
 
 def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
-    """``step`` as often as the workload has batches of its size; the last one of an epoch may be smaller,
-    and counts as a whole one."""
+    """Return the time of ``step`` for all batches of the workload. A smaller last batch counts as a whole
+    batch."""
     steps = -(-workload.images // step.batch)
     epoch, low, high = steps * step.median, steps * step.low, steps * step.high
     epochs = workload.epochs
@@ -80,8 +85,10 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 
 
 def own_steps(results: Results) -> Iterator[TimedStep]:
-    """The steps of the program that ``--shapes`` names, where the samples of one are known. Their mean may
-    lie outside of p10 and p90: then it ends the range."""
+    """Yield the steps of the program that ``--shapes`` names, if the number of samples per step is known.
+
+    The mean can lie outside of p10 and p90. Then it becomes an end of the range.
+    """
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()
     computed = [each for each in recorded if any(each.step_counts.values())]
@@ -99,16 +106,18 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 
 
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
-    """How many samples a step goes through: the batch, as often as gradients are accumulated. That divides
-    every count of the step, and the first layer, which has no gradient to its input, has counts that share
-    nothing else. None where the convolutions differ in their batch."""
+    """Return the samples per step: the batch times the number of accumulated gradients.
+
+    This number divides every count of the step. The first layer, which has no gradient to its input, has
+    counts without any other common divisor. Return None if the convolutions differ in their batch.
+    """
     batches = {parse_problem(each.problem).batch for each in computed}
     counts = (count for each in computed for count in each.step_counts.values())
     return batches.pop() * math.gcd(*counts) if len(batches) == 1 else None
 
 
 def model_steps(outcomes: Iterable[Outcome]) -> Iterator[TimedStep]:
-    """The steps of the small networks, where they trained right."""
+    """Yield the steps of the small networks that trained correctly."""
     for outcome in outcomes:
         if outcome.check not in MODELS or not outcome.works:
             continue

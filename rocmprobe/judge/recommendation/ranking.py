@@ -1,4 +1,4 @@
-"""Which setting comes first: right, stable, fast, small in memory, and then little changed."""
+"""Order of settings: correct, stable, fast, small in memory, and then little changed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from rocmprobe.judge.recommendation.speed import SAME_MEMORY, Speed, peaks, spee
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
 
-#: A machine that works as it comes is left as it is, unless its best times (p10) are this many times
-#: the worst (p90) of a change.
+#: A setting must beat an unchanged machine by this factor: the best times (p10) of the unchanged machine over
+#: the worst times (p90) of the setting. Otherwise a machine that works stays unchanged.
 WORTH_A_CHANGE = 1.5
 
 
 def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
-    """Every setting that was tested: the best, the other right ones by speed, then those that fail."""
+    """Return every setting that was tested: the best, the other correct settings by speed, then the failing
+    settings."""
     found = [assess(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
@@ -37,12 +38,18 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
 
 
 def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -> Assessment:
-    """The CPU comes last whatever its speed: whoever has a GPU wants to use it. Before it comes an override
-    that passes the chip off as another, whose kernels may do harm that no question shows. Of two changes the
-    stable one comes first. Where some settings were timed and others could not be, one that was timed wins;
-    of those that are level with the fastest, the ones that take as little memory as the least,
-    and of those the smallest change. On a simulated machine native speed is another library's, so there a
-    native setting that is right is not outrun."""
+    """Return the best of the correct settings. Each rule narrows the choice:
+
+    1. The CPU comes last, because users with a GPU want to use it.
+    2. An ISA override comes next to last, because its kernels can do harm that no case shows.
+    3. A setting under which batch norm fails without PyTorch is avoided.
+    4. An unchanged setting wins unless a change pays (``_change_pays``).
+    5. Stable settings come before unstable settings.
+    6. On a simulated machine native settings win, because native speed is another library's.
+    7. Timed settings that are level with the fastest win over slower settings and settings without times.
+    8. Settings that take about the least memory win.
+    9. The smallest change wins.
+    """
     left = [each for each in right if each.setting.verdict != "cpu"] or right
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
     left = [each for each in left if not _loses_batch_norm(results, each.setting)] or left
@@ -60,7 +67,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
 
 
 def _loses_batch_norm(results: Results, setting: Setting) -> bool:
-    """Whether batch norm fails under ``setting``, by the driver capi, which trains nothing."""
+    """Return True if batch norm fails under ``setting`` with the driver capi, which runs no training."""
     return driver_of(results) == "capi" and any(
         outcome.setting == setting.name
         for outcome in failed(results.outcomes)
@@ -69,7 +76,7 @@ def _loses_batch_norm(results: Results, setting: Setting) -> bool:
 
 
 def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
-    """Those that are level with the one whose time is the shortest; all where none was timed."""
+    """Return the settings that are level with the fastest setting, or all if none was timed."""
     if not measured.seconds:
         return found
     shortest = min(measured.seconds, key=measured.seconds.__getitem__)
@@ -77,16 +84,17 @@ def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
 
 
 def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
-    """Whether a setting takes at most ``SAME_MEMORY`` times the least, or nothing is known of it."""
+    """Return True if a setting takes at most ``SAME_MEMORY`` times the least memory, or if its memory is
+    unknown."""
     return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
 
 
 def _change_pays(
     results: Results, unchanged: Assessment, others: list[Assessment], dtype: str, purpose: str
 ) -> bool:
-    """Whether some other setting is so much faster that the spread of the times cannot explain it.
+    """Return True if another stable setting is so much faster that the spread of the times cannot explain it.
 
-    Never on a simulated machine: there native speed is that of another library on another device.
+    Return False on a simulated machine, where native speed is that of another library on another device.
     """
     stable = [each.setting for each in others if each.stable]
     names, name = [*(each.name for each in stable), unchanged.setting.name], unchanged.setting.name
@@ -100,8 +108,10 @@ def _change_pays(
 
 
 def _change(each: Assessment) -> tuple[int, int]:
-    """How much a setting changes: what kind of change, then how many switches. A layer that leaves the vendor
-    library is a change, even where convolution has none."""
+    """Return the size of a setting's change: its kind, then its number of switches.
+
+    A layer that leaves the vendor library is a change, even if convolution stays unchanged.
+    """
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)
     kind = "native-with-settings" if setting.pytorch_layers else setting.verdict

@@ -1,4 +1,4 @@
-"""The recommendation: what to set, what that costs, and what it rests on."""
+"""Recommendation of a run: what to set, what it costs, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation,
 
 
 def recommend(results: Results) -> Optional[Recommendation]:
-    """The ranked answer for the run's purpose and one dtype, with those for every dtype and purpose: for
-    float32, or the dtype in which a program that the run is about computes the most. ``results`` hold their
-    findings: what they ask for that no setting can give becomes advice."""
+    """Return the recommendation for the run's purpose, or None if the run has no outcomes.
+
+    It is for float32, or for the dtype in which the run's program computes most. It includes the results for
+    every dtype and purpose, and for every device. ``results`` must hold their findings: fixes that no setting
+    can provide become advice.
+    """
     if not results.outcomes:
         return None
     several = devices_of(results)
@@ -46,7 +49,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def _for_device(results: Results, device: str) -> DeviceAnswer:
-    """The answer for one device, as if the run had tested that alone."""
+    """Return the result for one device, as if the run had tested only this device."""
     own = tuple(outcome for outcome in results.outcomes if outcome.device == device)
     found = _recommended(replace(results, outcomes=own))
     targets = results.options.get("targets") or ()
@@ -96,7 +99,7 @@ def _recommended(results: Results) -> Recommendation:
         confidence_level="" if verdict == "not-judged" else confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
-        # A run that died has no results.json, and one that stopped recommends by half of its evidence.
+        # A crashed run has no results.json, and a stopped run recommends by part of its evidence.
         verify=f"rocmprobe run --verify {shlex.quote(results.named_file)}"
         if best and not results.partial
         else "",
@@ -105,8 +108,10 @@ def _recommended(results: Results) -> Recommendation:
 
 
 def dtypes_asked(results: Results) -> tuple[str, ...]:
-    """The dtypes that were tested, first the one that the recommendation is for: by the arithmetic that
-    the user's program has in them, the most first, else float32."""
+    """Return the tested dtypes, the dtype of the recommendation first.
+
+    It is the dtype in which the user's program has most arithmetic, or float32 without a program.
+    """
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
     for each in shapes.problems if shapes else ():
@@ -117,7 +122,7 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
 def _others(
     results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
-    """Return the configurations of what the sentence names another setting for, by its words there."""
+    """Return the other configurations that the sentence names, keyed by its words for their use."""
     answers = differing(per, asked, purpose)
     changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
     if changing:
@@ -138,7 +143,7 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 
 def _without_a_right_setting(results: Results, dtype: str) -> str:
-    """Return the verdict where no setting is right: what was not tested is not judged."""
+    """Return "none" if all settings were tested and no setting is correct, else "not-judged"."""
     return "none" if convolved(results) and not untested_settings(results, dtype) else "not-judged"
 
 
@@ -170,7 +175,7 @@ def _objection(each: Assessment) -> str:
 def _cost(
     results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
-    """What the choice costs in itself, and its time and memory against those of the other kinds of
+    """Return the cost of the choice in words: its own, then time and memory against the other kinds of
     configuration."""
     if best is None:
         return ""
@@ -203,8 +208,10 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """The other kinds of configuration but the CPU, each with the setting of it that takes the least; none
-    where ``found`` lacks the best."""
+    """Return the other kinds of configuration except the CPU, each with its setting that takes least.
+
+    Return [] if ``found`` lacks the best setting.
+    """
     least: dict[str, str] = {}
     for setting in results.settings:
         if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):

@@ -14,15 +14,18 @@ from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import SAME_MEMORY, TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
 
-#: The check of long training under watch of the sensors.
+#: The check that trains for long while the sensors are watched.
 _SOAK = "soak"
-#: Settings that the comparison shows at most.
+#: Most settings that the comparison shows.
 _MOST = 6
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score from 0 to 100. ``value`` is None if it was not measured; ``formula`` says how, or why not."""
+    """A score from 0 to 100.
+
+    ``value`` is None if it was not measured. ``formula`` says how it was computed, or why it was not.
+    """
 
     name: str
     value: Optional[int]
@@ -31,7 +34,7 @@ class Score:
 
 @dataclass(frozen=True)
 class DtypeScores:
-    """The scores of the setting that is recommended for a dtype."""
+    """The scores of the recommended setting for a dtype."""
 
     dtype: str
     setting: str
@@ -40,8 +43,11 @@ class DtypeScores:
 
 @dataclass(frozen=True)
 class SettingCost:
-    """Cost of a correct setting. ``time`` and ``memory`` are relative to the reference of ``Costs``, None
-    if not measured. ``low`` and ``high`` are the time within the measured noise."""
+    """Cost of a correct setting.
+
+    ``time`` and ``memory`` are relative to the reference of ``Costs``, or None if not measured. ``low`` and
+    ``high`` are the range of the time within the measured noise.
+    """
 
     setting: str
     recommended: bool
@@ -53,8 +59,11 @@ class SettingCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of the correct settings for one dtype. ``busy`` is True if noise forbids to compare times.
-    ``why`` says why the recommended setting and not the next."""
+    """Costs of the correct settings for one dtype.
+
+    ``busy`` is True if noise forbids a comparison of times. ``why`` compares the recommended setting with the
+    next setting of another kind.
+    """
 
     dtype: str
     reference: str
@@ -128,7 +137,10 @@ def _stability(results: Results, setting: str) -> Score:
 
 
 def costs(results: Results) -> Optional[Costs]:
-    """Return the costs of the correct settings for the first dtype, or None if fewer than two were right."""
+    """Return the costs of the correct settings for the first dtype.
+
+    Return None without a recommended setting, or if fewer than two settings are correct or none was measured.
+    """
     found = results.recommendation
     if found is None or not found.configuration.setting:
         return None
@@ -168,7 +180,8 @@ def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[
 def _why(
     chosen: Assessment, right: Sequence[Assessment], measured: Speed, memory: dict[str, float], busy: bool
 ) -> str:
-    """Return why the chosen setting and not the next of another kind, "" if there is no other kind."""
+    """Return the chosen setting against the next setting of another kind, in words, or "" without another
+    kind."""
     other = next(
         (each for each in right if each.setting.verdict not in (chosen.setting.verdict, "cpu")), None
     )

@@ -1,4 +1,4 @@
-"""The recommendation in words."""
+"""Recommendation in words."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rocmprobe.judge.recommendation.untested import lowest
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import Results, Setting
 
-#: Number of settings named under which convolution held.
+#: Most settings named under which convolution worked.
 _NAMED = 4
 
 
 def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
-    """What to do about convolutions of ``dtype``, and what fails as the machine comes."""
+    """Return what to do about convolutions of ``dtype``, and what fails on the unchanged machine."""
     name = library(results)
     without = driver_of(results) == "capi"
     if best is None:
@@ -73,14 +73,16 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
 
 
 def _rests_on(results: Results) -> str:
-    """What is set already and must stay so."""
+    """Return a clause with the ISA override that is set and must stay set, or ""."""
     override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
     return f": it rests on {override}, which is set here" if override else ""
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
-    """How far convolution held where no setting is right in all: not tested, under none, or under some that
-    fail in something else."""
+    """Return how far convolution worked if no setting is entirely correct.
+
+    It was not tested, it worked under no setting, or it worked under settings that fail in something else.
+    """
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
     if not convolved:
@@ -99,22 +101,22 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
 
 
 def _answered(each: Assessment) -> bool:
-    """Whether a convolution ran; one that was blocked did not."""
+    """Return True if a convolution ran. A blocked convolution did not run."""
     return any(outcome.learned for outcome in convolutions(each.counted))
 
 
 def _why(results: Results, ranked: list[Assessment]) -> str:
-    """What fails lowest on the ladder, and that the CPU was left out where it was."""
+    """Return the lowest failure on the ladder, and a note if the CPU was not tried."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
     return f" {lowest(results)}{'' if tried else ' The CPU was not tried.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """What fails in the library as it comes: convolution, or else the other layers."""
+    """Return what fails in the unchanged library: convolution, or else the other layers."""
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"
-    # What is right for the purpose, and only slower, is not said to fail.
+    # A setting that is correct for the purpose and only slower does not count as failing.
     counts = without or not as_it_comes.right
     beside = layers_asked(results, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
@@ -125,7 +127,8 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
 
 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
-    """What computes convolution, what the other layers, and which of these fail so as well."""
+    """Return what computes convolution and the other layers, and which layers fail without the library as
+    well."""
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
     dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
@@ -142,7 +145,7 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    """Return what has to change although native convolution works, and what of that was not tested."""
+    """Return what has to change although native convolution works, and what was not tested."""
     asked = layers_asked(results, "default").items()
     training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
@@ -160,7 +163,8 @@ def _nothing_but(results: Results, name: str) -> str:
 
 
 def _lost(results: Results, best: Assessment) -> str:
-    """That batch norm, which nothing else computes without PyTorch, fails in the library all the same."""
+    """Return the sentence that batch norm fails under ``best``, or "". Without PyTorch only the library
+    computes it."""
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""
     needed = "PyTorch's own kernels for it, which were not available"
@@ -175,7 +179,7 @@ def _with_settings(name: str, setting: Setting) -> str:
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
-    """Return a sentence for each of ``asked`` that needs another setting than the first."""
+    """Return a sentence for each dtype of ``asked`` that needs another setting than the first dtype."""
     parts = []
     for dtype, answer in differing(per, asked, purpose).items():
         if answer["verdict"] == "native-with-settings":
@@ -193,7 +197,7 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
 def differing(
     per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the answers, by dtype, that name another setting than that of the first of ``asked``."""
+    """Return the results, keyed by dtype, that name another setting than the first dtype of ``asked``."""
     answers = {dtype: per[f"{dtype}/{purpose}"] for dtype in asked}
     first = answers[asked[0]]["setting"]
     return {dtype: answer for dtype, answer in answers.items() if answer["setting"] != first}

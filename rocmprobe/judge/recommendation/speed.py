@@ -1,4 +1,4 @@
-"""How fast settings are and what they take of memory, and which of them are level within the noise."""
+"""Speed and memory of settings, and which settings are level within the noise."""
 
 from __future__ import annotations
 
@@ -13,54 +13,56 @@ from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import roof
 
-#: Of normal times the range from the 10th to the 90th percentile is 2.563 standard deviations, and the median
-#: of n strays by 1.253 of them over the square root of n.
+#: The range of normal times from the 10th to the 90th percentile is 2.563 standard deviations. The standard
+#: error of the median of n times is 1.253 standard deviations over the square root of n.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
-#: The logarithm of a factor that no two times of a run differ by.
+#: The logarithm of a factor that no two times of a run reach.
 _LARGEST = 50.0
-#: Standard errors that chance leaves between two medians: in 19 of 20 cases no more.
+#: Standard errors between two medians that chance exceeds in only 1 of 20 cases.
 _ERRORS = 2.0
-#: The factor of noise from which on times are not compared: twice the time may then be no difference.
+#: Factor of noise from which times are not compared, because twice the time can then be no difference.
 TOO_NOISY = 2.0
-#: Rounds that every time has at least (docs/what-is-measured.md), where a file does not say how many.
+#: Rounds of every time (docs/what-is-measured.md) if a file does not say how many there were.
 _FEWEST_REPEATS = 5
 
 
 @dataclass(frozen=True)
 class Speed:
-    """By setting, of those that were timed: seconds, and the standard error of their logarithm. ``drift`` is
-    the factor by which one yardstick came out differently from setting to setting."""
+    """The speed of the settings that were timed.
+
+    ``seconds`` and ``errors`` hold the time and the standard error of its logarithm by setting. ``drift`` is
+    the factor by which one yardstick differed from setting to setting.
+    """
 
     seconds: Mapping[str, float]
     errors: Mapping[str, float]
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Whether both were timed and neither is faster, within the noise: what they differ by is below
-        ``SAME_TIME``, or below the noise."""
+        """Return True if both settings were timed and differ by no more than ``SAME_TIME`` or the noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
         apart = abs(math.log(self.seconds[one] / self.seconds[other]))
         return apart <= math.log(max(SAME_TIME, self.noise(one, other)))
 
     def noise(self, one: str, other: str) -> float:
-        """Return the factor by which noise alone may make two settings differ, 1 or more."""
+        """Return the factor, 1 or more, by which noise alone can make two settings differ."""
         errors = math.hypot(*(self.errors.get(name, 0.0) for name in (one, other)))
         return self.drift * math.exp(min(_ERRORS * errors, _LARGEST))
 
     def comparable(self, one: str, other: str) -> bool:
-        """Return True if both were timed, and the noise is small enough to compare them."""
+        """Return True if both settings were timed and the noise is small enough to compare them."""
         return {one, other} <= set(self.seconds) and self.noise(one, other) <= TOO_NOISY
 
 
 def too_noisy(noise: float) -> str:
-    """Return the words that stand in place of a comparison of times."""
+    """Return the words that replace a comparison of times."""
     factor = f"{noise:.2g}" if noise < 100 else "100 or more"
     return f"speeds are not compared: the machine was busy, and noise alone makes a factor of {factor}"
 
 
 def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
-    """How fast ``settings`` are, over the problems that all of them were timed on."""
+    """Return the speed of ``settings`` over the problems that all timed settings share."""
     found = list(settings)
     seconds, p10, p90 = (_seconds(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
     timed: dict[str, list[Outcome]] = {}
@@ -73,13 +75,13 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
         for name in seconds
         if name in p10 and name in p90
     }
-    # The processor's own yardsticks say nothing of a GPU.
+    # The CPU's own yardsticks say nothing about a GPU.
     device = [each.name for each in found if each.verdict != "cpu" and each.name in timed]
     return Speed(seconds, errors, _drift([timed[name] for name in device]))
 
 
 def _repeats(outcomes: Iterable[Outcome]) -> int:
-    """Of how many runs the median is at least."""
+    """Return the smallest number of rounds behind a median, at least 1."""
     counts = [
         int(value)
         for outcome in outcomes
@@ -90,8 +92,10 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
-    """The largest of a yardstick's mean rates under each setting over the smallest. The same product and the
-    same copy are timed under all of them, so that this is what times differ by without a cause."""
+    """Return the largest mean rate of a yardstick under any setting over the smallest.
+
+    All settings time the same product and the same copy, so times differ by this factor without a cause.
+    """
     roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
     moved = [geometric_mean([each.bytes for each in found]) for found in roofs if found]
@@ -101,8 +105,11 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Seconds by setting. Where settings run the very same convolutions, what their times differ by is noise,
-    and the smallest counts for all."""
+    """Return seconds by setting.
+
+    Times of settings that run the very same convolutions differ only by noise, so the smallest counts for
+    all.
+    """
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {
@@ -111,25 +118,30 @@ def _seconds(
 
 
 def _alike(results: Results, setting: Setting) -> str:
-    """What the convolutions of a setting share with those of another: the bypass is one code, and so is
-    the CPU's library that replaces a simulated machine's."""
+    """Return a key that settings with the same convolutions share.
+
+    The bypass is the same code in every setting. On a simulated machine, all native settings use the CPU's
+    library.
+    """
     if setting.bypass:
         return "bypass"
     return "native" if results.simulated and setting.verdict in NATIVE else setting.name
 
 
-#: Peaks this close count as equal: allocators round sizes up, for which the check allows as much.
+#: Peaks this close count as equal, because allocators round sizes up. The memory check has the same
+#: tolerance.
 SAME_MEMORY = 1.2
-#: No device has as many bytes; what is more is no measurement.
+#: No device has this many bytes. A larger value is no measurement.
 _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Bytes by setting: the peaks above the operands over the memory problems of ``dtype`` that all of them
-    were measured on, added up; for inference those of the forward direction alone.
+    """Return bytes by setting, added up over the memory problems of ``dtype`` that all measured settings
+    share.
 
-    The check runs under few settings: one without a value gets that of its representative.
-    Settings of which nothing is known are left out.
+    The bytes are the peaks above the operands, for inference those of the forward direction. The check runs
+    under few settings, so a setting without a value gets the value of its representative. Leave out settings
+    without any value.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)
@@ -148,7 +160,8 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
 
 def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
-    """Bytes above the operands. What took more than was predicted is as well measured as the rest."""
+    """Return the peak above the operands in bytes, or None. A peak above the prediction is also a valid
+    measurement."""
     if outcome.check != "memory":
         return None
     whole, above, forward = (
@@ -160,7 +173,8 @@ def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
 
 
 def _bytes(value: object) -> Optional[float]:
-    """``value`` if it is an amount of memory; results may come from elsewhere, and hold anything."""
+    """Return ``value`` as a float if it is an amount of memory, else None. Results from elsewhere can hold
+    anything."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < _MOST else None

@@ -1,9 +1,9 @@
-"""What a training step of the user's program takes under each setting: its convolutions as they were timed,
-each as often as a step computes it, and the rest of the step as it was recorded.
+"""Time of a training step of the user's program under each setting.
 
-The means of the convolutions are added up, since the mean of a sum is the sum of the means. Of medians that
-does not hold: on a machine that does other things besides, most convolutions are spared and a few take far
-longer, which their medians leave out and a step does not.
+It is the sum of the timed convolutions, each as often as a step computes it, and the recorded rest of the
+step. The means of the convolutions are added up, because the mean of a sum is the sum of the means. Medians
+do not add up. On a busy machine a few convolutions take far longer, which their medians leave out and a step
+does not.
 """
 
 from __future__ import annotations
@@ -16,27 +16,33 @@ from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepT
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.shapes import Shapes, Steps
 
-#: How often each direction of each problem is computed.
+#: Number of times that each direction of each problem is computed.
 Counts = Mapping[str, Mapping[str, int]]
 
 
 def shapes_of(results: Results) -> Optional[Shapes]:
-    """The shapes that a run was given, if any. Raises BadInput for what are none."""
+    """Return the shapes that a run was given, or None. Raise BadInput if they are invalid."""
     shapes = results.options.get("shapes")
     return from_json(Shapes, shapes) if shapes else None
 
 
 def counted(results: Results, shapes: Shapes) -> Counts:
-    """How often each direction of each problem counts: in a training step, in the whole program where none
-    was recorded, and where the run is for inference, forward in the whole program."""
+    """Return how often each direction of each problem counts.
+
+    Count a training step, or the whole program if no step was recorded. For inference count the forward
+    direction in the whole program.
+    """
     if results.purpose == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
     return {each.problem: each.step_counts if shapes.steps else each.counts for each in shapes.problems}
 
 
 def step_times(results: Results) -> tuple[StepTime, ...]:
-    """One for each device and setting that was timed: of a training step. Where none was recorded, of all
-    convolutions of the program, and where the run is for inference, of its forward ones."""
+    """Return the time of a training step for each device and setting that was timed.
+
+    If no step was recorded, the time is that of all convolutions of the program. For inference it is that of
+    the forward convolutions. Return () if the run has no shapes.
+    """
     shapes = shapes_of(results)
     if shapes is None:
         return ()
@@ -59,7 +65,7 @@ def _step_time(
     device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
-    """The answer for one setting; ``missing_reason`` says why there is no step where ``steps`` is None."""
+    """Return the time for one setting. ``missing_reason`` says why there is no step if ``steps`` is None."""
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}
@@ -80,7 +86,7 @@ def _step_time(
 
 
 def _convolving(counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> Optional[float]:
-    """Seconds of all that is counted; None where something was not timed."""
+    """Return the seconds of all counted convolutions, or None if a convolution was not timed."""
     seconds = [_seconds(problem, counts, timed, quantile) for problem in counts]
     known = [each for each in seconds if each is not None]
     return sum(known) if len(known) == len(seconds) else None
@@ -95,7 +101,7 @@ def _seconds(problem: str, counts: Counts, timed: Mapping[str, Outcome], quantil
 
 
 def _unknown_rest(device: str, steps: Steps) -> str:
-    """Why the rest of a step on ``device`` is not known, "" where it is."""
+    """Return the reason why the rest of a step on ``device`` is unknown, or "" if it is known."""
     here = device.partition(":")[0]
     if steps.device is None:
         return "the recorded training steps compute no convolution"

@@ -1,4 +1,4 @@
-"""Verdicts for what a run did not test: a GPU that torch cannot use, settings, convolution."""
+"""Verdicts on what a run did not test: a GPU that torch cannot use, settings, convolution."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rocmprobe.model.results import (
     Setting,
 )
 
-#: Builds of torch by the vendor of the GPUs that they can use.
+#: Builds of torch, by the vendor of the GPUs that they can use.
 _BUILT_FOR = {"amd": "rocm", "nvidia": "cuda"}
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
-#: Kinds of configuration that a run tries after the vendor library, as a sentence names them.
+#: Kinds of configuration that a run tries after the vendor library, in the words of the sentence.
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
 _FAILS = {
     "crash": "crashes",
@@ -36,7 +36,8 @@ _FAILS = {
 
 
 def untested_gpu(results: Results) -> Optional[Recommendation]:
-    """Return the answer of a run that fell back to the CPU although the machine has a GPU, else None."""
+    """Return the recommendation of a run that fell back to the CPU although the machine has a GPU, else
+    None."""
     gpu = _gpu(results)
     if gpu is None or not _on_cpu(results) or results.options.get("device") not in ("auto", "all"):
         return None
@@ -60,7 +61,7 @@ def untested_gpu(results: Results) -> Optional[Recommendation]:
 
 
 def about_the_cpu(results: Results) -> str:
-    """Return the sentence that names the CPU as the device of the verdict, "" for a run on a GPU."""
+    """Return a sentence that names the CPU as the device of the verdict, or "" for a run on a GPU."""
     if not _on_cpu(results):
         return ""
     gpu, wanted = _gpu(results), results.options.get("device")
@@ -74,7 +75,7 @@ def _on_cpu(results: Results) -> bool:
 
 
 def _gpu(results: Results) -> Optional[Gpu]:
-    """Return the GPU that the user expects to be tested: a card before a GPU in the processor, AMD first."""
+    """Return the GPU that the user expects to be tested: a card before an integrated GPU, AMD first."""
     gpus = results.machine.gpus
     return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
 
@@ -84,14 +85,14 @@ def _name(gpu: Gpu) -> str:
 
 
 def convolved(results: Results) -> bool:
-    """Return True if any convolution ran on the device, or was blocked by a failure of something else."""
+    """Return True if any convolution ran on the device, or was blocked by another failure."""
     return any(outcome.check in CONVOLUTIONS for outcome in _of_the_device(results))
 
 
 def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
     """Return the settings whose convolutions of ``dtype`` were left out by options or by the end of the run.
 
-    Empty for a whole run: there a setting without outcomes has none to give.
+    Return () for a whole run, in which a setting without outcomes has none to give.
     """
     if not (results.partial or results.options.get("only") or results.options.get("skip")):
         return ()
@@ -109,12 +110,12 @@ def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
 
 
 def _optional(setting: Setting) -> bool:
-    """Return True for a setting that a whole run may leave without convolutions."""
+    """Return True for a setting that a whole run can leave without convolutions."""
     return bool(setting.solver or setting.by_name or setting.derived or setting.changes_problems)
 
 
 def _of_the_device(results: Results) -> list[Outcome]:
-    """Return the outcomes of the device."""
+    """Return the outcomes of the device that the recommendation is about."""
     device = device_of(results)
     return [each for each in results.outcomes if each.device == device]
 
@@ -135,12 +136,12 @@ def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
 
 
 def _left_out(results: Results, untested: tuple[Setting, ...]) -> str:
-    """Return the sentence about the ways that were not tested."""
+    """Return a sentence about the ways that were not tested."""
     ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
     if results.partial:
-        # The first one is the most likely to work; a list of all hides it.
+        # The first way is the most likely to work, and a list of all ways would hide it.
         return f" The run was stopped before {ways[0]} {_was(ways[:1])} tested."
     return f" {joined(ways)[0].upper()}{joined(ways)[1:]} {_was(ways)} not tested."
 
@@ -150,7 +151,7 @@ def _was(ways: list[str]) -> str:
 
 
 def lowest(results: Results) -> str:
-    """Return the sentence about the failure that is lowest on the ladder."""
+    """Return a sentence about the lowest failure on the ladder."""
     ran = _of_the_device(results)
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:

@@ -1,2 +1,4 @@
-"""A convolution as launches: the families of kernels, what each offers for a problem, and what is launched.
-Pure."""
+"""Families of kernels: the options of each family for a problem, and the launches of an option.
+
+The functions are pure.
+"""

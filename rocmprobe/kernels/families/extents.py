@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 from rocmprobe.geometry import Geometry
 
-#: Bytes that an offset inside a launch stays below.
+#: Limit in bytes that every offset inside a launch stays below.
 REACH = 2**31
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-#: Blocks that a grid may have in y and z (CUDA's limit; HIP allows more).
+#: Largest number of blocks of a grid in y and z (CUDA's limit; HIP allows more).
 GRID = 65535
-#: Taps of all dimensions together that a word has bits for, next to NEVER.
+#: Number of taps, over all dimensions, that a word has bits for, in addition to NEVER.
 TAP_BITS = 31
-#: A bit that no position has, so that nothing is read where it is asked for.
+#: Bit that no position has, so that a tap with this bit never reads.
 NEVER = 1 << 31
-#: What fits into a word of three displacements, one in each dimension.
+#: Limits of the three displacements in a word, one for each dimension.
 DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 
@@ -26,7 +26,7 @@ class Strides:
 
     Attributes:
         outer: of samples (image and feature), or of filters (weight).
-        inner: of channels; a feature's are its filters, a weight's those of its group.
+        inner: of channels. A feature's channels are its filters, a weight's channels are those of its group.
         axes: of the spatial dimensions.
     """
 
@@ -36,16 +36,16 @@ class Strides:
 
     @classmethod
     def of(cls, strides: Sequence[int]) -> Strides:
-        """From a tensor's strides in PyTorch's order of dimensions."""
+        """Return the strides of a tensor whose strides are in PyTorch's order of dimensions."""
         return cls(strides[0], strides[1], tuple(strides[2:]))
 
     def padded(self) -> Strides:
-        """With three spatial dimensions; those that a problem lacks come first."""
+        """Return the strides with three spatial dimensions. Missing dimensions come first."""
         return replace(self, axes=(0,) * (3 - len(self.axes)) + self.axes)
 
 
 def padded(plain: Geometry) -> Geometry:
-    """The same problem with three spatial dimensions."""
+    """Return the same problem with three spatial dimensions."""
     missing = 3 - len(plain.kernel)
     ones, zeros = (1,) * missing, (0,) * missing
     return replace(
@@ -60,13 +60,13 @@ def padded(plain: Geometry) -> Geometry:
 
 
 def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) -> int:
-    """Elements from the first to the last of so many samples, both included."""
+    """Return the number of elements from the first to the last of ``samples`` samples, both included."""
     steps = (strides.outer, strides.inner, *strides.axes)
     return 1 + sum((size - 1) * step for size, step in zip((samples, channels, *sizes), steps))
 
 
 def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_bytes: int) -> int:
-    """How many samples one launch can address; 0 where not even one."""
+    """Return the number of samples that one launch can address, or 0 if not even one fits."""
     one = span(strides, 1, channels, sizes) * item_bytes
     if one > REACH:
         return 0
@@ -74,7 +74,10 @@ def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_byt
 
 
 def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strides) -> int:
-    """How many samples of image and feature one launch can address, at most those of the problem."""
+    """Return the number of samples of image and feature that one launch can address.
+
+    The result is at most the number of samples of the problem.
+    """
     return min(
         plain.batch,
         sample_limit(image, plain.channels, plain.image, item_bytes),
@@ -83,12 +86,15 @@ def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strid
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:
-    """Multiplier and shift with which ``n * multiplier >> 31 >> shift`` is ``n // divisor``, n below 2**31
-    (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2)."""
+    """Return ``multiplier`` and ``shift`` for a division without a division instruction.
+
+    ``n * multiplier >> 31 >> shift`` is ``n // divisor`` for n below 2**31 (Granlund and Montgomery,
+    "Division by invariant integers using multiplication", 1994, theorem 4.2).
+    """
     shift = (divisor - 1).bit_length()
     return -(-(1 << (31 + shift)) // divisor), shift
 
 
 def up(value: int, step: int) -> int:
-    """The next multiple of ``step``."""
+    """Return ``value`` rounded up to a multiple of ``step``."""
     return -(-value // step) * step

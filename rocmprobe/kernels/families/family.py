@@ -1,4 +1,4 @@
-"""What a family of kernels says of itself: what it can compute, in which variants, at which cost. Pure."""
+"""Interface of a family of kernels: what the family can compute, in which variants, at which cost. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Option:
     """One way to compute a direction of a problem.
 
     Attributes:
-        variant: names the kernel among those of its family.
-        workspace_bytes: what the launches need besides the tensors.
-        flops: multiplications and additions.
-        moved_bytes: what is read and written besides the operands of the sums.
-        launches: how many.
-        gemm_share: the share of the rate of a GEMM that its sums are expected to reach.
+        variant: name of the kernel within its family.
+        workspace_bytes: bytes that the launches need in addition to the tensors.
+        flops: number of multiplications and additions.
+        moved_bytes: bytes that are read and written in addition to the operands of the sums.
+        launches: number of launches.
+        gemm_share: share of the rate of a GEMM that the sums are expected to reach.
     """
 
     variant: str
@@ -32,13 +32,16 @@ class Option:
 
 
 class Family(Protocol):
-    """A module: ``grouped`` or ``gemm``."""
+    """A module with the functions of a family: ``grouped`` or ``gemm``."""
 
     def options(
         self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False
     ) -> list[Option]:
-        """The ways under ``cap`` bytes of workspace, the most promising first; none where none applies. With
-        ``every`` also those that are not worth a try, for the self-test."""
+        """Return the options under ``cap`` bytes of workspace, the most promising first.
+
+        Return an empty list if no option applies. With ``every``, include the options that are not worth a
+        try, for the self-test.
+        """
         ...
 
     def prepare(
@@ -54,6 +57,8 @@ class Family(Protocol):
         has_bias: bool,
         cap: int,
     ) -> Optional[tuple[Launch, ...]]:
-        """The launches of an option, which need no more workspace than it said; None where the tensors lie
-        too far apart to be addressed."""
+        """Return the launches of an option, or None if the tensors lie too far apart to be addressed.
+
+        The launches need no more workspace than the option declared.
+        """
         ...

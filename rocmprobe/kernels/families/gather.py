@@ -1,10 +1,10 @@
-"""Forward and bwd-data as one form: which positions a launch writes, and which it reads for each of them.
+"""Forward and bwd-data in one form: the positions that a launch writes, and the positions it reads for each.
 
 In each spatial dimension a launch writes the positions ``write_first + i * write_step`` for ``i`` below
-``count``. For tap ``j`` below ``taps`` it reads ``i * read_step + read_first + j * read_tap_step``, where
-that lies inside, and the weight at ``tap_first + j * tap_step``. Forward is one such launch. bwd-data is one
-for each phase of the stride: positions of equal remainder meet the same taps, so nothing is computed in vain,
-nothing is scattered, and the sum of each value has one fixed order.
+``count``. For tap ``j`` below ``taps`` the launch reads ``i * read_step + read_first + j * read_tap_step``,
+if the position lies inside, and the weight at ``tap_first + j * tap_step``. Forward is one such launch.
+bwd-data has one launch for each phase of the stride: positions of equal remainder meet the same taps. So no
+product is wasted, no value is scattered, and the sum of each value has one fixed order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocmprobe.geometry import BWD_DATA, FWD, Geometry
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial dimension of a launch; see the module. ``count`` and ``taps`` may be 0."""
+    """One spatial dimension of a launch, see the module. ``count`` and ``taps`` may be 0."""
 
     count: int
     write_first: int
@@ -31,7 +31,7 @@ class Axis:
     tap_step: int
 
     def ascending(self) -> Axis:
-        """The same axis with its taps in the order of what they read, from low to high."""
+        """Return the same axis with its taps in ascending order of the positions that they read."""
         if self.read_tap_step >= 0 or not self.taps:
             return self
         last = self.taps - 1
@@ -45,8 +45,9 @@ class Axis:
 
 
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
-    """The launches of a direction, each with an axis for every spatial dimension. Every position of the
-    result is written by exactly one of them, with 0 taps where no window covers it.
+    """Return the launches of a direction, each with an axis for every spatial dimension.
+
+    Exactly one launch writes each position of the result, with 0 taps if no window covers the position.
 
     Raises:
         ValueError: for bwd-weights, which reads in another form.
@@ -64,8 +65,11 @@ def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
 
 
 def _phase(plain: Geometry, dimension: int, phase: int) -> Axis:
-    """Of one dimension the image positions ``phase + i * stride``: window ``o`` covers one by tap ``k`` where
-    ``o * stride = phase + i * stride + padding - k * dilation``."""
+    """Return one dimension of a launch for the image positions ``phase + i * stride``.
+
+    Window ``o`` covers a position by tap ``k`` if ``o * stride = phase + i * stride + padding - k *
+    dilation``.
+    """
     stride, dilation = plain.stride[dimension], plain.dilation[dimension]
     padding, kernel = plain.padding[dimension], plain.kernel[dimension]
     count = (plain.image[dimension] - phase + stride - 1) // stride

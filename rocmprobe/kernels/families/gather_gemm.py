@@ -1,11 +1,10 @@
-"""Forward and bwd-data as products of matrices that gather what they read: the host's side of
-``source/gather_gemm.hip``.
+"""Forward and bwd-data as matrix products that gather: host side of ``source/gather_gemm.hip``.
 
-A row of the result is a channel of it, a column a position of it in a sample, and the depth is made of the
-channels and taps that are read. First the weights are packed as the product reads them, with a table of the
-depth, into the workspace; then each chunk of samples is one launch. bwd-data has a product for each phase of
-the stride, and up to PHASES of them share the launches. Where few blocks would run, the depth is split: the
-parts go to the workspace, and a last launch adds them in a fixed order.
+A row of the matrix is a channel of the result. A column is a position of the result in a sample. The depth
+consists of the channels and taps that are read. The first launch packs the weights in the order of the
+product, with a table of the depth, into the workspace. Then each chunk of samples is one launch. bwd-data has
+a product for each phase of the stride, and up to PHASES products share the launches. If few blocks would run,
+the depth is split: the parts go to the workspace, and a last launch adds them in a fixed order.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "gather_gemm.hip"
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
-#: Depth that a part of a sum has at least. With less, the workspace takes a fifth of its time.
+#: Least depth of a part of a sum. With less, the workspace takes a fifth of the part's time.
 _LEAST_DEPTH = 192
-#: Products that one launch computes at most: all phases of a stride of 2 in three dimensions.
+#: Largest number of products in one launch: all phases of a stride of 2 in three dimensions.
 PHASES = 8
 
 _Three = ctypes.c_int32 * 3
@@ -50,8 +49,8 @@ _ThreeLong = ctypes.c_int64 * 3
 class GatherPhase(ctypes.Structure):
     """One product. ``packed`` and ``table``: bytes of the workspace; ``weight``: elements; ``write``: bytes.
 
-    ``split_depth``: depth of a part. ``multipliers`` and ``shifts`` divide by ``divisors``: positions of a
-    sample, of a plane, of a line.
+    ``split_depth`` is the depth of a part. ``multipliers`` and ``shifts`` divide by ``divisors``: positions
+    of a sample, of a plane, of a line.
     """
 
     _fields_ = [
@@ -75,8 +74,11 @@ _Phases = GatherPhase * PHASES
 
 
 class GatherPackArguments(ctypes.Structure):
-    """Steps of the weight in elements, from ``weight``; of what is read in bytes. ``tap_reads``: positions
-    from a tap to the next."""
+    """Arguments of the packing kernel.
+
+    Steps of the weight are in elements, from ``weight``. Steps of the operand that is read are in bytes.
+    ``tap_reads`` is the number of positions from a tap to the next.
+    """
 
     _fields_ = [
         ("weight", ctypes.c_void_p),
@@ -100,7 +102,10 @@ class GatherPackArguments(ctypes.Structure):
 
 
 class GatherArguments(ctypes.Structure):
-    """Steps in bytes, ``write`` is float32 ``[splits][values]`` if ``is_partial``."""
+    """Arguments of a product. Steps are in bytes.
+
+    ``write`` is float32 ``[splits][values]`` if ``is_partial``.
+    """
 
     _fields_ = [
         ("read", ctypes.c_void_p),
@@ -138,18 +143,18 @@ class GatherTile(Tile):
     """A tile of these kernels.
 
     Attributes:
-        direct: the weights are read as they are if they lie in the order of the depth, else packed.
+        direct: the weights are read without packing if they lie in the order of the depth, else packed.
     """
 
     direct: bool = False
 
     @property
     def packing(self) -> GatherTile:
-        """The tile of the same sizes for packed weights."""
+        """Tile of the same sizes for packed weights."""
         return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
-        """The name in the module; with ``quads`` it reads four neighbouring channels at once."""
+        """Return the kernel's name in the module. With ``quads`` it reads four channels at once."""
         return f"gather_gemm_{self.name}_quads" if quads else f"gather_gemm_{self.name}"
 
 
@@ -167,7 +172,7 @@ TILES = (
 
 @dataclass(frozen=True)
 class Product:
-    """One product of matrices: fwd, or a phase of bwd-data."""
+    """A matrix product: forward, or a phase of bwd-data."""
 
     axes: tuple[Axis, ...]
     groups: int
@@ -178,12 +183,15 @@ class Product:
 
     @property
     def depth(self) -> int:
-        """Products that a value is the sum of."""
+        """Number of products that are summed into one value."""
         return self.channels * self.taps
 
 
 def products(direction: str, plain: Geometry) -> list[Product]:
-    """The products of a direction, with three dimensions and the taps in the order of what they read."""
+    """Return the matrix products of a direction, in three dimensions.
+
+    The taps are in ascending order of the positions that they read.
+    """
     solid = padded(plain)
     ends = (solid.filters, solid.channels) if direction == FWD else (solid.channels, solid.filters)
     rows, channels = (end // solid.groups for end in ends)
@@ -218,10 +226,10 @@ def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
 
 
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
-    """Return the number of parts with which at most ``busy_blocks`` blocks run, and at least 1."""
+    """Return the number of parts of the sums: at least 1, with at most ``busy_blocks`` blocks in total."""
     depth = up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
-    # Without parts that would be left with nothing.
+    # Without parts that would be empty.
     return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
 
 
@@ -234,13 +242,13 @@ def workspace_bytes(
 
 
 def launch_count(found: Sequence[Product], splits: int) -> int:
-    """Return the number of launches where one can address all samples."""
+    """Return the number of launches if one launch can address all samples."""
     packs = sum(any(each.depth for each in batch) for batch in batches(found))
     return packs + len(batches(found)) + (splits > 1)
 
 
 def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Return the bytes of the packed weights, and of the table of the depth with one step more."""
+    """Return the bytes of the packed weights, and of the table of the depth plus one step."""
     depth = up(product.depth, tile.depth)
     return (
         up(product.groups * depth * up(product.rows, tile.rows) * 4, _ALIGNMENT),
@@ -253,7 +261,7 @@ def _result(direction: str, plain: Geometry) -> tuple[int, ...]:
 
 
 def chunk(direction: str, plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Return the samples that one launch can address; 0 where not even one."""
+    """Return the number of samples that one launch can address, or 0 if not even one fits."""
     result = plain.feature if direction == FWD else plain.image
     return min(addressable(plain, ITEM_BYTES[dtype], image, feature), (REACH - 1) // prod(result))
 
@@ -270,7 +278,7 @@ def prepare(
     feature: Strides,
     has_bias: bool,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches, or None where the kernels cannot address the problem."""
+    """Return the launches, or None if the kernels cannot address the problem."""
     samples = chunk(direction, plain, dtype, image, feature)
     found = products(direction, plain)
     if samples < 1 or not all(fits(tile, each) for each in found):
@@ -321,7 +329,7 @@ def prepare(
 
 
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
-    """Return True if the depth of a filter lies in the weight as the product reads it, without gaps."""
+    """Return True if the depth of a filter lies in the weight in the product's order, without gaps."""
     _, channels, *taps = shape = shapes(plain)["weight"]
     order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
     steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
@@ -341,7 +349,7 @@ class Target:
 def _phase(
     product: Product, tile: GatherTile, weight: Strides, writing: Target, workspace_offset: int
 ) -> GatherPhase:
-    """Return a product as its launches see it, but for its columns, which depend on the samples."""
+    """Return a product as its launches need it, without its columns, which depend on the samples."""
     axes = product.axes
     depth = up(product.depth, tile.depth)
     divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
@@ -364,7 +372,7 @@ def _phase(
 
 
 def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
-    """Return the depth of a part, whole steps."""
+    """Return the depth of a part in whole steps."""
     return up(-(-depth // splits), tile.depth)
 
 
@@ -386,7 +394,7 @@ def _pack(
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
     product, axes = batch[0], _steps(batch)
-    # Without rows the table alone is made.
+    # With 0 rows, the launch makes only the table.
     rows = 0 if tile.direct else up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),

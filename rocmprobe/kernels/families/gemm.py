@@ -1,7 +1,7 @@
-"""Convolution as a product of matrices by kernels of our own: the variants of a problem, what each takes, and
-its launches. A family, see ``family.py``.
+"""Family of kernels that compute convolution as a matrix product: variants, costs and launches.
 
-A variant is a tile and the number of parts that the sums are split into, such as ``64x64x8/16``.
+See ``family.py``. A variant is a tile and the number of parts that the sums are split into, such as
+``64x64x8/16``.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from rocmprobe.kernels.launches import Launch
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
 STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRUCTURES)
 
-#: Options that are offered for a problem.
+#: Number of options that are offered for a problem.
 _OFFERED = 4
-#: Compute units of an RX 5700. The order of the options depends on it, what they compute does not.
+#: Compute units of an RX 5700. The order of the options depends on this number, but the results do not.
 COMPUTE_UNITS = 36
-#: Threads that use all of a compute unit's arithmetic: two waves for each of its two SIMD units, since the 64
-#: sums of a thread do not wait for each other. More threads only hide what memory takes.
+#: Threads that use all arithmetic of a compute unit: two waves for each of its two SIMD units, because the 64
+#: sums of a thread do not wait for each other. More threads only hide the latency of memory.
 _FULL_THREADS = 128
-#: What a block does besides the steps of its sums, in k.
+#: Work of a block in addition to the steps of its sums, in k.
 _BEGINNING = 16
-#: Tiles of columns that read the same weights; with more, packing takes less than a third of their bytes.
+#: Tiles of columns that read the same weights. With more tiles, packing costs less than a third of their
+#: bytes.
 _FEW_COLUMNS = 4
-#: What the launch takes that adds the parts of sums, in k: about 5 microseconds, an estimate.
+#: Cost of the launch that adds the parts of sums, in k: about 5 microseconds, an estimate.
 _SUM_LAUNCH = 64
 
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, and what its order depends on.
+    """An option, and the quantities that decide its order.
 
     Attributes:
-        share: as ``gemm_share``, with the time of the launch that adds the parts of the sums.
-        loads: values that the blocks load, and that go through the workspace.
+        share: ``gemm_share`` including the time of the launch that adds the parts of the sums.
+        loads: number of values that the blocks load, or that pass through the workspace.
     """
 
     option: Option
@@ -52,9 +53,10 @@ class _Weighed:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return at most four ways under ``cap`` bytes of workspace, the one expected to be fastest first.
+    """Return at most four options under ``cap`` bytes of workspace, the expected fastest first.
 
-    With ``every`` return two for each tile that can compute it: with sums of one part and of two.
+    With ``every``, return two options for each tile that can compute the problem: with sums of one part and
+    of two.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -62,7 +64,7 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
         found = _weights_options(plain, dtype, cap, every)
     else:
         found = _gather_options(direction, plain, dtype, cap, every)
-    # Of those that are about equal, the one that loads the least.
+    # Of options that are about equally fast, prefer the option that loads the least.
     found.sort(key=lambda each: (-round(each.share, 1), each.loads, -each.share))
     options = [each.option for each in found]
     if every:
@@ -85,9 +87,12 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """The launches of an option; None where one sample reaches over 2^31 bytes, or where the samples must go
-    in several launches and the workspace has no room for the sums of all. The bias has one value for each
-    channel of the result, next to each other."""
+    """Return the launches of an option, or None if the kernels cannot address the problem.
+
+    This happens if one sample spans more than 2^31 bytes, or if the samples need several launches and the
+    workspace has no room for the sums of all launches. The bias has one value for each channel of the result,
+    without gaps.
+    """
     strides = {"image": image, "weight": weight, "feature": feature}
     name, _, parts = variant.partition("/")
     if direction == BWD_WEIGHTS:
@@ -141,11 +146,11 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
 
 
 def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
-    """Return how long a launch takes whose blocks have different depths, in the time of :func:`_turns`."""
+    """Return the duration of a launch whose blocks have different depths, in the unit of :func:`_turns`."""
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]
-    # Short blocks fill the gaps between long ones.
+    # Short blocks fill the gaps between long blocks.
     of_block = max(1.0, tile.threads / _FULL_THREADS)
     mean = splits * sum(count * depth for count, depth in zip(blocks, depths)) / total
     return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
@@ -184,21 +189,22 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
 
 
 def _busy_blocks(tile: Tile) -> list[int]:
-    """Return the numbers of blocks that sums are split for.
+    """Return the target numbers of blocks when sums are split.
 
-    The first fills the device. The second is twice that, which hides what memory takes.
+    The first number fills the device. The second is twice the first, which hides the latency of memory.
     """
     filling = max(1, _FULL_THREADS // tile.threads)
     return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
 
 
 def _turns(blocks: int, threads: int) -> float:
-    """How long the compute unit with the most blocks is at work, in the time of a thread on one that is
-    full."""
+    """Return how long the busiest compute unit works, in the time of a thread on a full compute unit."""
     return max(1.0, -(-blocks // COMPUTE_UNITS) * threads / _FULL_THREADS)
 
 
 def _share(useful: int, turns: float) -> float:
-    """Of the products that a device has time for in ``turns``, of one k each, those that are needed. A thread
-    has 64 sums."""
+    """Return the share of needed products among the products that a device can compute in ``turns``.
+
+    A turn has one k. A thread has 64 sums.
+    """
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))

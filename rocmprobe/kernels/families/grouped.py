@@ -1,10 +1,10 @@
-"""Depthwise convolution and convolution in small groups, all three directions: variants and launches. A
-family, see ``family.py``.
+"""Family of kernels for depthwise convolution and convolution in small groups: variants and launches.
 
-Tensors of any strides become steps in bytes. A tensor that one launch cannot reach with offsets below 2^31
-bytes is computed in several launches over its samples.
+See ``family.py``. All three directions are supported. Tensors of any strides become steps in bytes. A tensor
+that one launch cannot reach with offsets below 2^31 bytes is computed in several launches over its samples.
 
-Workspace: for bwd-weights with several splits splits * filters * channels / groups * taps * 4, else none.
+Workspace: for bwd-weights with several splits, splits * filters * channels / groups * taps * 4 bytes.
+Otherwise 0.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ SOURCES = ("grouped.hip",)
 STRUCTURES = (GroupedGatherPhase, GroupedGatherArguments, GroupedWeightsArguments)
 VARIANTS = ("staged", "direct")
 
-#: Estimates, never measured: each sum reads LDS, or a cache.
+#: Estimates that were never measured: each sum reads LDS or a cache.
 _GEMM_SHARE = {"staged": 0.25, "direct": 0.1}
-#: Channels and filters of a group.
+#: Largest number of channels, and of filters, of a group.
 _LARGEST_GROUP = 8
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return the options as in ``family.py``; ``every`` adds none.
+    """Return the options as in ``family.py``. ``every`` adds no options.
 
     "staged" reads every value once for each tile, "direct" once for each tap. The figures are those of dense
     tensors. The workspace and the number of launches are enough for channels first and last.
@@ -106,7 +106,7 @@ def prepare(
 
 
 def _sum_splits(launches: Sequence[LaunchWithCost]) -> int:
-    """Return the number of partial sums of bwd-weights, 0 if a launch writes the gradient itself."""
+    """Return the number of partial sums of bwd-weights, or 0 if a launch writes the gradient directly."""
     return sum(each.launch.arguments.splits for each in launches if each.launch.arguments.is_partial)
 
 

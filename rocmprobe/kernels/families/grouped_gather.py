@@ -25,14 +25,15 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
-#: Phases of a launch at most: all of a stride of 2 in three dimensions.
+#: Largest number of phases of a launch: all phases of a stride of 2 in three dimensions.
 _PHASES = 8
 
 
 class GroupedGatherPhase(ctypes.Structure):
-    """Of the source ``size`` and ``step``; of the target ``count`` positions from ``target_first`` on.
+    """One phase. ``size`` and ``step`` describe the source.
 
-    ``blocks``: of the grid in x and y.
+    The target has ``count`` positions from ``target_first`` on. ``blocks`` are the blocks of the grid in x
+    and y.
     """
 
     _fields_ = [
@@ -49,7 +50,7 @@ class GroupedGatherPhase(ctypes.Structure):
 
 
 class GroupedGatherArguments(ctypes.Structure):
-    """``source`` is read, ``target`` written, by so many ``phases``."""
+    """Arguments of a launch with ``phase_count`` phases. It reads ``source`` and writes ``target``."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
@@ -60,7 +61,7 @@ class GroupedGatherArguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Part:
-    """A phase, the kernel that it needs, and what ``LaunchWithCost`` says of a launch."""
+    """A phase, its kernel, and its share of the launch's ``LaunchWithCost``."""
 
     kernel: str
     phase: GroupedGatherPhase

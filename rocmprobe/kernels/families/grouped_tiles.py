@@ -1,6 +1,6 @@
-"""Tiles of grouped convolution: the one with the least cost, and the arguments that describe it to a kernel.
+"""Tiles of grouped convolution: choice of the tile with the least cost, and its kernel arguments.
 
-See ``source/grouped.hip`` for how a block computes. The cost counts what each tile reads and computes.
+See ``source/grouped.hip`` for how a block computes. The cost counts the reads and computations of each tile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SideStrides:
 
 @dataclass(frozen=True)
 class GroupedTile:
-    """Thread bits of x, y and groups; repeats of a thread and along which dimension; whether it is staged."""
+    """Thread bits of x, y and groups, the repeats of a thread and their dimension, and if it is staged."""
 
     x_bits: int
     y_bits: int
@@ -73,7 +73,7 @@ class LaunchWithCost:
 
 
 def _bits(count: int) -> int:
-    """Return the bits that number ``count`` things."""
+    """Return the number of bits that can number ``count`` items."""
     return (count - 1).bit_length()
 
 
@@ -95,7 +95,7 @@ def _tiles(
 def cheapest_tile(
     axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, item: int, outputs: int, weights: bool
 ) -> tuple[float, GroupedTile]:
-    """Return the least cost and the tile that has it.
+    """Return the least cost and its tile.
 
     The cost counts instructions of all blocks of one depth and sample, and lines of memory, in a rough common
     unit. ``weights`` is True if the weight is the result.
@@ -111,7 +111,7 @@ def cheapest_tile(
         of_weights = 0 if weights else taps * outputs << tile.group_bits
         blocks = ceil(y.count / height) * ceil(x.count / width) * ceil(groups / (1 << tile.group_bits))
         if not tile.staged:
-            # An address and its bounds for every tap.
+            # Each tap needs an address and its bounds.
             return blocks * (100 + tile.repeats * taps * (20 + outputs))
         if words + 4 + of_weights > _WORDS:
             return float("inf")

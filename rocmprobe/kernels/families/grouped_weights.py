@@ -26,7 +26,7 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
-#: Blocks that keep the largest of the cards busy, and units that are worth one.
+#: Blocks that keep the largest card busy, and units that justify a block.
 _BUSY = 1024
 _SHARE = 4
 #: Taps that a block sums, for (staged, filters at once).
@@ -34,9 +34,10 @@ _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4):
 
 
 class GroupedWeightsArguments(ctypes.Structure):
-    """``source`` is the image. ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``.
+    """Arguments of a launch. ``source`` is the image.
 
-    The steps of the target are in bytes.
+    ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``. The steps of the target are
+    in bytes.
     """
 
     _fields_ = [
@@ -63,8 +64,8 @@ def launch_weights(
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some samples.
 
-    It writes at most ``most`` splits, behind the ``before`` splits of other launches. A launch that is
-    ``alone`` and has one split writes the gradient itself.
+    The launch writes at most ``most`` splits, after the ``before`` splits of other launches. If the launch is
+    ``alone`` and has one split, it writes the gradient directly.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

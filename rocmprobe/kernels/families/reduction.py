@@ -1,5 +1,4 @@
-"""The sum of partial results: what blocks of a split reduction wrote side by side becomes the result, always
-added in the same order."""
+"""Sum of the partial results that blocks of a split reduction wrote, always added in the same order."""
 
 from __future__ import annotations
 
@@ -16,8 +15,11 @@ _DIMENSIONS = 5
 
 
 class ReduceArguments(ctypes.Structure):
-    """``partial``: float32 ``[splits][values]``; ``target``: of ``sizes``, last one fastest, and ``strides``
-    in elements. ``multipliers`` and ``shifts`` divide by the values of a channel, and by ``channels``."""
+    """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
+
+    ``target`` has ``sizes``, the last one fastest, and ``strides`` in elements. ``multipliers`` and
+    ``shifts`` divide by the values of a channel, and by ``channels``.
+    """
 
     _fields_ = [
         ("partial", ctypes.c_void_p),
@@ -40,7 +42,7 @@ _GRADIENT = Pointer("target", "weight")
 
 
 def workspace_bytes(shape: Sequence[int], splits: int) -> int:
-    """Return the bytes that ``splits`` partial results of a tensor of ``shape`` take."""
+    """Return the bytes of ``splits`` partial results of a tensor of ``shape``."""
     return 4 * splits * prod(shape)
 
 
@@ -57,8 +59,8 @@ def launch(
 
     The float32 ``[splits][values]`` begin ``workspace_offset`` bytes in the workspace. The target has
     ``shape`` and ``strides`` (elements) and the dtype of the module. The values are in the order of
-    ``shape``, the last dimension fastest; at most 5 dimensions and 2^31 - 1 values. A bias has one value for
-    each position of the second dimension.
+    ``shape``, the last dimension fastest, with at most 5 dimensions and 2^31 - 1 values. A bias has one value
+    for each position of the second dimension.
     """
     values = prod(shape)
     merged = _merged(shape, strides)
@@ -87,7 +89,7 @@ def launch(
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return sizes and strides with neighbouring dimensions merged where they are evenly spaced."""
+    """Return sizes and strides. Neighbouring dimensions are merged if they are evenly spaced."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides):
         if size == 1:

@@ -1,4 +1,4 @@
-"""What a block of a product of matrices computes."""
+"""Tiles of matrix products: the part of the result that one block computes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from rocmprobe.kernels.families.extents import DISPLACEMENTS, TAP_BITS
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of the result.
+    """A part of the result that one block computes.
 
     Attributes:
-        name: as a variant.
-        rows, columns, depth: of the result, and of a step of the sum.
-        threads: of a block.
-        share: products among the vector instructions of a step, about (benchmarks/results/kernel_tiles.md).
-        wide: for more taps than a word has bits for.
+        name: name of the tile in a variant.
+        rows, columns, depth: rows and columns of the result, and depth of a step of the sum.
+        threads: threads of a block.
+        share: approximate share of products in a step's vector instructions
+            (benchmarks/results/kernel_tiles.md).
+        wide: True if the tile supports more taps than a word has bits for.
     """
 
     name: str
@@ -29,8 +30,11 @@ class Tile:
     wide: bool = False
 
     def holds(self, taps: Iterable[int], tap_steps: Iterable[int]) -> bool:
-        """Whether a word can say which taps lie inside: by a bit for each, in a wide tile by displacements.
-        For each dimension the number of taps, and the positions from one to the next."""
+        """Return True if a word can encode which taps lie inside.
+
+        A word has a bit for each tap, or displacements in a wide tile. ``taps`` and ``tap_steps`` are, for
+        each dimension, the number of taps and the positions from one tap to the next.
+        """
         if not self.wide:
             return sum(taps) <= TAP_BITS
         reaches = ((count - 1) * step for count, step in zip(taps, tap_steps))

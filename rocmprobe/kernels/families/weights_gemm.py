@@ -1,9 +1,9 @@
-"""bwd-weights as a product of matrices: the host's side of ``source/weights_gemm.hip``.
+"""bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
-A row is a filter of a group, a column a channel of it and a tap, and the sum goes over the pixels: the
-windows of all samples. First the pixels of a period get a table, then each chunk of samples is one launch.
-If a sum has one part, its block writes the gradient. Otherwise the blocks write partial sums, which the last
-launch adds in a fixed order.
+A row is a filter of a group, a column is a channel of the group and a tap, and the sum goes over the pixels:
+the windows of all samples. The first launch makes a table of the pixels of a period. Then each chunk of
+samples is one launch. If a sum has one part, its block writes the gradient. Otherwise the blocks write
+partial sums, which the last launch adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "weights_gemm.hip"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
-#: Steps that a part of a sum has at least. With fewer, the workspace takes a fifth of its time.
+#: Least number of steps of a part of a sum. With fewer, the workspace takes a fifth of the part's time.
 _LEAST_STEPS = 24
 _MOST_SPLITS = 256
 #: Pixels that a block stages at once, as in ``source/weights_gemm.hip``.
@@ -44,8 +44,10 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 
 
 class WeightsTableArguments(ctypes.Structure):
-    """Steps in bytes. ``period``: pixels in the table. ``corners``: a null pointer unless the kernel is
-    wide."""
+    """Arguments of the table. Steps are in bytes.
+
+    ``period`` is the number of pixels in the table. ``corners`` is a null pointer unless the kernel is wide.
+    """
 
     _fields_ = [
         ("pixels", ctypes.c_void_p),
@@ -65,10 +67,11 @@ class WeightsTableArguments(ctypes.Structure):
 
 
 class WeightsArguments(ctypes.Structure):
-    """Steps in bytes. ``depth``: pixels of the chunk; ``split_depth``: of a split. ``multipliers`` and
-    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line.
+    """Arguments of the product. Steps are in bytes.
 
-    ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
+    ``depth`` is the number of pixels of the chunk, ``split_depth`` that of a split. ``multipliers`` and
+    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line. ``target`` is the gradient,
+    or float32 ``[splits][values]`` in the workspace if ``is_partial``.
     """
 
     _fields_ = [
@@ -112,11 +115,11 @@ STRUCTURES = (WeightsTableArguments, WeightsArguments)
 
 
 class WeightsTile(Tile):
-    """A tile of these kernels, whose steps are of pixels."""
+    """Tile of these kernels, whose steps go over pixels."""
 
     @property
     def kernel(self) -> str:
-        """The name in the module."""
+        """Name of the kernel in the module."""
         return f"weights_gemm_{self.name}"
 
 
@@ -132,7 +135,10 @@ WEIGHTS_TILES = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """A problem as this product sees it. ``period``: pixels of the table, at least those staged at once."""
+    """Sizes of the matrix product for a problem.
+
+    ``period`` is the number of pixels of the table, at least those staged at once.
+    """
 
     rows: int
     columns: int
@@ -149,12 +155,12 @@ class Sizes:
         return self.period_samples * self.windows
 
     def blocks(self, tile: WeightsTile) -> int:
-        """Blocks of a group and a split."""
+        """Return the number of blocks of a group and a split."""
         return -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
 
 
 def fits(tile: WeightsTile, plain: Geometry) -> bool:
-    """Whether a kernel of this tile can compute the problem."""
+    """Return True if a kernel of this tile can compute the problem."""
     sizes = Sizes.of(plain)
     if max(plain.groups, -(-sizes.rows // tile.rows)) > GRID:
         return False
@@ -165,7 +171,7 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """Return the number of parts with which at most ``busy_blocks`` blocks run, and at least 1.
+    """Return the number of parts of the sums: at least 1, with at most ``busy_blocks`` blocks in total.
 
     A workspace of ``cap`` bytes and the number of pixels limit it, too.
     """
@@ -179,29 +185,29 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
     )
     while splits > 1 and workspace_bytes(plain, tile, splits) > cap:
         splits -= 1
-    # Without parts that would be left with nothing.
+    # Without parts that would be empty.
     return -(-pixels // split_depth(pixels, tile, splits)) if splits > 1 else 1
 
 
 def split_depth(pixels: int, tile: WeightsTile, splits: int) -> int:
-    """Return the number of pixels of a part, whole steps."""
+    """Return the number of pixels of a part in whole steps."""
     return up(-(-pixels // splits), tile.depth)
 
 
 def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
-    """Return the bytes of so many partial sums, and of the tables. One part is the gradient itself."""
+    """Return the bytes of ``parts`` partial sums and of the tables. A single part is the gradient."""
     tables = Sizes.of(plain).period * 16 * (2 if tile.wide else 1)
     return _partial_bytes(plain, parts) + tables
 
 
 def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Samples that one launch can address; 0 where not even one."""
+    """Return the number of samples that one launch can address, or 0 if not even one fits."""
     limit = addressable(plain, ITEM_BYTES[dtype], image, feature)
     return min(limit, (REACH // 2) // prod(plain.feature))
 
 
 def chunks_of_dense(plain: Geometry, dtype: str) -> int:
-    """Return the number of launches over the samples of dense tensors, 1 where not even one sample fits."""
+    """Return the number of launches over the samples of dense tensors, or 1 if not even one fits."""
     dense = shapes(plain)
     samples = chunk(plain, dtype, *(Strides.of(contiguous(dense[name])) for name in ("image", "feature")))
     return -(-plain.batch // samples) if samples else 1
@@ -218,7 +224,10 @@ def prepare(
     feature: Strides,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """The launches, or None where the kernels cannot address the problem in ``cap`` bytes of workspace."""
+    """Return the launches, or None if the kernels cannot address the problem.
+
+    The launches need at most ``cap`` bytes of workspace.
+    """
     samples = chunk(plain, dtype, image, feature)
     if samples < 1 or not fits(tile, plain):
         return None

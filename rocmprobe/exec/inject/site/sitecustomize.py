@@ -1,9 +1,9 @@
-"""What a Python below ``rocmprobe exec`` or ``rocmprobe shapes`` does before its program begins.
+"""Start code of each Python below ``rocmprobe exec`` or ``rocmprobe shapes``, before its program begins.
 
-Python imports this file because its folder comes first in PYTHONPATH. It waits for torch to be imported,
-takes the folder out of the way again and lets the user's own sitecustomize run. Any Python may get here, one
-without rocmprobe's requirements or of another age: so it is written for all of them, and imports nothing
-before there is a torch.
+Python imports this file because its folder comes first in PYTHONPATH. The code waits for the import of torch,
+removes the folder from the path and lets the user's own sitecustomize run. Any Python may run it, even
+without rocmprobe's requirements or of another age. So the code works in all of them, and imports nothing
+before torch is there.
 """
 
 import os
@@ -12,12 +12,12 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _OLDEST = (3, 9)
-#: Modules of torch that were executed; a second one, or one twice, is a reload.
+#: Executed modules of torch. A second module, or the same module twice, is a reload.
 _executed = []  # type: list
 
 
 class _TorchFinder:
-    """Finds torch as the others do, and has ``_prepare`` follow whenever its module has been executed."""
+    """Finder that finds torch as the others do, and calls ``_prepare`` after each execution of its module."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -27,7 +27,7 @@ class _TorchFinder:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find and finder is not _TorchFinder else None
             if spec is not None:
-                # A folder that happens to have the name is no PyTorch, and has no origin.
+                # A folder that happens to be named torch is not PyTorch, and has no origin.
                 if spec.origin and hasattr(spec.loader, "exec_module"):
                     _follow(spec.loader)
                 return spec
@@ -41,7 +41,7 @@ def _follow(loader):
         try:
             execute(module)
         except BaseException:
-            # A reload that fails half-way, as that of torch 2 does, leaves a torch that stays in use.
+            # A reload that fails half-way, as with torch 2, leaves a torch that stays in use.
             if module in _executed:
                 _prepare(module)
             elif _executed:
@@ -50,13 +50,15 @@ def _follow(loader):
         _executed.append(module)
         _prepare(module)
 
-    # On the object alone: the loader stays of its own class, for those who read resources or sources by it.
+    # Set on the object alone, so that the loader keeps its class for code that reads resources or sources.
     loader.exec_module = exec_module
 
 
 def _prepare(torch):
-    """Have the conditions hold in this process. Without them the program must not go on: it might hang the
-    GPU that they were made for."""
+    """Apply the conditions in this process, or end the process.
+
+    Without the conditions, the program might hang the GPU that they were made for.
+    """
     try:
         if sys.version_info < _OLDEST:
             raise RuntimeError("Python " + sys.version.split()[0] + " is too old, 3.9 is the oldest")
@@ -92,7 +94,7 @@ def _give_up(error):
             pass
     line = "rocmprobe: what this program was to run under does not hold here, so it was ended: " + words
     os.write(2, (line + "\n").encode("utf-8", "replace"))
-    # An exception could be caught by the program, which would then go on without.
+    # The program could catch an exception and continue without the conditions.
     os._exit(2)
 
 
@@ -102,11 +104,12 @@ def _start():
         if "torch" in sys.modules:
             _executed.append(sys.modules["torch"])
             _prepare(sys.modules["torch"])
-    # The program and the user's own sitecustomize see the path that they would have without rocmprobe.
+    # The program and the user's own sitecustomize see the same path as without rocmprobe.
     sys.path[:] = [each for each in sys.path if os.path.abspath(each or os.curdir) != _HERE]
 
 
 _start()
 del sys.modules["sitecustomize"]
-# Where there is none, this raises what Python expects then; what another one raises is the user's to see.
+# If the user has no sitecustomize, this raises the ImportError that Python expects. Other errors are the
+# user's.
 import sitecustomize  # noqa: E402, F401
