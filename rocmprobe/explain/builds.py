@@ -31,7 +31,7 @@ class BuildError:
 _FILES = r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|hip|inc|inl|m|mm|f90|comp|cl|s|S|pyx)"
 #: Source: GCC, Clang, Visual C++, rustc, glslc: how each prints an error in a source file.
 _REFUSED = (
-    rf"{_FILES}(?::\d+){{1,2}}: (?:fatal )?error\b"
+    rf"{_FILES}(?::\d+){{1,2}}: (?:fatal )?error\b|\S:\d+:\d+: fatal error: "
     rf"|{_FILES} ?\(\d+(?:,\d+)?\) ?: (?:fatal )?error C\d{{4}}"
     r"|\berror LNK\d{4}|^error\[E\d{4}\]|shaderc: internal error"
 )
@@ -40,6 +40,7 @@ _ERROR = re.compile(
     rf"(?P<refused>{_REFUSED})"
     r"|(?:^|[\s/])(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|nvcc|glslc|ld|ld\.lld|lld|collect2)(?:-\d+|\.exe)?: "
     r"(?:fatal )?error\b|undefined reference to|\bcannot find -l\w"
+    r"|^error: option '.*' cannot be specified on this target"
     r"|^error: (?:unrecognized command|use of undeclared|no (?:matching|member)|unknown type|static assertion"
     r"|Illegal instruction)"
     r"|^\s*CMake Error|undeclared inclusion\(s\) in rule|ROCm Configuration Error"
@@ -132,6 +133,11 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "A part was compiled for a program, not for a library: build with "
         "-DCMAKE_POSITION_INDEPENDENT_CODE=ON (CFLAGS and CXXFLAGS: -fPIC), or take a newer release.",
     ),
+    (  # Clang, options of a distribution
+        re.compile(r"cannot be specified on this target"),
+        "An option for the processor reaches the compiler of the GPU, mostly from a distribution's default "
+        "flags: take it out of CFLAGS and CXXFLAGS, or end them with -fcf-protection=none.",
+    ),
     (  # GCC, the kernel's OOM killer
         re.compile(r"Killed signal|virtual memory exhausted|Cannot allocate memory|\bcc1plus\b.*Killed"),
         "Main memory ran out: build with fewer jobs (MAX_JOBS=2, `make -j2`), or add swap.",
@@ -195,8 +201,9 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "source that names the installed one.",
     ),
     (  # Clang, the ROCm toolchain
-        re.compile(r"cannot find ROCm device library"),
-        "hipcc does not find ROCm's device library: install rocm-device-libs of the same release, or name "
+        re.compile(r"cannot find (?:ROCm device library|ROCm installation|device library)"),
+        "The compiler does not find ROCm's device library, or it is older than the "
+        "target: install rocm-device-libs of the same release, or name "
         "its folder with --rocm-device-lib-path (HIP_DEVICE_LIB_PATH).",
     ),
     (  # LLVM, GCC

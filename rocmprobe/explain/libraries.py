@@ -347,6 +347,7 @@ def extension_without_kernels(context: LogContext) -> Iterator[Inference]:
 _COMMAND_ABSENT = re.compile(
     r"'(?P<quoted>[^']+)' is not recognized as an internal or external command"
     r"|(?:^|: )(?P<plain>[\w./+-]+): (?:command )?not found$"
+    r"|^make: (?P<made>\S+): No such file or directory$"
     r"|an't exec \"(?P<exec>[^\"]+)\": No such file"
 )
 _COMPILER = re.compile(r"(?i)(?:clang|hipcc|cmake|ninja|g\+\+|gcc|nvcc|cl\.exe|make)[\w+.-]*$")
@@ -364,7 +365,7 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
         return
     for line in context.lines:
         if match := _COMMAND_ABSENT.search(line.text):
-            name = match["quoted"] or match["plain"] or match["exec"]
+            name = match["quoted"] or match["plain"] or match["made"] or match["exec"]
             if _COMPILER_OF_ROCM.search(name):
                 yield Inference(
                     f"line {line.number}: ROCm's compiler {short(name)} is not installed",

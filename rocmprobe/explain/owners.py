@@ -102,7 +102,8 @@ def assertion(context: LogContext) -> Iterator[Inference]:
 
 
 _JIT = re.compile(
-    r"HIPRTC_ERROR|hiprtcCompileProgram|NVRTC_ERROR|nvrtc\.compile|CL_BUILD_PROGRAM_FAILURE|clBuildProgram"
+    r"HIPRTC_ERROR|hiprtcCompileProgram(?! is missing)"
+    r"|NVRTC_ERROR|nvrtc\.compile|CL_BUILD_PROGRAM_FAILURE|clBuildProgram"
 )
 
 
