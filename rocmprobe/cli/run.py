@@ -255,8 +255,10 @@ def _run_one(
 
 def _open(page: Path) -> None:
     """Open a page in the browser. If there is none, say so on stderr."""
-    if click.launch(str(page)):
-        print_stderr(f"--open: found no program that opens {page}; open it in a browser")
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        print_stderr(f"--open: found no browser. Open {page} yourself, or name one in BROWSER.")
 
 
 def _run_joined(
