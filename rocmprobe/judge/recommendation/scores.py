@@ -184,4 +184,4 @@ def _why(
     if one in memory and memory.get(two):
         share = f"{memory[one] / memory[two]:.2f}x the"
         parts.append(f"{'same' if share.startswith('1.00x') else share} memory")
-    return f"Why {one} and not {two}: {', '.join(parts)}." if parts else ""
+    return f"{one} instead of {two}: {', '.join(parts)}." if parts else ""
