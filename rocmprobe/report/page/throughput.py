@@ -329,12 +329,13 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
             for name, value in values.items():
                 if text.numeric(value) is not None:
                     read[name].append(value)
-    parts = [
-        f"{each.short} {min(read[each.name]):.0f} to {max(read[each.name]):.0f} {each.unit}"
-        for each in CONDITIONS
-        if read[each.name]
-    ]
-    return f" Before and after: {', '.join(parts)}." if parts else ""
+    parts = [f"{each.short} {_extent(read[each.name])} {each.unit}" for each in CONDITIONS if read[each.name]]
+    return f" Before and after the measurements: {', '.join(parts)}." if parts else ""
+
+
+def _extent(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
