@@ -97,6 +97,7 @@ def _without_paths(text: str, out: Path, target: Path) -> str:
     package = Path(rocmprobe.__file__).resolve().parents[1]
     places = {
         str(out): str(target.relative_to(ROOT)),
+        tempfile.gettempdir(): "$TMPDIR",
         str(package): "/opt/rocmprobe",
         sysconfig.get_path("purelib"): "/opt/site-packages",
         sys.base_prefix: "/usr",

@@ -29,6 +29,7 @@ from rocmprobe.engine.options import BUDGETS
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.states import STATES
 from rocmprobe.text.console import Console
+from rocmprobe.text.durations import duration
 
 NORMAL, VERBOSE, QUIET = "normal", "verbose", "quiet"
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
@@ -170,7 +171,7 @@ class Progress:
         waiting = next((self._running[case] for case in self._waiting if case in self._running), None)
         if waiting is not None:
             return f"waiting for {self._holders(waiting.question)}", "", True
-        left = _duration(self._seconds_left())
+        left = duration(self._seconds_left(), rough=True)
         running = max(self._running.values(), key=lambda each: each.seconds, default=None)
         if running is None:
             return "", f"{left} left", False
@@ -192,7 +193,7 @@ class Progress:
         self._planned = planned
         before = len(planned & self._settled)
         answered = f", {before} of them done before" if before else ""
-        left = _duration(self._seconds_left())
+        left = duration(self._seconds_left(), rough=True)
         if self._compiles:
             took = f"at least {left}, more while kernels for the GPU are compiled"
         else:
@@ -261,14 +262,6 @@ class Progress:
             return
         with self._lock, suppress(BrokenPipeError):
             self._console.print(line, soft_wrap=True)
-
-
-def _duration(seconds: float) -> str:
-    """Return a rough duration, such as "40 s", "4 min" or "1 h 20 min"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
 class _Running:

@@ -254,9 +254,11 @@ def _run_one(
 
 
 def _open(page: Path) -> None:
-    """Open a page in the browser. If there is no browser, print that to stderr."""
-    if click.launch(str(page)):
-        print_stderr(f"--open: found no program that opens {page}; open it in a browser")
+    """Open a page in the browser. If there is none, say so on stderr."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        print_stderr(f"--open: found no browser. Open {page} yourself, or name one in BROWSER.")
 
 
 def _run_joined(

@@ -267,8 +267,8 @@ class SoakProgress:
                     self._waiting = "waiting for another run that holds the device" if waits else _PREPARING
 
     def _line(self) -> str:
-        from rocmprobe.judge.findings.stability import duration
         from rocmprobe.model.telemetry import CHIP
+        from rocmprobe.text.durations import duration
 
         if not self._progress.get("steps"):
             return self._waiting

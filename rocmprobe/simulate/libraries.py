@@ -79,15 +79,15 @@ def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[Non
     @contextmanager
     def context() -> Iterator[None]:
         layers: list[dispatch.Interceptor] = [faults]
-        watch = _watched_operators(gpu)
-        if watch:
-            layers.append(_WithinConvolutions(watch))
+        modes = _watching_modes(gpu)
+        if modes:
+            layers.append(_WithinConvolutions(modes[0]))
         with ExitStack() as stack:
             for layer in layers:
                 registration.add_interceptor(layer, "cpu")
                 stack.callback(registration.remove_interceptor, layer, "cpu")
-            if watch:
-                stack.enter_context(watch())
+            for mode in modes:
+                stack.enter_context(mode())
             yield
 
     return context
@@ -211,8 +211,9 @@ class _ConvolutionFaults(dispatch.Interceptor):
 class _WithinConvolutions(dispatch.Interceptor):
     """The watch inside a convolution.
 
-    PyTorch removes a dispatch mode while it handles an operator, and the bypass multiplies its matrices
-    there.
+    PyTorch removes a dispatch mode while it handles an operator, and the bypass multiplies its matrices there.
+    Functions need no watch there: torch 1.13.1 sends a call with a dispatch key to a mode of functions
+    without the key, and so without end.
     """
 
     name = "watch"
@@ -251,8 +252,8 @@ _TRAINING = 5
 _CTC_SINCE = (2, 8)
 
 
-def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractContextManager[Any]]]:
-    """Return a context in which operators get their faults, or None if the machine has no such faults.
+def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
+    """Return contexts in which operators and functions get their faults. Empty if the machine has none.
 
     Faults of ``hip`` apply to every operator, and faults of ``rocblas`` to matrix products. Faults of
     ``miopen`` with an ``operator`` apply to operators other than convolution that run in MIOpen.
@@ -263,7 +264,7 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
         return fault.library in ("rocblas", "hip") or (fault.library == "miopen" and bool(fault.operator))
 
     if not any(map(about_operators, gpu.machine.faults)):
-        return None
+        return ()
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -305,12 +306,7 @@ def _watched_operators(gpu: SimulatedGpu) -> Optional[Callable[[], AbstractConte
                 return with_faults(_attention_by_backend(), args, result, ("hip",))
             return with_faults(name, args, result, ("miopen",)) if name in _TAKEN_APART else result
 
-    @contextmanager
-    def watch() -> Iterator[None]:
-        with Watch(), WatchCalls():
-            yield
-
-    return watch
+    return Watch, WatchCalls
 
 
 def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:

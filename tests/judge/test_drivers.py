@@ -128,7 +128,8 @@ def test_capi_alone_with_a_part_broken():
     assert recommendation.verdict == "native-with-settings"
     assert recommendation.configuration.setting == "gemm-only"
     assert recommendation.configuration.env
-    assert "MIOpen is right with the setting “gemm-only”. Batch norm fails there" in recommendation.sentence
+    sentence = "MIOpen gives correct results with the setting “gemm-only”. Batch norm fails there"
+    assert sentence in recommendation.sentence
     assert recommendation.configuration.layers[0].startswith("convolution: MIOpen with MIOPEN_DEBUG_CONV_")
 
 
@@ -192,7 +193,7 @@ def test_batch_norm_alone_is_not_told_as_convolution():
     told = recommend(dataclasses.replace(results, outcomes=mended))
     assert told.configuration.setting == "gemm-only"
     assert told.sentence.startswith(
-        "Native float32 convolution holds, batch norm with MIOpen does not. MIOpen is right with"
+        "Native float32 convolution holds, batch norm with MIOpen does not. MIOpen gives correct results with"
     )
 
 

@@ -157,7 +157,7 @@ class TestSpeed:
             assert recommend(results).others == {}
 
         # What the choice costs is told against other kinds.
-        assert "0.33 times that of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
+        assert "time 0.33x of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
 
 
 class TestDtypesAndPurposes:

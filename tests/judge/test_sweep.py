@@ -134,7 +134,8 @@ def test_what_is_recommended() -> None:
     found = recommend(swept(alone("fft", "wrong"), cured="pass"))
     assert found is not None
     assert found.configuration.setting == "no-faulty-solvers"
-    assert "MIOpen is right with its faulty solvers switched off: MIOPEN_DEBUG_CONV_FFT=0." in found.sentence
+    sentence = "MIOpen gives correct results with its faulty solvers switched off: MIOPEN_DEBUG_CONV_FFT=0."
+    assert sentence in found.sentence
 
     # A forced solver is never recommended.
     forced = Setting("only-fft", "alone", "native-with-settings", solver="fft")

@@ -123,8 +123,9 @@ def test_without_scripts_the_answer_is_complete(rdna1: Rendered, visit: Visits) 
     assert page.locator(".matrix td a").count() == len(sample.PROBLEMS) * 3 * 4
     assert page.locator(".matrix td a").first.is_visible()
     assert not page.locator("button.copy").first.is_visible()
-    drawn = page.locator("section:has(#h-throughput) .plots svg:not(.scatter)")
-    assert drawn.count() == len(sample.PROBLEMS)
+    assert page.locator("section:has(#h-throughput) .times").count() == 2
+    assert page.locator("section:has(#h-throughput) .codes").count() == 1
+    assert page.locator("section:has(#h-throughput) .times > div").count() == 2 * len(sample.PROBLEMS)
     page.get_by_role("heading", name="All outcomes").click()
     page.locator("details.group > summary").first.click()
     page.locator("details.entry > summary").first.click()

@@ -45,8 +45,8 @@ def test_run_tells_verdict_block_findings_counts_and_paths() -> None:
     for part in (
         "SIMULATED", "Verdict: Bypass.", "\n  export HSA_OVERRIDE_GFX_VERSION=10.3.0\n",
         "rocmprobe.bypass.install()\n", "For float16:\n",
-        "\n  rocmprobe exec --simulated --profile . -- python train.py\n",
-        "\n  rocmprobe exec --simulated --profile . --setting vendor-off -- python train.py\n",
+        "\n  rocmprobe exec --simulated --profile results.json -- python train.py\n",
+        "\n  rocmprobe exec --simulated --profile results.json --setting vendor-off -- python train.py\n",
         "✕ MIOpen cannot run any convolution", "31 failed", "61 passed (3 slow)",
         "reports/one/report.html", "Confidence: medium: High",
     ):  # fmt: skip

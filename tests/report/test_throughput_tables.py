@@ -105,10 +105,10 @@ def test_each_gpu_has_a_best_of_its_own():
     assert [cell.replace("\u00d7", "x") for cell in best] == ["2.5x", "itself"]
 
 
-def test_a_problem_without_a_bar_has_its_numbers_and_no_plot():
+def test_a_problem_without_a_bar_has_its_numbers_and_no_panel():
     gone = dict.fromkeys(("fwd", "fwd_bwd"))
     shown = timed({"default": gone}, took={"default": 1e-3})
-    assert shown.plots == ()
+    assert (shown.panels, shown.legend) == ((), ())
     assert {row[1] for row in shown.figures[0].rates.rows} >= {"bwd-data"}
 
 
@@ -125,6 +125,39 @@ def test_a_problem_without_a_bar_has_its_numbers_and_no_plot():
 )
 def test_noise_is_an_answer(changes, told):
     assert compared(timed({"gemm-only": changes}), "gemm-only")["default"] == told
+
+
+def test_a_panel_for_each_pass_with_one_legend_of_all_settings():
+    shown = timed()
+    assert [panel.title for panel in shown.panels] == ["Forward", "Forward and backward"]
+    assert dict(shown.legend) == {
+        "De": "default", "By": "bypass", "VO": "vendor-off", "GO": "gemm-only", "CL": "channels-last",
+        "CPU": "cpu",
+    }  # fmt: skip
+    for panel in shown.panels:
+        ((_, bars),) = panel.problems
+        assert [each.setting for each in bars] == [name for _, name in shown.legend]
+        longest = max(bars, key=lambda each: each.bar.length)
+        assert (longest.setting, longest.bar.high) == ("cpu", pytest.approx(139))
+        assert [each.setting for each in bars if each.recommended] == ["bypass"]
+    assert shown.left_out == ""
+
+
+def test_what_is_too_noisy_is_said_once():
+    shown = timed({"gemm-only": {"fwd": 1.3e-3, "fwd_p10": 9e-4, "fwd_p90": 2e-3}})
+    ((_, bars),) = shown.panels[0].problems
+    notes = {each.setting: each.bar.note for each in bars}
+    assert notes["gemm-only"] == "1.3 ms"
+    assert shown.caption.count("too noisy") == 1
+    assert "too noisy" not in timed().caption
+
+
+def test_settings_and_problems_without_bars_are_counted():
+    named = {f"more-{number}": 1e-3 for number in range(3)}
+    more = tuple(Setting(name, "one of many", "native-with-settings") for name in named)
+    shown = timed(took={**TOOK, **named}, settings=(*SETTINGS, *more))
+    assert len(shown.legend) == 6
+    assert shown.left_out == "Only in the numbers: 3 more settings."
 
 
 def test_the_yardsticks_of_the_cpu_say_nothing_of_the_gpu():

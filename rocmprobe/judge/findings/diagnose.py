@@ -112,7 +112,7 @@ def _ladder(results: Results) -> Iterator[Finding]:
             "error",
             cause,
             layer,
-            f"The ladder breaks at {rung}, below convolution and below {library(results)}",
+            f"The {rung} test fails, so the fault is below convolution and below {library(results)}",
             (*quoted(outcomes), *excluded(results, outcomes)),
             f"Fix this first: {_CARRIES[rung]}.",
         )

@@ -13,6 +13,7 @@ from rocmprobe.judge.findings.machine import GRAVE_EVENTS
 from rocmprobe.knowledge.causes import advice_for
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.model.telemetry import CHIP, QUANTITIES
+from rocmprobe.text.durations import duration
 from rocmprobe.text.plain_text import one_line
 
 CHECK = "soak"
@@ -256,13 +257,3 @@ def _number(value: Any) -> float:
     """Return ``value`` as a float if it can be shown, else 0."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if known and abs(value) < 1e15 and math.isfinite(value) else 0.0
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words: hours and minutes, or minutes and seconds."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    parts = [f"{minutes} min"] * bool(minutes) + [f"{rest} s"] * bool(rest or not minutes)
-    return " ".join(parts)

@@ -114,7 +114,7 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
     broken = [words for words, outcomes in asked.items() if failed(outcomes)]
     fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
     if not setting.vendor_library:
-        leave = f"batch norm and RNN leave {name} too: the switch is one for all"
+        leave = f"batch norm and RNN leave {name} too, because one switch turns it off for all"
         return (f"{leave}; {fail} without {name} as well" if broken else leave,)
     options = options_for(broken)
     if not setting.bypass:

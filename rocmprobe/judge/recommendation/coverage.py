@@ -34,7 +34,9 @@ def confidence(results: Results, best: Optional[Assessment]) -> str:
     if not best.stable:
         rest = f"; two runs of one convolution differed, both within the limits{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}
-    return f"right in all {len(best.counted)} outcomes asked of it, over {len(problems)} problems{rest}"
+    tests = f"{len(best.counted)} test{'' if len(best.counted) == 1 else 's'}"
+    over = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    return f"correct in all {tests}, over {over}{rest}"
 
 
 def confidence_level(results: Results) -> str:

@@ -180,30 +180,27 @@ def _cost(
     if best is None:
         return ""
     own = best.setting.name
-    whose = "by simulated times" if has_own_times(results) else "on the CPU that stands in for the GPU"
-    where = f" {whose}" if results.simulated else ""
-    program = f"the {dtype} convolutions of your program"
-    over = program if results.options.get("shapes") else "the throughput problems"
+    whose = "simulated times" if has_own_times(results) else "measured on the simulating CPU"
+    where = f" ({whose})" if results.simulated else ""
+    problems = f" over the {dtype} convolutions of your program" if results.options.get("shapes") else ""
     rivals = [
-        (f"{measured.seconds[own] / measured.seconds[name]:.2f} times that of {verdict}", verdict, name)
+        (f"{measured.seconds[own] / measured.seconds[name]:.2f}x of {verdict}", verdict, name)
         for verdict, name in _rivals(results, best, measured.seconds)
     ]
-    slower = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
+    times = [comparison for comparison, _, name in rivals if not measured.level(own, name)]
     level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
     if level:
-        slower.append(f"level with that of {' and '.join(level)}: what they differ by is within the noise")
-    time = f"its time over {over}{where} is {', '.join(slower)}" if slower else ""
+        times.append(f"same as {' and '.join(level)} (difference within noise)")
+    time = f"time{problems} {', '.join(times)}{where}" if times else ""
     noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
     if noise > TOO_NOISY:
-        time, slower = too_noisy(noise), []
+        time, times = too_noisy(noise), []
     if own not in measured.seconds:
         time = "speed was not measured"
-    larger = [
-        f"{memory[own] / memory[name]:.2f} times that of {verdict}"
-        for verdict, name in _rivals(results, best, memory)
+    peaks = [
+        f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(results, best, memory)
     ]
-    there = " there" if slower and where else where
-    peak = f"its peak of memory over the memory problems{there} is {', '.join(larger)}" if larger else ""
+    peak = f"peak memory {', '.join(peaks)}{'' if times else where}" if peaks else ""
     return "; ".join(filter(None, [best.setting.cost, time, peak]))
 
 

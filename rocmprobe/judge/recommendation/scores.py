@@ -189,11 +189,12 @@ def _why(
         return ""
     one, two, parts = chosen.setting.name, other.setting.name, []
     if busy:
-        parts.append("speeds could not be compared, because the machine was busy")
+        parts.append("speeds not compared (the machine was busy)")
     elif measured.level(one, two):
         parts.append("same speed")
     elif {one, two} <= set(measured.seconds):
         parts.append(f"{measured.seconds[one] / measured.seconds[two]:.2f}x the time")
     if one in memory and memory.get(two):
-        parts.append(f"{memory[one] / memory[two]:.2f}x the memory")
+        share = f"{memory[one] / memory[two]:.2f}x the"
+        parts.append(f"{'same' if share.startswith('1.00x') else share} memory")
     return f"{one} instead of {two}: {', '.join(parts)}." if parts else ""

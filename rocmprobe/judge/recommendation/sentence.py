@@ -173,9 +173,9 @@ def _lost(results: Results, best: Assessment) -> str:
 
 def _with_settings(name: str, setting: Setting) -> str:
     if not (setting.derived and setting.env):
-        return f"{name} is right with the setting “{setting.name}”."
+        return f"{name} gives correct results with the setting “{setting.name}”."
     switches = " ".join(f"{variable}={value}" for variable, value in setting.env.items())
-    return f"{name} is right with its faulty solvers switched off: {switches}."
+    return f"{name} gives correct results with its faulty solvers switched off: {switches}."
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:

@@ -12,6 +12,7 @@ from rocmprobe.knowledge.solvers import solver_of
 from rocmprobe.model.results import DIRECTIONS, RUNGS, Outcome, Results
 from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text
+from rocmprobe.report.page.codes import short_codes
 from rocmprobe.report.page.evidence import anchors
 from rocmprobe.report.states import reason, worst
 
@@ -20,7 +21,10 @@ _WORDY_COLUMNS = 7
 
 @dataclass(frozen=True)
 class Column:
+    """A setting: its name, its code for a narrow screen, and its reason."""
+
     label: str
+    code: str
     reason: str
 
 
@@ -114,11 +118,12 @@ def _matrix(
         )
         for group, rows in groups.items()
     )
-    labels = tuple(
-        Column(setting if len(drivers) == 1 else f"{setting} ({driver})", reasons.get(setting, ""))
-        for driver, setting in columns
-    )
-    return Matrix(labels, tabled, _summary(mine, text.count(len(groups), what), len(columns)))
+    labels = {
+        setting if len(drivers) == 1 else f"{setting} ({driver})": setting for driver, setting in columns
+    }
+    codes = short_codes(labels)
+    named = tuple(Column(label, codes[label], reasons.get(setting, "")) for label, setting in labels.items())
+    return Matrix(named, tabled, _summary(mine, text.count(len(groups), what), len(columns)))
 
 
 def _direction_order(direction: str) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.judge.findings.stability import CHECK, duration, read_soak, sentence
+from rocmprobe.judge.findings.stability import CHECK, read_soak, sentence
 from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.telemetry import CHIP
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
+from rocmprobe.text.durations import duration
 
 _HEADER = ("setting", "state", "steps", "time", "mismatches", "hottest", "most power", "batch", "compared")
 _MISMATCHES = ("setting", "step", "after", "most in", "values", "bits", "error", "temperature", "power")

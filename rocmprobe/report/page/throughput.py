@@ -20,12 +20,19 @@ from rocmprobe.model.roofline import Roof, Work, roof, work
 from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
+from rocmprobe.report.page.codes import short_codes
+from rocmprobe.report.page.cost_chart import ChartBar
 from rocmprobe.report.page.layout import Table, with_device
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
-#: Of which there are bars; the others are in the tables.
-_DRAWN = ("fwd", "fwd_bwd")
-_MAX_PLOTS = 12
+#: Passes with a panel of bars, and its title. The others are in the tables.
+_PANELS = {"fwd": "Forward", "fwd_bwd": "Forward and backward"}
+_MOST_PROBLEMS = 12
+#: Settings that have bars. The others are in the tables.
+_MOST_BARS = 6
+#: Length of the longest bar with its noise, in units of the drawing.
+_LONGEST = 139.0
+_TOO_NOISY = "too noisy"
 #: Settings that a roofline draws: more would hide each other.
 _MOST_SETTINGS = 3
 _NAIVE = "naive im2col"
@@ -51,10 +58,34 @@ class Roofline:
 
 
 @dataclass(frozen=True)
+class TimeBar:
+    """A bar of one setting, by the setting's code."""
+
+    code: str
+    setting: str
+    recommended: bool
+    bar: ChartBar
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Bars of one pass: for each problem, a bar for each setting."""
+
+    title: str
+    problems: tuple[tuple[str, tuple[TimeBar, ...]], ...]
+
+
+@dataclass(frozen=True)
 class Throughput:
+    """Panels of bars with one ``legend`` of codes and settings, tables of all ``figures``, and rooflines.
+
+    ``left_out`` says what has no bars, or is "".
+    """
+
     caption: str
-    plots: tuple[tuple[str, str], ...]
-    left_out: int
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, str], ...]
+    left_out: str
     figures: tuple[Figures, ...]
     rooflines: tuple[Roofline, ...]
 
@@ -81,28 +112,39 @@ def throughput(results: Results) -> Optional[Throughput]:
     of_cpu = frozenset(setting.name for setting in results.settings if setting.verdict == "cpu")
     asked = {(device, outcome.dtype) for (device, _), outcomes in groups.items() for outcome in outcomes}
     native = {pair: _working_natively(results, *pair) for pair in asked}
-    drawn, figures = [], []
+    compared, figures = [], []
     for (device, name), outcomes in groups.items():
         label = with_device(name, device, devices)
         timed = [each for outcome in outcomes for each in _timed(outcome, "", outcome.setting)]
         of_dtypes = [native[device, outcome.dtype] for outcome in outcomes]
         rivals = _rivals(timed, outcomes, of_cpu, frozenset.intersection(*of_dtypes))
-        bars = _bars(timed, rivals)
-        if bars:
-            drawn.append((label, bars))
+        compared.append((label, timed, rivals))
         figures.append(Figures(label, _rates(timed, rivals), _compared(timed, rivals)))
+    drawn = [each for each in compared if any(one.key in _PANELS for one in each[1])]
+    names = dict.fromkeys(each.name for _, timed, _ in drawn for each in timed)
+    shown = _shown_settings(results, list(names), _MOST_BARS)
+    codes = short_codes(shown)
+    panels = _panels(drawn[:_MOST_PROBLEMS], codes, results.recommended)
     simulated = "simulated times" if has_own_times(results) else "speeds of the simulating CPU"
     note = f"; {simulated}" if results.simulated else ""
+    noisy = any(_TOO_NOISY in row for each in figures for row in each.compared.rows)
     return Throughput(
         caption=f"Median time, shorter is faster; factors are relative to {against}{note}."
+        + (" Bars without a factor are too noisy to compare." if noisy else "")
         + _conditions(outcome for outcomes in groups.values() for outcome in outcomes),
-        plots=tuple(
-            (label, plots.bars(bars, f"plot-{i}")) for i, (label, bars) in enumerate(drawn[:_MAX_PLOTS])
-        ),
-        left_out=max(0, len(drawn) - _MAX_PLOTS),
+        panels=panels,
+        legend=tuple((code, name) for name, code in codes.items()) if panels else (),
+        left_out=_left_out(len(drawn) - _MOST_PROBLEMS, len(names) - len(shown)),
         figures=tuple(figures),
         rooflines=_rooflines(results),
     )
+
+
+def _left_out(problems: int, settings: int) -> str:
+    """Return the sentence on what has no bars, or ""."""
+    counts = [(problems, "more problem"), (settings, "more setting")]
+    parts = [text.count(number, noun) for number, noun in counts if number > 0]
+    return f"Only in the numbers: {' and '.join(parts)}." if parts else ""
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
@@ -184,18 +226,42 @@ def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
     return found
 
 
-def _bars(timed: Sequence[_Timed], rivals: _Rivals) -> list[plots.Bar]:
-    return [
-        plots.Bar(each.name, key, each.median, _note(each, rivals))
-        for key in _DRAWN
-        for each in timed
-        if each.key == key
-    ]
+def _panels(
+    drawn: Sequence[tuple[str, Sequence[_Timed], _Rivals]], codes: Mapping[str, str], chosen: Optional[str]
+) -> tuple[Panel, ...]:
+    """Return a panel for each pass that was timed. A bar is relative to the longest of its problem."""
+    panels = []
+    for key, title in _PANELS.items():
+        problems = []
+        for label, timed, rivals in drawn:
+            mine = {each.name: each for each in timed if each.key == key and each.name in codes}
+            longest = max((_high(each) for each in mine.values()), default=0.0)
+            bars = tuple(
+                TimeBar(code, name, name == chosen, _bar(mine[name], rivals, _LONGEST / longest))
+                for name, code in codes.items()
+                if name in mine
+            )
+            if bars:
+                problems.append((label, bars))
+        if problems:
+            panels.append(Panel(title, tuple(problems)))
+    return tuple(panels)
+
+
+def _bar(each: _Timed, rivals: _Rivals, scale: float) -> ChartBar:
+    low = each.spread.p10 if each.spread else each.median
+    return ChartBar(each.median * scale, _note(each, rivals), low * scale, _high(each) * scale)
+
+
+def _high(each: _Timed) -> float:
+    return max(each.median, each.spread.p90 if each.spread else 0.0)
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
+    """Return the time, with its ratio to the baseline if the noise allows one."""
     ratio = rivals.ratio(each, rivals.baseline.get(each.key))
-    return " · ".join(part for part in (text.seconds(each.median), ratio) if part not in ("", _ITSELF))
+    known = (text.seconds(each.median), ratio)
+    return " · ".join(part for part in known if part not in ("", _ITSELF, _TOO_NOISY))
 
 
 def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
@@ -263,12 +329,13 @@ def _conditions(outcomes: Iterable[Outcome]) -> str:
             for name, value in values.items():
                 if text.numeric(value) is not None:
                     read[name].append(value)
-    parts = [
-        f"{each.short} {min(read[each.name]):.0f} to {max(read[each.name]):.0f} {each.unit}"
-        for each in CONDITIONS
-        if read[each.name]
-    ]
-    return f" Before and after: {', '.join(parts)}." if parts else ""
+    parts = [f"{each.short} {_extent(read[each.name])} {each.unit}" for each in CONDITIONS if read[each.name]]
+    return f" Before and after the measurements: {', '.join(parts)}." if parts else ""
+
+
+def _extent(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
@@ -282,7 +349,7 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
             roofs[outcome.device, outcome.dtype].append(ceiling)
     found = []
     for number, (place, by_setting) in enumerate(points.items()):
-        names = _shown_settings(results, list(by_setting))
+        names = _shown_settings(results, list(by_setting), _MOST_SETTINGS)
         best = Roof(max(each.flops for each in roofs[place]), max(each.bytes for each in roofs[place]))
         label = f"Roofline, {place[1]} on {place[0]}"
         series = {name: by_setting[name] for name in names}
@@ -290,10 +357,11 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
     return tuple(found)
 
 
-def _shown_settings(results: Results, names: list[str]) -> list[str]:
-    """Return the default, the recommended setting and the bypass, then others in order."""
-    wanted = dict.fromkeys(filter(None, ("default", results.recommended, "bypass", *names)))
-    return [name for name in wanted if name in names][:_MOST_SETTINGS]
+def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
+    """Return the default, the recommended setting, the bypass and vendor-off, then others in order."""
+    first = ("default", results.recommended, "bypass", "vendor-off")
+    wanted = dict.fromkeys(filter(None, (*first, *names)))
+    return [name for name in wanted if name in names][:most]
 
 
 def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:

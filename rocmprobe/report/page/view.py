@@ -26,6 +26,7 @@ from rocmprobe.model.results import (
 )  # fmt: skip
 from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text  # fmt: skip
+from rocmprobe.report.commands import exec_command
 from rocmprobe.report.headline import headline
 from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
 from rocmprobe.report.page import (
@@ -201,25 +202,24 @@ def blocks(configuration: Configuration) -> list[Block]:
 
 
 def other_blocks(results: Results) -> list[Block]:
-    """Return the blocks of every configuration that the sentence names besides the recommended one."""
-    found = []
-    for words, other in (results.recommendation.others if results.recommendation else {}).items():
-        found += [replace(block, label=f"For {words}: {block.label}") for block in blocks(other)]
+    """Return the blocks of every other configuration that the sentence names, without repetitions."""
+    if results.recommendation is None:
+        return []
+    found: list[Block] = []
+    shown = {block.body for block in blocks(results.recommendation.configuration)}
+    for words, other in results.recommendation.others.items():
+        mine = [block for block in blocks(other) if block.body not in shown]
+        found += [replace(block, label=f"For {words}: {block.label}") for block in mine]
         if not results.partial and not _for_the_program(results, other):
-            found.append(Block(f"For {words}, without changing the program", _exec(results, other), "sh"))
+            found.append(
+                Block(f"For {words}, without changing the program", exec_command(results, other), "sh")
+            )
     return found
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
     """Return True if only the program itself can apply the setting, such as another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
-
-
-def _exec(results: Results, configuration: Configuration) -> str:
-    """Return the command that runs a program under ``configuration``."""
-    simulated = "--simulated " if results.simulated else ""
-    profile, name = shlex.quote(results.named_file), shlex.quote(configuration.setting or "")
-    return f"rocmprobe exec {simulated}--profile {profile} --setting {name} -- python train.py"
 
 
 def device_names(results: Results) -> list[str]:

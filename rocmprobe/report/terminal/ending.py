@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
-from rocmprobe.model.results import Configuration, Recommendation, Results
+from rocmprobe.model.results import Recommendation, Results
 from rocmprobe.report import text
+from rocmprobe.report.commands import env_command, exec_command
 from rocmprobe.report.identity import changes_sentence, run_seconds, tried_on
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
@@ -131,7 +131,7 @@ def _configurations(results: Results) -> Iterator[Line]:
     for block in blocks:
         body = block.body
         if block.language == "sh" and body.count("\n") >= _SHOWN_ROWS and not results.partial:
-            body = f'eval "$(rocmprobe env {_simulated(results)}{_folder(results)})"'
+            body = env_command(results)
         yield Line(styled((f"{block.label}:", "bold")))
         yield from _copied(body)
     for layer in found.configuration.layers:
@@ -156,22 +156,6 @@ def _copied(body: str, rank: int = _MUST) -> Iterator[Line]:
     for row in text.plain(body).splitlines():
         if row.strip():
             yield Line(Text(f"  {row}"), rank, copied=True)
-
-
-def exec_command(results: Results, configuration: Configuration) -> str:
-    """Return the command that runs a program with a configuration of these results."""
-    recommended = results.recommended == configuration.setting
-    setting = "" if recommended else f"--setting {shlex.quote(configuration.setting or '')} "
-    profile = f"{_simulated(results)}--profile {_folder(results)}"
-    return f"rocmprobe exec {profile} {setting}-- python train.py"
-
-
-def _simulated(results: Results) -> str:
-    return "--simulated " if results.simulated else ""
-
-
-def _folder(results: Results) -> str:
-    return shlex.quote(str(PurePosixPath(results.named_file).parent))
 
 
 def _further(results: Results) -> Iterator[Line]:

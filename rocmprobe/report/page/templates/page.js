@@ -195,6 +195,12 @@
     if (link && address().target === link.hash.slice(1)) show(link.hash.slice(1))
   })
 
+  // A table that is wider than its box says so. Opening a fold changes the box.
+  const widths = new ResizeObserver((boxes) => {
+    for (const { target } of boxes) target.classList.toggle('wide', target.scrollWidth > target.clientWidth + 1)
+  })
+  all('.rp .scroll').forEach((box) => widths.observe(box))
+
   // On paper everything is open.
   let folded = []
   addEventListener('beforeprint', () => {

@@ -1,0 +1,32 @@
+"""Commands for the user of a run's results."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePosixPath
+
+from rocmprobe.model.results import Configuration, Results
+
+
+def exec_command(results: Results, configuration: Configuration) -> str:
+    """Return the command that runs a program with a configuration of these results."""
+    recommended = results.recommended == configuration.setting
+    setting = "" if recommended else f"--setting {shlex.quote(configuration.setting or '')} "
+    profile = f"{simulated_option(results)}--profile {results_place(results)}"
+    return f"rocmprobe exec {profile} {setting}-- python train.py"
+
+
+def env_command(results: Results) -> str:
+    """Return the shell line that sets the variables of the recommended configuration."""
+    return f'eval "$(rocmprobe env {simulated_option(results)}{results_place(results)})"'
+
+
+def simulated_option(results: Results) -> str:
+    """Return the option without which a simulated run is refused, or ""."""
+    return "--simulated " if results.simulated else ""
+
+
+def results_place(results: Results) -> str:
+    """Return the run's folder, quoted for a shell. If it is unknown, return the file of the results."""
+    path = PurePosixPath(results.named_file)
+    return shlex.quote(str(path.parent if path.parent.name else path))

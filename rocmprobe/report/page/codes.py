@@ -1,0 +1,26 @@
+"""Short codes of settings for column headers and bars, where their names do not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_LONGEST = 3
+
+
+def short_codes(names: Iterable[str]) -> dict[str, str]:
+    """Return a code for each name, no two the same: initials, or the first two letters of a single word."""
+    codes: dict[str, str] = {}
+    for name in names:
+        words = [word for word in re.split(r"\W+", name) if word]
+        if len(words) > 1:
+            code = "".join(word[0] for word in words[:_LONGEST]).upper()
+        else:
+            word = words[0] if words else "?"
+            code = word.upper() if len(word) <= _LONGEST else word[:2].capitalize()
+        number, found = 1, code
+        while found in codes.values():
+            number += 1
+            found = f"{code}{number}"
+        codes[name] = found
+    return codes

@@ -1,0 +1,14 @@
+"""Durations in words."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float, rough: bool = False) -> str:
+    """Return a time in whole seconds, minutes and hours. A ``rough`` one from a minute on has no seconds."""
+    whole = round(seconds / 60) * 60 if rough and seconds >= 60 else round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    parts = [f"{minutes} min"] * bool(minutes) + [f"{rest} s"] * bool(rest or not minutes)
+    return " ".join(parts)
