@@ -211,9 +211,10 @@ class _ConvolutionFaults(dispatch.Interceptor):
 class _WithinConvolutions(dispatch.Interceptor):
     """The watch inside a convolution.
 
-    PyTorch removes a dispatch mode while it handles an operator, and the bypass multiplies its matrices there.
-    Functions need no watch there: torch 1.13.1 sends a call with a dispatch key to a mode of functions
-    without the key, and so without end.
+    PyTorch removes a dispatch mode while it handles an operator, and the bypass multiplies its matrices
+    there.
+    Functions need no watch: torch 1.13.1 drops the dispatch key of a call inside a mode of functions, so the
+    call would never end.
     """
 
     name = "watch"
