@@ -43,13 +43,13 @@ _ERROR = re.compile(
     r"|^error: option '.*' cannot be specified on this target"
     r"|^error: (?:unrecognized command|use of undeclared|no (?:matching|member)|unknown type|static assertion"
     r"|Illegal instruction)"
-    r"|^\s*CMake Error|undeclared inclusion\(s\) in rule|ROCm Configuration Error"
+    r"|lld-link(?:\.exe)?: error: |^\s*CMake Error|undeclared inclusion\(s\) in rule|ROCm Configuration Error"
     r"|package configuration file provided by"
     r"|make(?:\[\d+\])?: \*\*\* No rule|internal compiler error|PrintStackTraceSignalHandler"
 )
 #: CMake names what it misses some lines below "CMake Error at FILE".
 _CMAKE = re.compile(r"^\s*CMake Error")
-_CMAKE_LINES = 8
+_CMAKE_LINES = 16
 #: A compilation while a program runs is no build: MIOpen and HIP (comgr, hiprtc), torch.compile, Triton.
 _AT_RUN_TIME = re.compile(r"comgr[-_]\w+|MIOpen\(HIP\)|hiprtc|torchinductor|[\\/]\.triton|miopenStatus")
 _OF_AMD = re.compile(
@@ -76,6 +76,12 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"CMake \S+ or higher is required|Compatibility with CMake < \S+ has been removed"),
         "This CMake is too old, or too new, for the source: `pip install 'cmake<4'` in a virtual environment "
         "has both ways open.",
+    ),
+    (  # Clang, the ROCm toolchain
+        re.compile(r"cannot find (?:ROCm device library|ROCm installation|device library)"),
+        "The compiler does not find ROCm's device library, or it is older than the "
+        "target: install rocm-device-libs of the same release, or name "
+        "its folder with --rocm-device-lib-path (HIP_DEVICE_LIB_PATH).",
     ),
     (  # CMake, CMakeDetermineCompiler.cmake and CMakeTestCXXCompiler.cmake
         re.compile(r"No CMAKE_\w+_COMPILER could be found|is not able to compile a simple test program"),
@@ -116,8 +122,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # ROCm's headers, by their folders
         re.compile(
-            r"^(?:\S*/opt/rocm[\w.-]*/|\S*/include/(?:hip|rocwmma|rocprim|hipcub|rocthrust|ck)/)\S*: "
-            r"(?:fatal )?error"
+            r"^\S*/opt/rocm[\w.-]*/\S*: (?:fatal )?error"
         ),
         "The error is in a header of ROCm, not in the source that is built. Compile with the compiler of the "
         "same release (/opt/rocm/llvm/bin/clang++), and switch off the option that uses this header; if it "
@@ -199,12 +204,6 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         "The source and the headers that it includes are of different releases: take the release of the "
         "source that names the installed one.",
-    ),
-    (  # Clang, the ROCm toolchain
-        re.compile(r"cannot find (?:ROCm device library|ROCm installation|device library)"),
-        "The compiler does not find ROCm's device library, or it is older than the "
-        "target: install rocm-device-libs of the same release, or name "
-        "its folder with --rocm-device-lib-path (HIP_DEVICE_LIB_PATH).",
     ),
     (  # LLVM, GCC
         re.compile(

@@ -79,19 +79,19 @@ _INIT_FAILED = re.compile(
 _INIT_STEPS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "the board gives it too little address space",
-        re.compile(r"BAR \d.*(?:can't assign|failed to assign|no space)"),
+        re.compile(r"BAR \d.*(?:can't assign|failed to assign|no space)|probe of \S+ failed with error -12"),
         "In the BIOS switch on Above 4G Decoding and Resizable BAR, and update the BIOS. With many cards, "
         "try fewer; the kernel's option `pci=realloc` may help.",
     ),
     (
         "it cannot read the card's own description",
-        re.compile(r"discovery"),
+        re.compile(r"discovery.*(?:[Ff]ail|[Ee]rror|-\d+)|[Ff]ail.*discovery"),
         "Switch the machine off at the plug for a minute. If it stays, update kernel and linux-firmware, "
         "then BIOS and the card's firmware; then suspect the card.",
     ),
     (
         "its security processor takes no firmware",
-        re.compile(r"\bPSP\b|\bpsp\b"),
+        re.compile(r"\b(?:PSP|psp)\b.*(?:[Ff]ail|[Ee]rror|[Tt]ime)|[Ff]ail.*\b(?:PSP|psp)\b"),
         "Switch the machine off and on, then update linux-firmware. In a virtual machine the host must "
         "never have used the GPU: bind it to vfio-pci at boot, or use a container instead.",
     ),

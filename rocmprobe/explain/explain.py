@@ -236,6 +236,12 @@ def _answer(
     if weighed.elsewhere:
         return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
     if first.cause == "benign-warning" and first == ranked[0]:
+        if structure.warned and "remark" not in weighed.words:
+            shown = f"line {structure.warned.number}: {_cut(structure.warned.text.strip())}"
+            return (
+                f"The log ends in a warning, and no line says that something failed ({shown}).",
+                first.advice,
+            )
         return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
     if first.score >= _GUESS and first.cause in weighed.specifics:
         return _sentence(weighed.specifics[first.cause]), first.advice

@@ -165,7 +165,7 @@ _PASSES_ON = re.compile(
 _AMD = re.compile(
     r"gfx\d{3}|\bamdgpu\b|\bamdkfd\b|\bkfd\b|Radeon|Instinct|FirePro|\bRX ?\d{3,4}\b"
     r"|\bMI\d{2,3}[AX]?\b|\bROC[mkr]\b|rocm|MIOpen|miopen"
-    r"|rocblas|hipblas|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
+    r"|rocblas|hipblas|HIP(?:BLAS|FFT|SPARSE|SOLVER|RTC)|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
     r"|AMD-APP\b|AMD Accelerated Parallel"
 )
 #: ``collect_env`` prints these lines on any machine.
@@ -180,6 +180,7 @@ _NVIDIA = re.compile(
     r"|CUDNN_STATUS_|cuda_dnn\.cc|CUDA SETUP: CUDA runtime path found|CUDA SETUP: Highest compute"
     r"|libtorch_cuda\w*\.so|libc10_cuda\.so|NVIDIA driver on your system is too old"
     r"|NVIDIA-SMI has failed|The detected CUDA version|nvcc fatal"
+    r"|(?:cublas(?:Lt)?|cudart|nvrtc)64_\d+\w*\.dll|cudnn\w*64_\d+\.dll|RuntimeError: CUDA error: "
     r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
 )
 _INTEL = re.compile(r"\bi915\b|\bxe 0000:|Intel\(R\) (?:Arc|Iris|UHD|Data Center GPU)|\bipex\b|oneAPI")
@@ -292,14 +293,14 @@ _HARMLESS = re.compile(
     r"|NUMA node|Ignoring invalid distribution|expandable_segments not supported"
     r"|A matching Triton is not available|No module '?xformers'?\. Proceeding without"
     r"|redirects are currently not supported|Error caught was: No module named|Unable to initialize backend"
-    r"|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
+    r"|enable gfxoff|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
 )
 #: One of them is in each such message: a large log is not searched line by line without need.
 _HARMLESS_WORDS = (
     "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
     "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
     "matching triton", "proceeding without", "redirects are", "error caught was", "initialize backend",
-    "is resuming", "ta ucode",
+    "gfxoff", "is resuming", "ta ucode",
 )  # fmt: skip
 
 

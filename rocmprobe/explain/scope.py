@@ -150,6 +150,16 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "The checkpoint was made for another model, version or option than the program builds: use the "
         "options that it was trained with, or the checkpoint that the program names.",
     ),
+    (  # huggingface_hub/file_download.py
+        re.compile(r"hf_transfer|hf_xet"),
+        "The message names the cure: `pip install hf_xet` (or hf_transfer, with "
+        "HF_HUB_ENABLE_HF_TRANSFER=1), then start the download again.",
+    ),
+    (  # safetensors, a device that it does not know
+        re.compile(r"SafetensorError.*device .* is invalid"),
+        "This safetensors does not know the device: update it (`pip install -U safetensors`), or load the "
+        'model to "cpu" and move it afterwards.',
+    ),
     (  # safetensors, zipfile, pickle, PyTorch caffe2/serialize
         re.compile(
             r"SafetensorError|HeaderTooLarge|BadZipFile|invalid load key|PytorchStreamReader|not a zip"
@@ -446,7 +456,9 @@ def network(context: LogContext) -> Iterator[Inference]:
     if context.fatal:
         return
     line = next((line for line in reversed(context.lines) if _NETWORK.search(line.text)), None)
-    if line is None and context.structure.raiser not in _NETWORK_PACKAGES:
+    error = context.structure.error
+    of_code = error is not None and error.kind in ("ValueError", "TypeError", "KeyError", "ImportError")
+    if line is None and (of_code or context.structure.raiser not in _NETWORK_PACKAGES):
         return
     says = f"line {line.number}: the network" if line else f"{context.structure.raiser} failed: the network"
     remedy = _remedy(context.structure) or (
