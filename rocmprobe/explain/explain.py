@@ -21,6 +21,7 @@ from rocmprobe.explain.extraction import (
     extract,
     is_warning,
 )
+from rocmprobe.explain.inference import ANYWHERE
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.scope import own_error
@@ -42,6 +43,8 @@ _ANSWER = 0.7
 _GUESS = 0.6
 #: Longer errors are cut in the answer.
 _LONGEST_QUOTE = 120
+#: So are remedies that the log names.
+_LONGEST_HINT = 240
 #: A known report is shown that shares at least this much of the text, and at most so many are.
 _RESEMBLES, _MOST = 0.3, 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
@@ -109,7 +112,8 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed), _best_group(shares)
     meaning: Optional[FoundError] = None
-    if ranked and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER:
+    sure = bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
+    if sure:
         where = (weighed.elsewhere and weighed.speaking) or ranked[0].layer
         layer = Level(where, ranked[0].score)
     else:
@@ -122,6 +126,8 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     if decide and answers(structure, decide):
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
+    if structure.hint and (not sure or causes.cause(ranked[0].cause).group in ANYWHERE):
+        action = f"The log itself says: {_cut(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
     if weighed.words & _OTHER_PROGRAMS and "torch" not in weighed.words:
         action = without_torch(action)
     return Explanation(
@@ -338,8 +344,8 @@ def _without_cause(
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[: _LONGEST_QUOTE - 3]}..."
+def _cut(text: str, longest: int = _LONGEST_QUOTE) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:

@@ -75,7 +75,7 @@ class LogStructure:
     abnormal end. ``building`` is the package or target that was being built when a build failed,
     ``build_error`` the first error of that build. ``shared_memory`` is what a kernel required and the limit,
     in bytes. ``errnos`` are the error numbers in kernel lines, with what reported them. ``as_root`` is True
-    if the log says that it works as root.
+    if the log says that it works as root. ``hint`` is the line near the last error that names a remedy.
     """
 
     error: Optional[Error] = None
@@ -93,6 +93,7 @@ class LogStructure:
     as_root: bool = False
     excused: frozenset[int] = frozenset()
     asserted: Optional[Frame] = None
+    hint: Optional[Line] = None
     printed: frozenset[str] = frozenset()
 
     @property
@@ -165,7 +166,8 @@ _PASSES_ON = re.compile(
 _AMD = re.compile(
     r"gfx\d{3}|\bamdgpu\b|\bamdkfd\b|\bkfd\b|Radeon|Instinct|FirePro|\bRX ?\d{3,4}\b"
     r"|\bMI\d{2,3}[AX]?\b|\bROC[mkr]\b|rocm|MIOpen|miopen"
-    r"|rocblas|hipblas|HIP(?:BLAS|FFT|SPARSE|SOLVER|RTC)|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
+    r"|rocblas|hipblas|HIP(?:BLAS|FFT|SPARSE|SOLVER|RTC)"
+    r"|hipError|HIP error|\bHIP\b|libamdhip|\bHSA_|hsa_|Strix Halo|\bAMD GPU"
     r"|AMD-APP\b|AMD Accelerated Parallel"
 )
 #: ``collect_env`` prints these lines on any machine.
@@ -270,6 +272,7 @@ def extract(log: Log) -> LogStructure:
         as_root=_AS_ROOT.search(text) is not None,
         excused=excused,
         printed=frozenset(word for word, pattern in _OUTPUTS.items() if pattern.search(text)),
+        hint=_hint([line for line in lines if line.number not in excused], error),
         asserted=next(
             (
                 Frame("native", "", match["path"], line.number)
@@ -309,6 +312,41 @@ _ERROR_BEFORE = re.compile(r"\berror: ")
 _FAILURE_OF_GPU = re.compile(r"not supported|unable to|no suitable|permission|fail(?:ed|ure)")
 _ERROR_CODE = re.compile(r"\bError \d{3}: ")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+
+
+#: How programs name a remedy: a word that tells the user to act, and an option, a command or a package.
+_HINT = re.compile(
+    r"\bHINT:|(?:\b(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Yy]ou (?:can|may|should|need to|must))"
+    r"|(?:^|[.:!,] )(?:Use|Set|Install|Run|Add|Pass|Upgrade|Update|Increase|Decrease))\b.{0,80}?"
+    r"(?:`[^`]+`|--\w[\w-]+|\binstead\b|\b(?:pip|conda|dnf|brew) install|\bexport \w+="
+    r"|\b[A-Z][A-Z0-9_]{5,}=\S)"
+)
+#: Hints that every such message has, that concern other machines, or that only hide the failure.
+_NO_HINT = re.compile(
+    r"(?i)LAUNCH_BLOCKING|USE_(?:CUDA|HIP)_DSA|SERIALIZE_KERNEL|ALLOC_CONF|skip-torch-cuda-test|upgrade pip"
+    r"|break-system-packages|report|search for|verbose|--help|nvidia|cuda|public link|MORE_DETAILS"
+    r"|nogpu(?:lib|inc)|COMMANDLINE_ARGS|Command line|^(?:PS )?\S*[>$#] ?\S|cmd /c|FutureWarning|DeprecationWarning"
+    r"|^\s*(?:import|from|return|raise|def|if|for|self\.)\b"
+)
+#: A hint stands at most so many lines before and after the error.
+_HINT_BEFORE, _HINT_AFTER = 1, 10
+_LONGEST_HINT = 400
+
+
+def _hint(lines: Collection[Line], error: Optional[Error]) -> Optional[Line]:
+    """Return the line near the last error in which the program itself names a remedy, or None."""
+    if error is None:
+        return None
+    for line in lines:
+        near = -_HINT_BEFORE <= line.number - error.line <= _HINT_AFTER
+        if (
+            near
+            and len(line.text) < _LONGEST_HINT
+            and _HINT.search(line.text)
+            and not _NO_HINT.search(line.text)
+        ):
+            return line
+    return None
 
 
 def is_warning(text: str) -> bool:

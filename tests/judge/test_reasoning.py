@@ -51,8 +51,8 @@ class TestMeaningsOfErrors:
             (":1:rocdevice.cpp :1824: 38 us: HSA_AMD_AGENT_INFO_MEMORY_AVAIL query failed.", "driver",
              "older than this ROCm", "host"),
             ("RuntimeError: No HIP GPUs are available", "hip", "HIP finds no GPU", "rocminfo"),
-            ("rocBLAS error from hip error code: 'hipErrorInvalidDeviceFunction':98", "rocblas", "rocBLAS lacks",
-             "rocBLAS"),
+            ("rocBLAS error from hip error code: 'hipErrorInvalidDeviceFunction':98", "rocblas",
+             "rocBLAS lacks", "rocBLAS"),
             ("ROCR: unsupported GPU\nCall returned HSA_STATUS_ERROR_OUT_OF_RESOURCES", "hsa",
              "does not know the GPU", "newer ROCm"),
             ("[1.0] amdgpu 0000:03:00.0: amdgpu: oops, a failure that nobody knows", "driver",
@@ -107,6 +107,32 @@ class TestMeaningsOfErrors:
         found = answer(f'{RUN}  File "{SITE}/demucs/x.py", line 3\nRuntimeError: no such stem')
         assert "demucs stops with an error of its own" in found.summary
         assert found.layer.name == "user-code"
+
+    @every_row(
+        ("text", "hint"),
+        [
+            ("ValueError: The file is too large. Use `hf_transfer` or `hf_xet` instead.", "hf_xet"),
+            (
+                "error: the template failed\ninit: please consider disabling jinja via --no-jinja",
+                "--no-jinja",
+            ),
+        ],
+    )
+    def test_a_remedy_that_the_log_names_comes_first(self, text, hint):
+        action = answer(text).action
+        assert action.startswith("The log itself says: ")
+        assert hint in action
+
+    @every_row(
+        "text",
+        [
+            "RuntimeError: HIP error: x\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3",
+            "RuntimeError: Torch is not able to use GPU; add --skip-torch-cuda-test to disable this check",
+            "PS C:\\x> pip install torch --index-url x\nERROR: No matching distribution found for torch",
+        ],
+    )
+    def test_a_remedy_that_hides_the_failure_is_not_repeated(self, text):
+        assert "The log itself says" not in answer(text).action
 
     def test_an_error_that_names_a_gpu_is_not_called_the_program_s_own(self):
         assert "own" not in answer("RuntimeError: the GPU went away").summary
