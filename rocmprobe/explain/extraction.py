@@ -325,7 +325,8 @@ _HINT = re.compile(
 _NO_HINT = re.compile(
     r"(?i)LAUNCH_BLOCKING|USE_(?:CUDA|HIP)_DSA|SERIALIZE_KERNEL|ALLOC_CONF|skip-torch-cuda-test|upgrade pip"
     r"|break-system-packages|report|search for|verbose|--help|nvidia|cuda|public link|MORE_DETAILS"
-    r"|nogpu(?:lib|inc)|COMMANDLINE_ARGS|Command line|^(?:PS )?\S*[>$#] ?\S|cmd /c|FutureWarning|DeprecationWarning"
+    r"|nogpu(?:lib|inc)|COMMANDLINE_ARGS|Command line|^(?:PS )?\S*[>$#] ?\S|cmd /c"
+    r"|FutureWarning|DeprecationWarning"
     r"|^\s*(?:import|from|return|raise|def|if|for|self\.)\b"
 )
 #: A hint stands at most so many lines before and after the error.
