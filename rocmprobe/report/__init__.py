@@ -1,1 +1,1 @@
-"""Showing: pure functions of a run's results, for a browser, a CI service and a terminal."""
+"""Renderers: pure functions of a run's results, for a browser, a CI service and a terminal."""

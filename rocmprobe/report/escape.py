@@ -1,7 +1,7 @@
-"""Escapes foreign text in Markdown, so that it makes no HTML, link, image, mention or reference.
+"""Escaping of foreign text for Markdown, so that it makes no HTML, link, image, mention or reference.
 
-Backslashes are not enough: GitHub finds ``@name``, ``#123`` and addresses in the text after Markdown is read.
-In code it does not, so everything but plain words goes into a code span or a fence.
+Backslashes are not enough: GitHub finds ``@name``, ``#123`` and addresses in the text after it parses
+Markdown. GitHub finds nothing in code, so everything but plain words goes into a code span or a fence.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from collections.abc import Iterable, Sequence
 
 from rocmprobe.report import text
 
-#: What may be outside of code: letters and numbers with the punctuation of prose.
+#: Text that needs no code span: letters and numbers with the punctuation of prose.
 _PROSE = re.compile(
     r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*(?:%|\((?:R|TM|C)\))?|[-\u2013\u2014+\xd7\xb7=\u2026]"
 )
-#: Of these, what GitHub links: addresses, commits, issues.
+#: Parts of prose that GitHub links: addresses, commits, issues.
 _LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
 #: Markers that start a list at the beginning of a line.
 _MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")
-#: Code in our own sentences.
+#: Code spans in rocmprobe's own sentences.
 _QUOTED = re.compile(r"`([^`]+)`")
 _FIRST = 0.25
-#: Characters that the mark of a cut may need.
+#: Characters reserved for the line that marks a cut.
 _MARK = 60
-#: A code span needs more backticks than any run in its text; long runs carry no information.
+#: A code span needs more backticks than any run in its text, so long runs are cut; they carry no information.
 _TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
-    """A sentence in one line of at most ``limit`` characters: plain words stay, all others become code."""
+    """Return a sentence in one line of at most ``limit`` characters. Plain words stay, all others become
+    code."""
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
         shown = code(piece) if position % 2 else _prose(piece)
-        # Two code spans that touch would be read as one.
+        # A reader of Markdown would take two code spans that touch for one.
         made += f" {shown}" if made.endswith("`") and shown.startswith("`") else shown
     return made
 
@@ -57,13 +58,15 @@ def _word(word: str, first: bool) -> str:
 
 
 def code(foreign: str, limit: int = 400) -> str:
-    """A code span of one line, also in a table's cell: every parser splits cells at a bar, so bars stay
-    outside of it."""
+    """Return a code span of one line that is also safe in a table's cell.
+
+    Every parser splits cells at a bar, so bars stay outside of the span.
+    """
     return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
 
 
 def _line(foreign: str, limit: int) -> str:
-    # A log's line may have megabytes; to clean all of it for its beginning would take seconds.
+    # A log's line can have megabytes, and cleaning all of it for its beginning would take seconds.
     return _TICKS.sub("```…", text.one_line(str(foreign)[: 8 * limit], limit))
 
 
@@ -80,15 +83,20 @@ def _longest(body: str) -> int:
 
 
 def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
-    """A block of code that nothing in ``foreign`` can close; what it has above ``limit`` characters is cut
-    out of its middle."""
+    """Return a code block that nothing in ``foreign`` can close.
+
+    If ``foreign`` has more than ``limit`` characters, its middle is cut out.
+    """
     body = _TICKS.sub("```…", cut(text.plain(cut(foreign.strip("\n"), limit)), limit))
     ticks = "`" * max(3, _longest(body) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
 def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
-    """A fence with the first ``most`` of some lines, each of at most ``width`` characters."""
+    """Return a fence with the first ``most`` lines, each of at most ``width`` characters.
+
+    If lines are left out, a last line has their number.
+    """
     found = list(foreign)
     shown = [text.plain(line[: 8 * width]).replace("\n", " ") for line in found[:most]]
     shown = [line if len(line) <= width else line[: width - 1] + "…" for line in shown]
@@ -98,8 +106,11 @@ def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
 
 
 def cut(body: str, limit: int) -> str:
-    """``body`` with at most ``limit`` characters: a quarter from its beginning, the rest from its end, and
-    between them a line that says how much is missing."""
+    """Return ``body`` with at most ``limit`` characters.
+
+    A quarter comes from the beginning and the rest from the end. A line between them has the number of
+    characters cut.
+    """
     if len(body) <= limit:
         return body
     room = max(limit - _MARK, 0)
@@ -109,13 +120,15 @@ def cut(body: str, limit: int) -> str:
 
 
 def folded(summary: str, inner: str) -> str:
-    """A collapsed section of Markdown; ``summary`` is not escaped."""
+    """Return a collapsed section of Markdown. ``summary`` is not escaped."""
     return f"<details><summary>{summary}</summary>\n\n{inner}\n\n</details>"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], most: int = 200) -> str:
-    """Rows of cells that are Markdown already; above ``most`` rows, the last line says how many are left
-    out."""
+    """Return a Markdown table of cells that are Markdown already.
+
+    If there are more than ``most`` rows, the last line has the number of rows left out.
+    """
     rows = list(rows)
     lines = [_row(header), _row(["---"] * len(header)), *map(_row, rows[:most])]
     if len(rows) > most:
@@ -128,8 +141,10 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def joined(blocks: Iterable[str], limit: int) -> str:
-    """Blocks of Markdown with a blank line between; those that would lead above ``limit`` characters are left
-    out, which the last line then says."""
+    """Return blocks of Markdown with a blank line between them.
+
+    If the blocks exceed ``limit`` characters, the rest is left out and the last line says so.
+    """
     mark = "[cut here: the rest does not fit; results.json has all of it]"
     kept: list[str] = []
     room = limit - len(mark) - 2

@@ -1,5 +1,4 @@
-"""Which machine, which software, which run: the strip of facts that a reader needs first; and how the run
-differs from its baseline."""
+"""Facts that identify a run (machine, software, date), and the run's differences from its baseline."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table
 
-#: docs/how-it-was-tested.md has the whole of it.
+#: docs/how-it-was-tested.md has the full account.
 TRIED_ON = (
     "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
 )
-#: The identity strip: label, and the facts that may answer, best first.
+#: Rows of the identity strip: label, and the facts that can fill it, best first.
 _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
     ("Kernel", ("kernel.release",)),
     ("ROCm", ("rocm.version", "hip.version")),
@@ -29,7 +28,10 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 
 
 def identity(results: Results) -> list[tuple[str, str]]:
-    """Label and value; unknown GPU values are said, unknown software is left to the facts table."""
+    """Return the rows of the identity strip as label and value.
+
+    An unknown value of a GPU is shown as unknown. Unknown software is left to the facts table.
+    """
     machine = results.machine
     rows = []
     for index, gpu in enumerate(machine.gpus):
@@ -55,13 +57,13 @@ def identity(results: Results) -> list[tuple[str, str]]:
 
 
 def tried_on(results: Results) -> str:
-    """What rocmprobe itself was tried on, for a report of an AMD GPU; "" for others."""
+    """Return a sentence on what rocmprobe was tried on, or "" if no AMD GPU was tested."""
     asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
     return TRIED_ON if asked and not results.simulated else ""
 
 
 def card(machine: Machine) -> str:
-    """What was tested, in a few words; the CPU where there is no GPU."""
+    """Return the names of the tested GPUs, or of the CPU if there is no GPU."""
     names = [show_gpu_name(gpu) for gpu in machine.gpus]
     if names:
         return " + ".join(names)
@@ -73,7 +75,7 @@ def show_gpu_name(gpu: Gpu) -> str:
 
 
 def overridden(machine: Machine) -> list[tuple[str, str]]:
-    """Native and effective ISA of every GPU that poses as another."""
+    """Return the native and effective ISA of every GPU whose ISA is overridden."""
     pairs = [(gpu.native_isa.value, gpu.effective_isa.value) for gpu in machine.gpus]
     return [(str(native), str(effective)) for native, effective in pairs if poses(native, effective)]
 
@@ -97,17 +99,17 @@ def run_seconds(results: Results) -> float:
     return sum(trial.seconds for trial in results.trials)
 
 
-#: What each kind of change is called.
+#: Words for each kind of change.
 CHANGE_WORDS = {
     REGRESSION: "regressed", LOST: "no longer answered", MENDED: "mended", CHANGED: "came out otherwise",
     NEW: "new", MISSING: "missing",
 }  # fmt: skip
-#: The page names as many changes of each kind; results.json has them all.
+#: Most changes of each kind on the page. results.json has all changes.
 _CHANGES_SHOWN = 200
 
 
 def changes_sentence(changes: Changes) -> str:
-    """What the run is held against, and how many changes of each kind there are."""
+    """Return a sentence with the baseline's date and the number of changes of each kind."""
     counts = [f"{len(changes.of(kind))} {words}" for kind, words in CHANGE_WORDS.items() if changes.of(kind)]
     asked = text.count(changes.compared, "question")
     return (
@@ -116,7 +118,7 @@ def changes_sentence(changes: Changes) -> str:
 
 
 def changes_table(changes: Optional[Changes]) -> Optional[Table]:
-    """Each change with the states before and after, the gravest first; None where there is none."""
+    """Return a table of changes with the states before and after, gravest first, or None without changes."""
     rows = tuple(
         (change.id, words, change.before or "", change.after or "")
         for kind, words in CHANGE_WORDS.items()

@@ -1,4 +1,4 @@
-"""A joined run as a table: which torch each Python environment has, what holds there, and how fast it is."""
+"""Report of a joined run: the torch of each Python environment, its result and its speed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _CAPTION = "Time: over the convolutions that all were timed on"
 
 
 def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
-    """Write results.json and report.html of the joined run in ``folder``, whose runs have written theirs.
+    """Write results.json and report.html of the joined run in ``folder``.
 
-    Return it, with the results of each of its runs by name. Raise BadInput if there is none.
+    Return the joined run, and the results of each of its runs by name.
     """
     begun = read_joined(folder / "results.json")
     assert begun is not None, f"{folder} holds a joined run"
@@ -48,14 +48,18 @@ def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
 
 
 def as_text(source: Path, form: str) -> str:
-    """Return the Markdown of ``source`` if it is a joined run, its results.json or its folder; else ""."""
+    """Return the Markdown of ``source``, a joined run's results.json or folder, or "" if it is no joined
+    run."""
     found = read_joined(results_file(source)) if form == "md" else None
     return markdown(found) if found else ""
 
 
 def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path]:
-    """Write the page of ``source`` to ``output`` (default: beside the results) if it is a joined run. Return
-    where it is; None for an ordinary run, and for another form, which is that of the chosen member."""
+    """Write the page of the joined run ``source`` to ``output`` (default: next to the results).
+
+    Return the path of the page. Return None for an ordinary run and for forms other than "html", because
+    these belong to the chosen member.
+    """
     path = results_file(source)
     found = read_joined(path) if form == "html" else None
     if found is None:
@@ -71,13 +75,16 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
         return replace(member, note=member.unusable)
     if results is None:
         return replace(member, note="The run was stopped before this environment was tested.")
-    # Of the recommended one the run itself says how long the training takes.
+    # The recommended run itself says how long the training takes.
     estimate = "" if member.name == joined.chosen else networks.line(results)
     return replace(member, note=_why_none(results) or estimate)
 
 
 def _why_none(results: Results) -> str:
-    """Return the first failure if no setting is right, which is the lowest of the ladder."""
+    """Return why no setting is recommended, or "" if a setting is recommended.
+
+    If no setting gave correct results, return the first failure, which is the lowest on the ladder.
+    """
     found = results.recommendation
     if found and found.configuration.setting:
         return ""
@@ -87,8 +94,10 @@ def _why_none(results: Results) -> str:
 
 
 def side_by_side(joined: JoinedRun) -> Table:
-    """Return the members as a table; with their devices if these differ: a torch without GPUs computes on the
-    CPU."""
+    """Return the members as a table, with their devices if the devices differ.
+
+    Devices differ because a torch without GPU support computes on the CPU.
+    """
     differ = len({each.device for each in joined.members if each.device}) > 1
     found = [
         {
@@ -111,7 +120,7 @@ def _result(member: Member) -> str:
 
 
 def page(joined: JoinedRun) -> str:
-    """Return the page of a joined run, which leads to the report of each of its runs."""
+    """Return the page of a joined run, which links to the report of each of its runs."""
     template = environment(_PACKAGE, _shown).get_template("joined.html.jinja")
     rendered: str = template.render(
         joined=joined,
@@ -128,7 +137,7 @@ def _shown(value: Any) -> Any:
 
 
 def markdown(joined: JoinedRun) -> str:
-    """Return the table as Markdown, for the summary of a job and for an issue."""
+    """Return the table as Markdown, for a job summary and for an issue."""
     found = side_by_side(joined)
     notes = [f"- {words(each.name)}: {words(each.note, 300)}" for each in joined.members if each.note]
     blocks = (
@@ -142,7 +151,7 @@ def markdown(joined: JoinedRun) -> str:
 
 
 def render_joined(joined: JoinedRun, folder: Path, console: Console) -> None:
-    """Print the table, why environments are out of the question, and what the recommended one costs."""
+    """Print the table, the note on each environment, and the cost of the recommended environment."""
     found = side_by_side(joined)
     grid = Grid(box=None, padding=(0, 2, 0, 0))
     for name in found.header:

@@ -1,4 +1,4 @@
-"""Outcomes as test cases, for JUnit and the page's table, and the JUnit file as GitHub and GitLab read it."""
+"""Outcomes as test cases, and the JUnit file in the form that GitHub and GitLab read."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rocmprobe.report.page import evidence
 from rocmprobe.report.page.layout import clipped
 from rocmprobe.report.states import reason
 
-#: Characters of evidence in JUnit, whose readers load all of it.
+#: Most characters of evidence per case, because readers of JUnit load all of it.
 _TEXT = 20_000
 
 
 @dataclass(frozen=True)
 class Reported:
-    """One outcome, with no text that could harm a terminal, HTML or XML beyond escaping.
+    """One outcome with its text cleaned, so that only escaping for HTML or XML is left to do.
 
-    ``name`` is unique among the outcomes of a run; ``outcome`` is what pytest would call it, in lower case;
+    ``name`` is unique among the outcomes of a run. ``outcome`` is pytest's name for the state, in lower case.
     ``seconds`` is finite and not negative.
     """
 
@@ -40,14 +40,14 @@ class Reported:
 
 
 def reported(results: Results) -> tuple[Reported, ...]:
-    """The outcomes of a run, in their order."""
+    """Return the outcomes of a run as test cases, in the run's order."""
     found = []
     seen: dict[str, int] = {}
     for position, outcome in enumerate(results.outcomes):
         name = text.one_line(outcome.id, 300) or "outcome"
         seen[name] = seen.get(name, 0) + 1
         if seen[name] > 1:
-            # Readers of JUnit key by name and would merge the two.
+            # Readers of JUnit key by name and would merge two cases of the same name.
             name = f"{name} #{seen[name]}"
         look = outcome.meaning
         found.append(
@@ -64,7 +64,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
                     "state": outcome.state,
                     "setting": text.one_line(outcome.setting),
                     "device": text.one_line(outcome.device),
-                    # JUnit has no word for a test that works and was expected to fail.
+                    # JUnit has no word for a test that passes although it was expected to fail.
                     **({"expected": text.one_line(outcome.expected.reason)} if outcome.expected else {}),
                 },
             )
@@ -91,28 +91,28 @@ def _text(outcome: Outcome) -> str:
     return clipped(text.plain("\n".join(lines)), _TEXT)
 
 
-#: Characters of an attribute: readers show a part of it, and GitLab takes no file above 30 MB.
+#: Most characters of an attribute: readers show only a part, and GitLab accepts no file above 30 MB.
 _ATTRIBUTE = 1_000
-#: Characters of all such texts together.
+#: Most characters of all texts together.
 _ALL_TEXTS = 10_000_000
-#: The element that says that a case did not pass, by pytest's word for it, and its type. What was expected
-#: to fail and works has none.
+#: Element and type for a case that did not pass, by pytest's outcome. A case that passes although it was
+#: expected to fail has no element.
 _ELEMENTS = {
     "failed": ("failure", ""),
     "error": ("error", ""),
     "skipped": ("skipped", "pytest.skip"),
     "xfailed": ("skipped", "pytest.xfail"),
 }
-#: Elements that hold the whole text, too: of what was skipped readers show the message.
+#: Elements with the full text. Of a skipped test, readers show only the message.
 _WITH_TEXT = ("failure", "error")
 
 
 def document(cases: Sequence[Reported], results: Results) -> str:
-    """The file of a run: one suite with the run's date, time and facts, in the form that pytest writes
-    (junit_family xunit2), without a host name.
+    """Return the JUnit file of a run: one suite with the run's date, time and facts.
 
-    Names and groups become ``name`` and ``classname`` as they are: by name a CI service knows a test again.
-    Texts are cut, which is marked.
+    The form is pytest's junit_family xunit2, without a host name. Names and groups become ``name`` and
+    ``classname`` unchanged, because a CI service recognises a test by its name. Long texts are cut, and the
+    cut is marked.
     """
     elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
     root = ET.Element("testsuites", name="rocmprobe")
@@ -150,7 +150,7 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
-    """Add one testcase; returns how many characters its text has, at most about ``limit``."""
+    """Add one testcase. Return the number of characters of its text, at most about ``limit``."""
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )
@@ -169,5 +169,5 @@ def _case(suite: ET.Element, case: Reported, limit: int) -> int:
 
 
 def _seconds(value: float) -> float:
-    """No reader takes a time that is negative or no number."""
+    """Return ``value``, or 0 if it is negative or not finite, which no reader of JUnit accepts."""
     return max(value, 0.0) if math.isfinite(value) else 0.0

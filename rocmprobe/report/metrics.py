@@ -1,6 +1,6 @@
 """The verdict of ``rocmprobe check`` as Prometheus text, for the textfile collector of node exporter.
 
-Format: https://prometheus.io/docs/instrumenting/exposition_formats/, names:
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/. Names:
 https://prometheus.io/docs/practices/naming/. The collector reads files that end in ".prom".
 """
 
@@ -20,7 +20,7 @@ Samples = Sequence[tuple[Labels, float]]
 
 
 def text(verdict: Verdict, now: float) -> str:
-    """Return the metrics of a verdict that was given at ``now`` (seconds since the epoch)."""
+    """Return the metrics of a verdict. ``now`` is the time of the verdict in seconds since the epoch."""
     lines = [
         *_metric("check_state", "The state of the last check: 1 for the one that it came to.", [
             ({"state": state}, state == verdict.state) for state in STATES]),
@@ -46,7 +46,8 @@ def text(verdict: Verdict, now: float) -> str:
 
 
 def write(content: str, path: Path) -> None:
-    """Write ``path`` whole or not at all, readable for the user that node exporter runs as. Raise OSError."""
+    """Write ``path`` atomically, readable for the user that runs node exporter. Raise OSError if that
+    fails."""
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         _remove_if_dead(left)
     with replacing(path) as temporary:
@@ -55,7 +56,7 @@ def write(content: str, path: Path) -> None:
 
 
 def _remove_if_dead(left: Path) -> None:
-    """Remove the temporary file of a check that was killed while it wrote."""
+    """Remove a temporary file if the check that wrote it is no longer running."""
     number = left.name.split(".")[-2]
     if number.isdigit() and started(int(number)) is None:
         with contextlib.suppress(OSError):
@@ -72,7 +73,7 @@ def _questions(verdict: Verdict) -> Samples:
             }  # fmt: skip
             value = state == each["state"]
             key = tuple(labels.values())
-            # Several problems of one check and direction are one question; all its states are shown.
+            # Problems of one check and direction share their labels, so all their states are shown.
             rows[key] = (labels, value or (key in rows and rows[key][1]))
     return list(rows.values())
 

@@ -45,7 +45,7 @@ class HtmlRows:
     def pytest_html_results_summary(self, prefix: list[str], session: pytest.Session) -> None:
         page = Path(os.path.expandvars(session.config.getoption("--html"))).expanduser().resolve()
         report = os.path.relpath(self._report.resolve(), page.parent)
-        # A path that redaction changes leads nowhere.
+        # A path that redaction changes is a broken link.
         public = redacted_text(report) == report
         name = f'<a href="{escape(quote(report))}">report.html</a>' if public else "report.html"
         prefix.append(

@@ -23,7 +23,8 @@ VERDICT_WORDS = {
 
 
 def verdict_word(results: Results) -> str:
-    """The verdict in words, with the layers that PyTorch's own kernels compute beside native convolution."""
+    """Return the verdict in words, with the layers that run in PyTorch's own kernels instead of the
+    library."""
     found = results.recommendation
     if found is None:
         return "No recommendation"
@@ -32,8 +33,10 @@ def verdict_word(results: Results) -> str:
 
 
 def verdict_with_layers(verdict: str, pytorch_layers: Iterable[str]) -> str:
-    """A verdict in words, with the layers that PyTorch's own kernels compute beside convolution, given as
-    keywords of ``rocmprobe.bypass.install``."""
+    """Return ``verdict`` in words, with the layers that run in PyTorch's own kernels.
+
+    ``pytorch_layers`` are keywords of ``rocmprobe.bypass.install``.
+    """
     others = [OPTIONS[option] for option in pytorch_layers if option in OPTIONS]
     word = VERDICT_WORDS[verdict]
     return f"{word}, {' and '.join(others)} by PyTorch" if others else word
@@ -52,7 +55,7 @@ VERDICT_TONES = {
 
 
 def verdict_tone(results: Results) -> str:
-    """Return the tone of the verdict; neutral where the run was stopped before all was tested."""
+    """Return the tone of the verdict, which is neutral if the run stopped before it tested everything."""
     if results.recommendation is None:
         return "fault"
     return "unlearned" if results.partial else VERDICT_TONES[results.recommendation.verdict]
@@ -63,7 +66,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def reason(outcome: Outcome) -> str:
-    """The one line that says why an outcome is what it is, or nothing."""
+    """Return the line that explains an outcome's state, or ""."""
     if outcome.state == "xpass" and outcome.expected:
         return f"{outcome.expected.state}, expected to fail: {outcome.expected.reason}"
     if outcome.evidence:

@@ -1,4 +1,4 @@
-"""Building blocks of every page: templates, their files, common colours, and a policy without requests."""
+"""Building blocks of every page: templates, style sheets, and a content security policy without requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import jinja2
 
 
 def environment(package: str, shown: Callable[[Any], Any]) -> jinja2.Environment:
-    """The templates of ``package``. ``shown`` is what a page has for a value; it is escaped after that."""
+    """Return the Jinja environment for the templates of ``package``.
+
+    ``shown`` converts each value of a page before the value is escaped.
+    """
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),
         autoescape=True,
@@ -24,20 +27,21 @@ def environment(package: str, shown: Callable[[Any], Any]) -> jinja2.Environment
 
 
 def asset(package: str, name: str) -> str:
-    """A file beside the templates of ``package``."""
+    """Return the text of a file in the templates folder of ``package``."""
     return resources.files(package).joinpath(f"templates/{name}").read_text("utf-8")
 
 
 def style_sheet(package: str, name: str) -> str:
-    """The colours of every page, light and dark, as variables of CSS, and then the rules of ``package``."""
+    """Return the style sheet: the common colours, light and dark, as CSS variables, then the rules of
+    ``package``."""
     colours = resources.files("rocmprobe.report").joinpath("colours.css").read_text("utf-8")
     return colours + asset(package, name)
 
 
 def content_security_policy(scripts: Iterable[str]) -> str:
-    """The policy of a page that makes no request and runs these scripts alone.
+    """Return the policy of a page that makes no request and runs only these scripts.
 
-    Escaping alone makes foreign text harmless; this is a second safeguard.
+    Escaping alone makes foreign text harmless. The policy is a second safeguard.
     """
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -1,4 +1,4 @@
-"""Text and numbers as people read them, and foreign text made harmless for any medium."""
+"""Text and numbers in readable form, and foreign text made harmless for any medium."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ one_line = plain_text.one_line
 
 
 def plain(text: str) -> str:
-    """``text`` as ``plain_text.plain`` makes it. Markup stays Markup."""
+    """Return ``text`` cleaned by ``plain_text.plain``. Markup stays Markup."""
     cleaned = plain_text.plain(str(text))
     return Markup(cleaned) if isinstance(text, Markup) else cleaned  # noqa: S704 - was Markup before
 
 
 def show(value: Any) -> str:
-    """Any JSON value as a short text for a table cell."""
+    """Return any JSON value as a short text for a table cell."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):
@@ -40,7 +40,7 @@ def number(value: float) -> str:
 
 
 def numeric(value: Any) -> Optional[float]:
-    """``value`` as a finite float, or None: timings come from a file that anyone may have edited."""
+    """Return ``value`` as a finite float, or None. Timings come from a file that anyone can have edited."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -86,7 +86,7 @@ def count(amount: int, noun: str, plural: str = "") -> str:
 
 
 def moment(text: Optional[str]) -> Optional[datetime]:
-    """An ISO 8601 time, or None; Python 3.9 does not know the suffix Z."""
+    """Parse an ISO 8601 time. Return None if it is invalid. Python 3.9 does not accept the suffix Z."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00"))
     except ValueError:

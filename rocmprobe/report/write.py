@@ -1,4 +1,4 @@
-"""Writes what a run ends in: judged results, report, junit."""
+"""Writer of a run's files: judged results, report and JUnit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
     "json": results_document,
     "junit": lambda results: junit.document(reported(results), results).encode(),
 }
-#: Text formats to paste; printed to the terminal unless a file is named.
+#: Text formats to paste. They are printed to the terminal unless a file is named.
 TEXTS = ("md", "issue")
 
 
 def write_report(folder: Path) -> Results:
-    """Write results.json, report.html and junit.xml for the run in ``folder``; returns the results.
+    """Write results.json, report.html and junit.xml for the run in ``folder``. Return the results.
 
-    Works for a run that died, too: its journal is judged and marked partial.
+    If the run died, its journal is judged and marked partial.
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")
@@ -49,10 +49,10 @@ def write_report(folder: Path) -> Results:
 
 
 def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
-    """Write one form ("html", "json", "junit") of ``source``, a results.json or the folder of a run,
-    to ``output`` (default: beside the results). Returns where it is.
+    """Write one form ("html", "json", "junit") of ``source`` to ``output``, and return the path.
 
-    Raises BadInput for a source that holds no results.
+    ``source`` is a results.json or the folder of a run. The default output is next to the results. Raise
+    BadInput if ``source`` holds no results.
     """
     folder = source if source.is_dir() else source.parent
     results = read(source)
@@ -62,26 +62,28 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
 
 
 def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
-    """Return one form of ``TEXTS`` of ``source``, a results.json or the folder of a run. The form "issue" is
-    for ``tracker``, and with ``full`` its long text.
+    """Return one form of ``TEXTS`` of ``source``, a results.json or the folder of a run.
 
-    Raises BadInput for a source that holds no results.
+    The form "issue" is for ``tracker``, in its long version if ``full`` is set. Raise BadInput if ``source``
+    holds no results.
     """
     results = read(source)
     return markdown(results) if form == "md" else issue_block(results, tracker, full)
 
 
 def read(source: Path) -> Results:
-    """The results of ``source``, a results.json or the folder of a run. Raises BadInput where there are
-    none."""
+    """Return the results of ``source``, a results.json or the folder of a run.
+
+    Raise BadInput if ``source`` holds no results.
+    """
     source = ordinary_run(source)
     return recorded(source) if source.is_dir() else read_results(source)
 
 
 def recorded(folder: Path) -> Results:
-    """The judged results of a run that somebody left in ``folder``.
+    """Return the judged results of the run in ``folder``, after checking its journal.
 
-    Raises BadInput where its journal does not hold what a run writes.
+    Raise BadInput if the journal holds anything that a run does not write.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import NAME
@@ -92,8 +94,10 @@ def recorded(folder: Path) -> Results:
 
 
 def judged_results(folder: Path) -> Results:
-    """The judged results of the run in ``folder``, with a count of what was redacted in them, as results.json
-    holds them."""
+    """Return the judged results of the run in ``folder``, as results.json stores them.
+
+    If redaction is on, the results include the number of redactions.
+    """
     from rocmprobe.engine import run
 
     return _judged(run.results(folder), folder)

@@ -15,12 +15,15 @@ from rocmprobe.report.repro.script import backend
 
 _EVENTS = 10
 _SETTINGS = 12
-#: Settings that start from nothing, and one that takes the user's databases and caches as they are.
+#: The setting without find-db and kernel cache, and the setting with the user's own databases and caches.
 _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
-    """Return the seven questions, each with its answer or a statement that the run does not know it."""
+    """Return the maintainers' questions with the run's answers: seven for MIOpen, one for another library.
+
+    If the run has no answer, the text says so.
+    """
     others = same_question(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":
         return f"**Does it work with the vendor library off?** {_library_off(results, others)}"
@@ -99,7 +102,7 @@ def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
 
 
 def support(isa: str) -> str:
-    """Return one or two sentences on whether AMD and PyTorch have ever listed a target."""
+    """Return a sentence on whether AMD and PyTorch have ever listed the target ``isa``."""
     row = target(isa)
     if row is None:
         return f"{words(isa, 40)}: rocmprobe does not know this target, nor who supports it."
@@ -123,7 +126,7 @@ def _override(results: Results) -> str:
 
 
 def kernel_log(results: Results) -> str:
-    """Return what the kernel log says of the GPU, or why it was not read."""
+    """Return the kernel log's events of the GPU, or the reason why the log was not read."""
     fact = results.machine.facts.get("dmesg.events", Fact())
     if fact.value is None:
         why = f" ({words(fact.source, 120)})" if fact.source else ""

@@ -47,7 +47,7 @@ _LIBRARIES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
 _OPERATORS = {"gemm": "Matrix multiplication", "batch-norm": "Batch norm in training"}
 _ENOUGH_EVIDENCE, _MOST_EVIDENCE = 3, 6
 _NAMES = 6
-#: Lines of a process that help nobody else: rocmprobe's own, Python's start, source lines of a traceback.
+#: Lines of a process that help no maintainer: rocmprobe's own, Python's start, source lines of a traceback.
 _NOISE = re.compile(
     r"\[rocmprobe\]|MIOpenDriver |MIOpen\(HIP\): (Info|Command)|Current thread|Extension modules|/proc "
     r'|State:|VmRSS:|Threads:|\s*File ".*(/rocmprobe/|/multiprocessing/|<string>|<frozen)|\s+(?!\s|File ")'
@@ -56,7 +56,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def brief(results: Results, failure: Failure, tracker: str) -> str:
-    """Return the issue for ``tracker``. The error gets the lines that everything else leaves."""
+    """Return the issue for ``tracker``. The error gets the lines that the rest leaves free."""
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
@@ -127,7 +127,7 @@ def _subject(failure: Failure) -> str:
 
 
 def _sizes(problem: Problem) -> str:
-    """Return the arguments in PyTorch's words, without its defaults."""
+    """Return the convolution's arguments under PyTorch's names, without PyTorch's defaults."""
     arguments = {
         "stride": (problem.stride, 1), "padding": (problem.padding, 0), "dilation": (problem.dilation, 1),
         "output padding": (problem.output_padding, 0),
@@ -198,7 +198,7 @@ def _is_without_library(setting: Setting, outcome: Outcome) -> bool:
 
 
 def _gist(outcome: Outcome) -> str:
-    """Return the first message without its numbers, which differ from run to run."""
+    """Return the first message without its numbers, which differ between runs."""
     messages = (attempt.message for attempt in outcome.attempts)
     return _NUMBER.sub("", next(filter(None, (*outcome.evidence, *messages)), ""))
 
@@ -218,7 +218,7 @@ def _steps(results: Results, failure: Failure) -> Iterator[str]:
 
 
 def _script(results: Results, failure: Failure) -> tuple[str, str]:
-    """Return the script, or "" and the line that stands in its place."""
+    """Return the script and "", or "" and a line to print instead."""
     if _is_import(failure):
         return "", 'Run `python -c "import torch"`.'
     try:

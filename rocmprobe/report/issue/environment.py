@@ -1,5 +1,5 @@
-"""Facts of the machine in the forms that trackers ask for. The forms imitate the output of other programs,
-and say so."""
+"""The machine's facts in the forms that trackers request. The forms imitate the output of other programs,
+and the issue says so."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rocminfo(results: Results) -> str:
 
 
 def yolo_checks(results: Results) -> str:
-    """Return the table of ``yolo checks`` as far as rocmprobe has facts for it."""
+    """Return the table of ``yolo checks``, with the rows that rocmprobe has facts for."""
     machine = results.machine
     gpu = ", ".join(map(_described, machine.gpus)) or None
     kernel = machine.value("kernel.release") or _UNKNOWN
@@ -112,7 +112,7 @@ def _bytes(value: Any) -> Optional[str]:
 
 
 def library_version(results: Results) -> Any:
-    """Return the version of the vendor library, or an empty text if the run does not know it."""
+    """Return the version of the vendor library, or "" if the run does not know the version."""
     elsewhere = {setting.name for setting in results.settings if setting.device}
     versions = {
         trial.library

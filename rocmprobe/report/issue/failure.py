@@ -1,4 +1,4 @@
-"""The failure that a bug report is about, and other outcomes of the same question."""
+"""The failure that a bug report is about, and the outcomes of the same test under other settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocmprobe.model.states import STATES
 from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
-#: Rungs on which MIOpen computes something; the others are the runtime's, rocBLAS's or PyTorch's own.
+#: Rungs on which MIOpen computes. On the others, the HIP runtime, rocBLAS or PyTorch's own kernels compute.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
 #: Number of ranking criteria that make one failure graver than another: driver, library, setting, state.
@@ -26,8 +26,10 @@ _TRIED = 50
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed outcome and its setting, with a stand-alone script (or the reason why there is none), the
-    MIOpenDriver line, and the variables of its process. ``others`` are the other failures of the run."""
+    """A failed outcome with its setting, stand-alone script, MIOpenDriver line and process variables.
+
+    ``no_script`` is the reason if there is no script. ``others`` are the other failures of the run.
+    """
 
     outcome: Outcome
     setting: Setting
@@ -50,12 +52,14 @@ class Failure:
 
 
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
-    """Return the failure that matters most to ``tracker``, or None if no failure concerns it.
+    """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
 
     The first setting of the run (PyTorch's default) and the worst state come first. Among equals, a failure
-    that a script can reproduce is preferred, then one low on the ladder, in float32, and for Ultralytics in
-    one of YOLO's layers. Failures of the bypass, and of the CPU as a replacement for a GPU, concern no
-    tracker; MIOpen's are those of settings that use it.
+    that a script can reproduce is preferred. Then the order is by rung of the ladder, float32 first, and for
+    Ultralytics a layer of YOLO first.
+
+    Failures of the bypass, and of the CPU as a replacement for a GPU, concern no tracker. MIOpen's tracker
+    gets only failures of settings that use MIOpen.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -108,7 +112,7 @@ def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str
 
 
 def entered_miopen(failure: Failure) -> bool:
-    """Return True if MIOpen computed what failed. The run must be one of an AMD GPU."""
+    """Return True if the failing computation ran in MIOpen. Call this only for an AMD GPU."""
     outcome = failure.outcome
     return failure.setting.vendor_library and outcome.rung in _OF_MIOPEN and outcome.phase != "start"
 
@@ -129,8 +133,10 @@ def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[
 
 
 def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
-    """Return the outcomes of the same question and driver under the other settings, keyed by setting.
-    Settings that change dtype or memory format ask another question."""
+    """Return the outcomes of the same test and driver under other settings, keyed by setting.
+
+    Settings that change dtype or memory format are left out, because they test another problem.
+    """
     own = {setting.name for setting in results.settings if setting.changes_problems}
     return {
         each.setting: each
@@ -146,7 +152,7 @@ def _question(outcome: Outcome) -> tuple[object, ...]:
 
 
 def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
-    """Yield the trials of ``outcome``, the last attempt first."""
+    """Yield the trials of ``outcome``, beginning with the last attempt."""
     tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
     by_id = {trial.id: trial for trial in results.trials}
     yield from (by_id[name] for name in tried if name in by_id)

@@ -1,8 +1,8 @@
-"""One failure as a text to paste into a tracker's form: its fields in their order, and what its maintainers
-ask for besides.
+"""One failure as text for a tracker's form: the form's fields in order, and the details that maintainers
+request.
 
-The forms: ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries share ``.github/ISSUE_TEMPLATE/issue_report.yml``;
-pytorch/pytorch and ultralytics/ultralytics have ``bug-report.yml`` there.
+The forms: ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries share ``.github/ISSUE_TEMPLATE/issue_report.yml``.
+pytorch/pytorch and ultralytics/ultralytics have ``bug-report.yml`` in that folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocmprobe.report.issue.repeats import collapse
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.terminal.markdown import banners
 
-#: Characters of a block. GitHub takes 65 536; people add some of their own.
+#: Most characters of a block. GitHub accepts 65 536, and people add text of their own.
 LIMIT = 60_000
 _LOG = 40_000
 _LEAST_LOG = 2_000
@@ -41,11 +41,11 @@ _DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "ba
 
 
 def issue_block(results: Results, tracker: str, full: bool = False) -> str:
-    """Return the gravest failure that concerns ``tracker`` (one of ``TRACKERS``) as Markdown, or one line if
-    there is none.
+    """Return the gravest failure that concerns ``tracker`` (one of ``TRACKERS``) as Markdown.
 
-    The text has at most ``brief.MAX_LINES`` lines. With ``full``, it has log and every detail, and at most
-    ``LIMIT`` characters. If that is too long, the middle of the log is cut, which is marked.
+    Return one line if no failure concerns the tracker. The text has at most ``brief.MAX_LINES`` lines. With
+    ``full``, it adds the log and every detail, and has at most ``LIMIT`` characters. If the log is too long,
+    its middle is cut, and the cut is marked.
     """
     failure = gravest(results, tracker)
     if failure is None:
@@ -173,7 +173,7 @@ def _subject(outcome: Outcome) -> str:
 
 
 def _shapes(problem: str) -> str:
-    """Return the problem in PyTorch's words."""
+    """Return the problem's arguments under PyTorch's names, or "" if the problem is not valid."""
     try:
         fields = parse_problem(problem).as_json()
     except BadInput:
@@ -188,7 +188,7 @@ def _numbered(value: Any) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Return the errors and their limits, which grow with the length of the sums
+    """Return the errors and their limits. Limits grow with the length of the sums
     (docs/what-is-measured.md)."""
     numerics = outcome.numerics
     pairs = [

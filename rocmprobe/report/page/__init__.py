@@ -1,1 +1,1 @@
-"""The page."""
+"""Sections of the HTML page."""

@@ -11,7 +11,7 @@ from rocmprobe.report.identity import run_seconds
 from rocmprobe.report.junit import Reported, reported
 from rocmprobe.report.page.layout import Fit
 
-#: Each result of pytest in the order of the rows: its tone, its word in a row, and the words for its count.
+#: pytest's results in the order of the rows: the tone, the word in a row, and the words for the count.
 _RESULTS = {
     "error": ("bad", "Error", "Errors"),
     "failed": ("bad", "Failed", "Failed"),
@@ -24,7 +24,7 @@ _RESULTS = {
 
 @dataclass(frozen=True)
 class Result:
-    """A result of pytest, and how many outcomes have it."""
+    """A result of pytest, with the number of outcomes that have it."""
 
     tone: str
     word: str

@@ -14,7 +14,7 @@ from rocmprobe.report import text
 from rocmprobe.report.identity import card, overridden, show_gpu_name
 from rocmprobe.report.page.layout import FITS, Fit
 
-#: Per cent of a GPU's time, and share of its memory, that a desktop alone does not take.
+#: Use by other programs above what a desktop alone needs: per cent of the GPU's time, share of its memory.
 _BUSY, _FULL = 20, 0.5
 _NAMED = 8
 
@@ -70,8 +70,8 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
 
 
 def _dirty(machine: Machine) -> Iterator[Banner]:
-    """Yield a warning for variables that steer the stack. The override and variables set to their default do
-    not count."""
+    """Yield a warning for variables that steer the stack, except the override and variables set to their
+    default."""
     reach: list[str] = []
     dropped: list[str] = []
     for name in machine.variables:

@@ -1,4 +1,4 @@
-"""Chart of what the correct settings cost: bars of time and memory relative to one of them."""
+"""Chart of the cost of the correct settings: bars of time and memory relative to a reference setting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Optional
 from rocmprobe.judge.recommendation.scores import Costs, SettingCost, costs
 from rocmprobe.model.results import Results
 
-#: Lengths in the chart's own units, of which a bar has 100 at most.
+#: Length of the longest bar, in units of the chart.
 _LONGEST = 100.0
 
 

@@ -29,8 +29,11 @@ _SHORT = ("Not learned", "Worked")
 
 @dataclass(frozen=True)
 class Entry:
-    """An outcome in full. ``same`` is the anchor of an earlier entry with the same lines, ``log`` the anchor
-    of its trial's output."""
+    """An outcome in full.
+
+    ``same`` is the anchor of an earlier entry with the same lines. ``log`` is the anchor of its trial's
+    output.
+    """
 
     anchor: str
     label: str
@@ -58,8 +61,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes that failed for one reason, with a ``script`` that reproduces one of them, or outcomes of one
-    check in short."""
+    """Outcomes that share a reason for failure, or a check.
+
+    Failures have ``entries`` and a ``script`` that reproduces one of them. Other outcomes have ``rows``.
+    """
 
     heading: str
     count: int
@@ -86,7 +91,8 @@ class Log:
 
 
 def anchor(position: int) -> str:
-    """Return the page's own name for an outcome: ids come from files and may hold anything."""
+    """Return the page's anchor for an outcome. An id is not used, because it comes from a file and can
+    hold anything."""
     return f"o{position}"
 
 
@@ -134,8 +140,10 @@ def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[B
 
 
 def _why(outcome: Outcome) -> str:
-    """Return state, cause and the first words of the reason. Numbers in the reason differ from problem to
-    problem."""
+    """Return state, cause and the first words of the reason.
+
+    The reason of wrong numbers is a fixed text, because the numbers in it differ between problems.
+    """
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
         first = "the numbers are wrong"
@@ -191,18 +199,18 @@ def share_of_limit(outcome: Outcome, name: str) -> Optional[float]:
 
 
 def _share(outcome: Outcome) -> str:
-    """Return the largest error as a share of its limit."""
+    """Return the largest error as a share of its limit, or "" if no error has a limit."""
     shares = [share for name in outcome.numerics if (share := share_of_limit(outcome, name)) is not None]
     return f"{max(shares):.0%} of its limit" if shares else ""
 
 
 def arch(outcome: Outcome) -> str:
-    """Return native and effective ISA, as words to filter by."""
+    """Return native and effective ISA, separated by a space, for the page's filter."""
     return " ".join(dict.fromkeys(filter(None, (outcome.native_isa, outcome.effective_isa))))
 
 
 class _Entries:
-    """Factory of entries that refers to lines and logs which the page already shows."""
+    """Factory of entries that refer to lines and logs which the page already shows."""
 
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit
@@ -265,7 +273,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """Return the variables and flags of a setting, and what replaces the vendor library."""
+    """Return the variables and flags of a setting, and the replacement of the vendor library."""
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
@@ -291,7 +299,7 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:
-    """Return the output of the trials, each text once."""
+    """Return the output of the trials. Trials with the same output and libraries share an entry."""
     found = []
     for number, ((log, mapped), same) in enumerate(_alike(results.trials).items()):
         tail = log.splitlines()

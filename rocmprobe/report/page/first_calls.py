@@ -1,4 +1,4 @@
-"""First calls: cold and warm in new processes, and with input sizes that a process has not seen."""
+"""Tables of first calls: cold and warm in new processes, and with input sizes that are new to a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StartUps:
 
 
 def start_up(results: Results) -> Optional[StartUps]:
-    """Return the first calls under each setting, cold and warm, and the calls that follow."""
+    """Return the first calls under each setting, cold and warm, and the steady calls, or None without any."""
     found = start_ups(results)
     if not found:
         return None
@@ -57,7 +57,7 @@ def start_up(results: Results) -> Optional[StartUps]:
 
 
 def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
-    """Return bars of the cold and the warm first calls under each setting."""
+    """Return bars of the cold and warm first calls under each setting, for the first problems."""
     by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
     for each in found:
         for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
@@ -83,7 +83,7 @@ class Sizes:
 
 
 def changing_sizes(results: Results) -> Optional[Sizes]:
-    """Return a row for each measured setting, in the order of the outcomes."""
+    """Return a row for each measured setting in the order of the outcomes, or None without any."""
     found = new_sizes(results)
     if not found:
         return None

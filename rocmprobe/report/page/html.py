@@ -1,5 +1,5 @@
-"""The one self-contained page of a run. The page carries along, compressed, its results.json and texts for
-issue trackers to copy."""
+"""The self-contained page of a run. The page embeds its results.json, compressed, and texts for issue
+trackers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rocmprobe.report.templates import asset, content_security_policy, environme
 from rocmprobe.report.terminal.markdown import markdown
 
 _PACKAGE = "rocmprobe.report.page"
-#: What indents elements: no line of a text, the script or the style begins with an angle bracket.
+#: Indentation before an element. No line of a text, the script or the style begins with an angle bracket.
 _INDENT = re.compile(r"\n\s+(?=<)")
 _NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
 
 def page(results: Results) -> str:
-    """Return the page of a run, with as much of it as fits."""
+    """Return the page of a run, shortened until it fits below ``CAP``."""
     script, texts, packed = asset(_PACKAGE, "page.js"), _issue_texts(results), _pack(to_json(results))
     files = {
         "policy": content_security_policy([script]),
@@ -58,7 +58,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Return a value as the page shows it: plain text that fits. Our own Markup stays whole."""
+    """Return a value as plain text that fits. rocmprobe's own Markup is not cut."""
     if value is None:
         return ""
     plain = text.plain(value)
@@ -73,7 +73,7 @@ def _issue_texts(results: Results) -> dict[str, str]:
 
 
 def _pack(data: Any) -> Markup:
-    """Return ``data`` as JSON, gzip and base64, which has no character of HTML and no date."""
+    """Return ``data`` as JSON, gzip and base64, without characters of HTML and without a date."""
     plain = json.dumps(data, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(plain.encode(), 9, mtime=0)).decode()
     return Markup(packed)  # noqa: S704 - letters and numbers

@@ -1,4 +1,4 @@
-"""Shared parts of the sections: tables of values, and the limits of how much of a run fits on the page."""
+"""Shared parts of the sections: tables of values, and limits for the size of the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Table:
 
 
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
-    """Return rows of any shape as a table. The columns of ``first`` come first, then the others as they
+    """Return rows with any keys as a table. The columns of ``first`` come first, then the others as they
     appear."""
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
@@ -43,14 +43,18 @@ def _cell(name: str, value: Any) -> str:
     return text.show(value)
 
 
-#: Bytes that a page never exceeds: trackers take attachments of up to 25 MB.
+#: Most bytes of a page: trackers accept attachments of up to 25 MB.
 CAP = 20_000_000
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Limits of the page: characters of a value and of a line, lines of a failed outcome, outcomes with
-    evidence, outcomes in one row, bytes of embedded data, and whether tables of measurements are shown."""
+    """Limits of the page.
+
+    ``value`` and ``width`` are characters of a value and of a line, ``lines`` the lines of a failed outcome.
+    ``entries`` and ``rows`` count the outcomes with evidence and in one row. ``data`` is the bytes of
+    embedded data, and ``tables`` is True if tables of measurements are shown.
+    """
 
     value: int
     width: int
@@ -62,7 +66,7 @@ class Fit:
     left_out: str
 
 
-#: Tried in this order until the page is below CAP.
+#: Limits in the order in which they are tried, until the page is below CAP.
 FITS = (
     Fit(4000, 2000, 200, 1_000_000, 1_000_000, CAP, True, ""),
     Fit(
@@ -83,7 +87,7 @@ FITS = (
 
 
 def fit_lines(lines: list[str], fit: Fit) -> list[str]:
-    """Return lines that fit: long lines clipped, and the first and the last of too many."""
+    """Return lines that fit. Long lines are clipped. Of too many lines, the first and the last stay."""
     if len(lines) > fit.lines:
         head = fit.lines // 2
         tail = fit.lines - head
@@ -93,7 +97,7 @@ def fit_lines(lines: list[str], fit: Fit) -> list[str]:
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return ``text`` with at most about ``limit`` characters and the cut marked."""
+    """Return ``text`` cut after ``limit`` characters, with a mark of the cut."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]} … [{len(text) - limit} characters left out]"

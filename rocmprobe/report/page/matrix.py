@@ -1,4 +1,4 @@
-"""Settings against problems and against layers, and solvers that ran one at a time against problems."""
+"""Tables of settings against problems and layers, and of single solvers against problems."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Group:
-    """A problem with a row for each direction, or a check with a row for each dtype or problem. Each row has
-    a cell or None for each column."""
+    """A problem with a row for each direction, or a check with a row for each dtype or problem.
+
+    Each row has a cell or None for each column.
+    """
 
     name: str
     rows: tuple[tuple[str, tuple[Optional[Cell], ...]], ...]
@@ -57,17 +59,17 @@ class Matrix:
 
 
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
-    """Return settings against the problems and directions of ``check``."""
+    """Return settings against the problems and directions of ``check``, or None without outcomes."""
     mine = [o for o in results.outcomes if o.device == device and o.check == check]
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
 
-#: Rungs whose checks run with the vendor library and without it, or once.
+#: Rungs whose checks run with and without the vendor library, or once.
 _LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
 
 
 def layers(results: Results, device: str) -> Optional[Matrix]:
-    """Return settings against the other checks of the ladder and their dtypes."""
+    """Return settings against the other checks of the ladder and their dtypes, or None without outcomes."""
     mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
     return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
 
@@ -79,13 +81,14 @@ def _row(outcome: Outcome) -> str:
 def _matrix(
     results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
 ) -> Optional[Matrix]:
-    """Build a matrix. ``place`` returns the group and the row of an outcome."""
+    """Build a matrix, or return None without outcomes. ``place`` returns the group and the row of an
+    outcome."""
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
     reasons = {setting.name: setting.reason for setting in results.settings}
     chosen = results.recommendation.configuration.setting if results.recommendation else None
-    # What fails as it comes and what is recommended stand side by side, also on a phone.
+    # The default and the recommended setting come first, so that even a phone shows them next to each other.
     order.update({name: place for place, name in ((-2, "default"), (-1, chosen)) if name in order})
     columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
     drivers = {driver for driver, _ in columns}
@@ -103,7 +106,7 @@ def _matrix(
             return None
         culprit = worst(found)
         look = culprit.meaning
-        # What went well says so already.
+        # The symbol of a good result needs no hint.
         good = look.tone == "good"
         hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
         return Cell(look, hint, own[id(culprit)])
@@ -137,7 +140,7 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
 
 
 def unlearned(results: Results) -> list[tuple[State, str, int]]:
-    """Return state, reason and count of outcomes that show nothing, most frequent first."""
+    """Return state, reason and count of outcomes without a result, most frequent first."""
     counts = Counter(
         (outcome.meaning, text.one_line(reason(outcome)) or outcome.meaning.meaning)
         for outcome in results.outcomes
@@ -146,13 +149,14 @@ def unlearned(results: Results) -> list[tuple[State, str, int]]:
     return [(state, why, amount) for (state, why), amount in counts.most_common()]
 
 
-#: What says nothing of a solver; one that has nothing else gets no row.
+#: Classes of results without information. A solver without other results gets no row.
 _SILENT = ("does not apply", "skipped", "blocked")
 
 
 @dataclass(frozen=True)
 class SolverRow:
-    """A solver with the word and the cell of each question, or None if it did not run."""
+    """A solver with the word and the cell for each problem and direction, or None if the solver did not
+    run."""
 
     solver: str
     cells: tuple[Optional[tuple[str, Cell]], ...]
@@ -160,8 +164,10 @@ class SolverRow:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Solvers run one at a time. ``questions`` are problem and direction, ``silent`` the solvers without a
-    row and the reason."""
+    """Solvers that ran one at a time.
+
+    ``questions`` are pairs of problem and direction. ``silent`` are the solvers without a row and the reason.
+    """
 
     summary: str
     questions: tuple[tuple[str, str], ...]

@@ -27,7 +27,7 @@ class Memory:
 
 
 def memory(results: Results) -> Optional[Memory]:
-    """Return measured and predicted memory, and the largest batch relative to the default setting."""
+    """Return measured and predicted memory, and the largest batches, or None if no memory was measured."""
     mine = [each for each in results.outcomes if each.check in ("memory", "memory-sweep") and each.memory]
     if not mine:
         return None
@@ -60,7 +60,7 @@ def memory(results: Results) -> Optional[Memory]:
 
 
 def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
-    """Return bars of the measured peak of each setting and of its prediction, or else of its lower bound."""
+    """Return bars of each setting's measured peak and of its predicted peak or lower bound."""
     bars = []
     for outcome in outcomes:
         predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")
@@ -85,7 +85,8 @@ def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
 
 
 def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
-    """Return the peak and the bytes kept for backward, each with its prediction."""
+    """Return the peak and the bytes kept for backward, each with its prediction, or "" and "" without an
+    outcome."""
     if outcome is None:
         return "", ""
     peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})

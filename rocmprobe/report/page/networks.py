@@ -1,4 +1,4 @@
-"""Small networks that were trained, and the time of the user's own training: tables and one line."""
+"""Results of the small networks, and the time of the user's own training: tables and a line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
 
-#: What is held against a limit, by the key of ``numerics``.
+#: Errors that have a limit, by their key in ``numerics``.
 _ERRORS = {"losses": "losses", "gradients": "last gradients", "ways": "weights"}
 _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"}
 
 
 @dataclass(frozen=True)
 class Models:
-    """Tables of the networks. All but ``caption`` and ``trained`` belong to the estimate, if one was
-    requested."""
+    """Tables of the networks.
+
+    All fields except ``caption`` and ``trained`` belong to the estimate, if the user requested an estimate.
+    """
 
     caption: str
     trained: Table
@@ -67,7 +69,7 @@ def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
 
 
 def _fell(numerics: Any) -> str:
-    """Return the first and the last loss, or "" if there are none, as in results from elsewhere."""
+    """Return the first and the last loss, or "" if there are no losses, as in results from elsewhere."""
     losses = numerics.get("losses")
     known = [text.numeric(loss) for loss in losses] if isinstance(losses, (list, tuple)) else []
     return " → ".join(text.show(known[place]) for place in (0, -1)) if known else ""
@@ -85,7 +87,7 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    """Return the training in words. The user's own network has the batch that it was recorded with."""
+    """Return the training in words. The batch is that of the user's own network if it was recorded."""
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
     batches = f" in batches of {batch}" if batch else ""
@@ -107,8 +109,11 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 
 
 def line(results: Results) -> str:
-    """Return the estimate in one line: of the user's own network if it was timed, else of each small network,
-    under the recommended setting if it was timed. Return "" if no estimate was requested."""
+    """Return the estimate in one line, or "" if no estimate was requested.
+
+    The line is about the user's own network if it was timed, else about each small network. It uses the
+    recommended setting if that setting was timed.
+    """
     asked = results.estimate
     if asked is None:
         return ""

@@ -1,4 +1,4 @@
-"""Whether the card is as fast as others, which dtype is the fastest, and throughput over batch sizes."""
+"""Comparison of the card's speed with other cards, the fastest dtype, and throughput over batch sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocmprobe.report.text import number
 
 #: Classes of the style sheet for the lines of a plot.
 _SERIES = ("first", "second", "third")
-#: Rates by what they count.
+#: Rates by unit prefix.
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _PASSES = {"fwd": "fwd", "fwd_bwd": "fwd + bwd"}
 _VERDICTS = {"normal": "normal", "slow": "slow", "": "no figure to compare with"}
@@ -30,8 +30,11 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Judged:
-    """One device: a sentence about its peak, and a table of speeds if the peak is known. ``slow`` says how
-    many are slow, and ``reasons`` (text and source) what explains them."""
+    """Speeds of one device.
+
+    ``peak`` is a sentence, and ``table`` is None if the peak is unknown. ``slow`` is a sentence with the
+    number of slow speeds, and ``reasons`` (text and source) are their explanations.
+    """
 
     device: str
     peak: str
@@ -43,8 +46,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class NormalSpeedSection:
-    """``judged`` by device, the fastest dtype in a sentence with its ``dtypes``, and plots over batch
-    sizes."""
+    """The content of the section.
+
+    ``judged`` has an entry for each device, ``dtype_sentence`` and ``dtypes`` the fastest dtype, and
+    ``plots`` the throughput over batch sizes.
+    """
 
     caption: str
     judged: tuple[Judged, ...]
@@ -55,7 +61,7 @@ class NormalSpeedSection:
 
 
 def normal_speed(results: Results) -> Optional[NormalSpeedSection]:
-    """Return the section, or None if no GPU's speed was measured and no batch sizes were tried."""
+    """Return the section, or None without a GPU's speed, batch sizes and at least two dtypes."""
     speeds = normal_speeds(results)
     found = dtype_speeds(results, results.recommendation.per if results.recommendation else {})
     swept = [each for each in results.outcomes if each.check == "batch-sizes" and _points(each)]
@@ -136,7 +142,7 @@ def _slow_words(slow: Sequence[NormalSpeed]) -> str:
 
 
 def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
-    """Return every explanation once, with the speeds that it concerns if these are not all."""
+    """Return every explanation once. Name the speeds that it concerns if it does not concern all."""
     found = []
     for reason in dict.fromkeys(reason for each in slow for reason in each.explanations):
         names = dict.fromkeys(each.name for each in slow if reason in each.explanations)
@@ -179,7 +185,7 @@ def _dtypes(found: Sequence[DtypeSpeed]) -> Table:
 
 
 def _points(outcome: Outcome) -> list[tuple[float, Optional[float]]]:
-    """Return batch sizes with samples a second, or nothing if there are fewer than two."""
+    """Return batch sizes with samples per second, or [] if there are fewer than two."""
     batches, rates = (outcome.numerics.get(key) for key in ("batches", "samples_per_second"))
     if not isinstance(batches, (list, tuple)) or not isinstance(rates, (list, tuple)):
         return []
@@ -208,7 +214,7 @@ def _drawn(results: Results, swept: Sequence[Outcome]) -> list[tuple[str, Markup
 
 
 def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
-    """Return the curve under the setting that is recommended for ``dtype``, or else the first one."""
+    """Return the curve under the setting that is recommended for ``dtype``, or else the first curve."""
     per = results.recommendation.per if results.recommendation else {}
     setting = per.get(f"{dtype}/training", {}).get("setting")
     own = [each for each in swept if each.dtype == dtype]
@@ -216,7 +222,7 @@ def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
 
 
 def _ending(outcome: Outcome) -> str:
-    """Return the fastest and the largest batch in words."""
+    """Return a sentence on the fastest and the largest batch."""
     points = _points(outcome)
     batch, rate = max(points, key=lambda point: point[1] or 0.0)
     ended: Any = outcome.memory.get("ended_by")
@@ -243,7 +249,7 @@ def _rate(value: float, of_bytes: bool) -> str:
     return f"{amount:.0f} {prefix}B/s" if of_bytes else f"{number(amount)} {prefix}FLOP/s"
 
 
-#: What the page says of the verdicts.
+#: Explanation of the verdicts on the page.
 RULE = (
     f"Slow is what is below {SLOW:g} times the smallest share of their peak that others reached. Figures of "
     "whole networks stand for layers of their kind; depthwise, strided and transposed layers have none."

@@ -1,4 +1,4 @@
-"""Operators of PyTorch that failed, with the command that reproduces each."""
+"""Table of PyTorch's operators that failed, with the command that reproduces each failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import State
 from rocmprobe.report.page.layout import with_device
 
-#: The page shows at most this many rows.
+#: Most rows on the page.
 _SHOWN = 100
 
 
@@ -27,7 +27,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Operators:
-    """The table of failed operators. ``left_out`` is the number of rows that it does not show."""
+    """The table of failed operators. ``left_out`` is the number of rows that the page does not show."""
 
     title: str
     caption: str
@@ -36,7 +36,7 @@ class Operators:
 
 
 def operators(results: Results) -> Optional[Operators]:
-    """Return the table of operators that failed as PyTorch comes, or None if none did."""
+    """Return the table of operators that failed under setting "default", or None if no operator failed."""
     tested = [each for each in results.outcomes if (each.rung, each.setting) == ("controls", "default")]
     failed = [each for each in tested if each.fails]
     if not failed:

@@ -1,5 +1,7 @@
-"""Bars, points and lines over time as inline SVG without script, font or colour. The page's style sheet
-paints them. Lines differ by dashes and by the names at their ends."""
+"""Bars, points and lines over time as inline SVG without script, font or colour.
+
+The page's style sheet adds the colours. Lines differ by dashes and by the names at their ends.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ from pygal.style import Style
 from rocmprobe.report import text
 
 _SVG = "http://www.w3.org/2000/svg"
-#: Interaction, style and provenance that the page replaces or must not carry.
+#: Interaction, style and provenance that the page replaces or must not contain.
 _DROPPED = frozenset({"script", "style", "desc", "title"})
 _WIDTH, _BAR_HEIGHT, _SCATTER_HEIGHT, _MARGIN, _FONT = 360, 24, 230, 6, 12
-#: Characters of a note.
+#: Most characters of a short note.
 _SHORT = 16
 _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
-#: Room for the names at the right end, and what they need in height.
+#: Width for the names at the right end, and height of a name.
 _NAMES, _LEADING = 70, 13
-#: The same of a plot over amounts, whose names are longer, and the most amounts that its axis names.
+#: Height of a plot over amounts, width for its longer names, and most amounts on its axis.
 _CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 130, 6
 #: Seconds between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _DIGITS = re.compile(r"(\.\d)\d+")
 
 Place = tuple[float, float]
-#: Options of every chart: no script, no size and no legend of its own.
+#: Options of every chart: no script, no fixed size and no legend.
 _INLINE: Mapping[str, Any] = {
     "js": [], "disable_xml_declaration": True, "explicit_size": False, "show_legend": False,
 }  # fmt: skip
@@ -79,7 +81,7 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
 
 
 def _drawn(chart: Graph) -> ET.Element:
-    """Return pygal's drawing without the parts that the page replaces or must not carry."""
+    """Return pygal's drawing without the parts that the page replaces or must not contain."""
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     _strip(root)
     return root
@@ -114,8 +116,10 @@ def scatter(
     axes: tuple[str, str],
     formatters: tuple[Callable[[float], str], Callable[[float], str]],
 ) -> Markup:
-    """Draw the points of each series and a line above them. ``label`` describes the drawing, ``axes`` names x
-    and y, and ``formatters`` write their values."""
+    """Draw the points of each series and a line above them.
+
+    ``label`` describes the drawing. ``axes`` are the names of x and y, and ``formatters`` write their values.
+    """
     chart = pygal.XY(
         **_INLINE,
         width=_WIDTH,
@@ -141,14 +145,17 @@ def scatter(
 
 
 def _decades(logarithms: Sequence[float]) -> list[float]:
-    """Return the powers of ten around the values, as logarithms."""
+    """Return the powers of ten that enclose the values, as logarithms."""
     return [float(power) for power in range(floor(min(logarithms)), ceil(max(logarithms)) + 1)]
 
 
 @dataclass(frozen=True)
 class Line:
-    """A quantity over time: ``points`` are seconds and a value, or None for a gap, with at least two values
-    in a row. ``series`` is a class of the style sheet: first, second, third or limit."""
+    """A quantity over time.
+
+    ``points`` are seconds and a value, or None for a gap, with at least two values in a row. ``series`` is a
+    class of the style sheet: first, second, third or limit.
+    """
 
     name: str
     series: str
@@ -160,8 +167,10 @@ class Line:
 
 
 def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
-    """Draw ``rows`` over time. ``label`` describes the plot to screen readers, ``unit`` is its unit, and the
-    axis includes ``within``."""
+    """Draw ``rows`` over time.
+
+    ``label`` describes the plot to screen readers, ``unit`` is its unit, and the axis includes ``within``.
+    """
     known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))
     ends = max(1.0, *(second for row in rows for second, _ in row.points))
@@ -189,9 +198,11 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
 
 
 def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
-    """Draw ``rows`` over an axis of doubling amounts, such as batch sizes; the points of a line are the
-    amount and a value from 0 on. ``label`` describes the plot to screen readers, ``unit`` is the unit of its
-    values."""
+    """Draw ``rows`` over an axis of doubling amounts, such as batch sizes.
+
+    The points of a line are an amount and a value, and the axis of values begins at 0. ``label`` describes
+    the plot to screen readers, and ``unit`` is the unit of its values.
+    """
     marks = _marks(0.0, max(value for row in rows for value in row.known))
     powers = sorted({log2(amount) for row in rows for amount, _ in row.points})
     step = ceil(len(powers) / _MOST_AMOUNTS)
@@ -220,7 +231,7 @@ def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
 
 
 def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:
-    """Set classes for the style sheet, shorten digits, and write the names without overlap."""
+    """Set classes for the style sheet, round coordinates, and write the names without overlap."""
     ends = []
     for group, row in zip(groups, rows):
         for path in group.iter(f"{{{_SVG}}}path"):

@@ -1,4 +1,4 @@
-"""The recorded program of a run with ``--shapes``: time of a step under each setting, and its problems."""
+"""Tables of the recorded program of a run with ``--shapes``: step time under each setting, and problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Program:
 
 
 def program(results: Results) -> Optional[Program]:
-    """Return the tables of the recorded program, or None if the run has none."""
+    """Return the tables of the recorded program, or None if the run has no recorded program."""
     shapes = shapes_of(results)
     if shapes is None:
         return None
@@ -39,12 +39,12 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """Return the step time under the recommended setting, on the first device."""
+    """Return the step time under the recommended setting on the first device, or None if it was not timed."""
     return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 
 def sentence(results: Results) -> str:
-    """Return the step time under the recommended setting in one line, or "" if it is unknown."""
+    """Return a sentence on the step time under the recommended setting, or "" if the time is unknown."""
     found, shapes = recommended(results), shapes_of(results)
     if found is None or shapes is None or found.convolution_seconds is None:
         return ""
@@ -150,5 +150,5 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
 
 
 def _written(counts: Mapping[str, int]) -> str:
-    """Return the counts of forward, backward to the input, and backward to the weight."""
+    """Return the counts of forward, backward to the input and backward to the weight as one text."""
     return " / ".join(str(counts.get(direction, 0)) for direction in DIRECTIONS)

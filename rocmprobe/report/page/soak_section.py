@@ -1,4 +1,4 @@
-"""Soaks: a table of what each came to, and of the steps that gave another result."""
+"""Tables of soaks: the result of each, and the steps with a different result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPARED = {True: "bit for bit", False: "within rounding", None: ""}
 
 @dataclass(frozen=True)
 class Soaks:
-    """A sentence for each soak, a table of all, and a table of the mismatches if there are any."""
+    """A sentence for each soak, a table of all soaks, and a table of mismatches."""
 
     caption: str
     sentences: tuple[str, ...]
@@ -29,7 +29,7 @@ class Soaks:
 
 
 def soaks(results: Results) -> Optional[Soaks]:
-    """Return the soaks, or None if none began."""
+    """Return the soaks, or None if no soak began."""
     mine = [each for each in results.outcomes if each.check == CHECK and each.numerics]
     if not mine:
         return None

@@ -1,5 +1,5 @@
-"""Times and rates of convolution beside the roofline, settings against each other, and rates of our own
-kernels."""
+"""Times and rates of convolution relative to the roofline, settings against each other, and rates of
+rocmprobe's own kernels."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from rocmprobe.report.page.cost_chart import ChartBar
 from rocmprobe.report.page.layout import Table, with_device
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
-#: Passes with a panel of bars, and its title. The others are in the tables.
+#: Passes with a panel of bars, and the panel's title. The other passes are only in the tables.
 _PANELS = {"fwd": "Forward", "fwd_bwd": "Forward and backward"}
 _MOST_PROBLEMS = 12
-#: Settings that have bars. The others are in the tables.
+#: Most settings with bars. The other settings are only in the tables.
 _MOST_BARS = 6
 #: Length of the longest bar with its noise, in units of the drawing.
 _LONGEST = 139.0
 _TOO_NOISY = "too noisy"
-#: Settings that a roofline draws: more would hide each other.
+#: Most settings in a roofline plot. More points would hide each other.
 _MOST_SETTINGS = 3
 _NAIVE = "naive im2col"
 _ITSELF = "itself"
@@ -41,7 +41,7 @@ _ITSELF = "itself"
 
 @dataclass(frozen=True)
 class Figures:
-    """A problem: time and rates under each setting, and each setting against the others."""
+    """Results of a problem: time and rates under each setting, and each setting against the others."""
 
     label: str
     rates: Table
@@ -59,7 +59,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class TimeBar:
-    """A bar of one setting, by the setting's code."""
+    """A bar of one setting, labelled with the setting's code."""
 
     code: str
     setting: str
@@ -79,7 +79,7 @@ class Panel:
 class Throughput:
     """Panels of bars with one ``legend`` of codes and settings, tables of all ``figures``, and rooflines.
 
-    ``left_out`` says what has no bars, or is "".
+    ``left_out`` is a sentence on problems and settings without bars, or "".
     """
 
     caption: str
@@ -141,15 +141,17 @@ def throughput(results: Results) -> Optional[Throughput]:
 
 
 def _left_out(problems: int, settings: int) -> str:
-    """Return the sentence on what has no bars, or ""."""
+    """Return a sentence on the number of problems and settings without bars, or ""."""
     counts = [(problems, "more problem"), (settings, "more setting")]
     parts = [text.count(number, noun) for number, noun in counts if number > 0]
     return f"Only in the numbers: {' and '.join(parts)}." if parts else ""
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
-    """Return the timed outcomes by device and problem. A setting that changes the memory format stands with
-    the problem that was given."""
+    """Return the timed outcomes by device and problem.
+
+    A setting that changes the memory format is listed under the problem of the user.
+    """
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
         if outcome.check == "throughput" and _timed(outcome, "", ""):
@@ -169,21 +171,26 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times that a problem is compared with, by column and key of the time. ``baseline`` is the default, or
-    the shortest time if the default was not timed. ``of_cpu`` are the settings that leave the device."""
+    """Times that a problem is compared with, by column and key of the time.
+
+    ``baseline`` is the time under "default", or the shortest time if "default" was not timed. ``of_cpu`` are
+    the settings that compute on the CPU.
+    """
 
     columns: Mapping[str, Mapping[str, _Timed]]
     baseline: Mapping[str, _Timed]
     of_cpu: frozenset[str]
 
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
-        """Return how many times the rival's time, "same" or "too noisy". Return "" if one was not
-        measured."""
+        """Return the ratio of ``each`` to the rival, "same" or "too noisy".
+
+        Return "" if either time was not measured, and "itself" if both are the same time.
+        """
         if rival is None or each.spread is None or rival.spread is None:
             return ""
         if rival is each:
             return _ITSELF
-        # Yardsticks of another device say nothing of this one's clocks.
+        # Yardsticks of another device give no information on this device's clocks.
         alike = (each.name in self.of_cpu) == (rival.name in self.of_cpu)
         moved = drift(each.outcome.timings, rival.outcome.timings) if alike else 1.0
         found = ratio(each.spread, rival.spread, moved)
@@ -207,7 +214,7 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """Return the settings that use the vendor library and under which no convolution of ``dtype`` failed on
+    """Return the settings that use the vendor library and give correct results for ``dtype`` on
     ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = results.purpose
@@ -229,7 +236,7 @@ def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
 def _panels(
     drawn: Sequence[tuple[str, Sequence[_Timed], _Rivals]], codes: Mapping[str, str], chosen: Optional[str]
 ) -> tuple[Panel, ...]:
-    """Return a panel for each pass that was timed. A bar is relative to the longest of its problem."""
+    """Return a panel for each timed pass. Bars are relative to the longest bar of their problem."""
     panels = []
     for key, title in _PANELS.items():
         problems = []
@@ -258,7 +265,7 @@ def _high(each: _Timed) -> float:
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
-    """Return the time, with its ratio to the baseline if the noise allows one."""
+    """Return the time, with its ratio to the baseline if the ratio exceeds the noise."""
     ratio = rivals.ratio(each, rivals.baseline.get(each.key))
     known = (text.seconds(each.median), ratio)
     return " · ".join(part for part in known if part not in ("", _ITSELF, _TOO_NOISY))
@@ -275,7 +282,8 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 
 
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Return times, rates and shares of the roofline, then naive im2col and the yardsticks."""
+    """Return times, rates and shares of the roofline of each setting, then of naive im2col and the
+    yardsticks."""
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
     with_roof = next((each.outcome for each in timed if roof(each.outcome.timings)), None)
@@ -290,7 +298,7 @@ def _rated(each: _Timed) -> tuple[str, ...]:
     try:
         todo = work(parse_problem(str(each.outcome.problem)), each.key)
     except BadInput:
-        # Results from elsewhere may name a problem in a way of their own.
+        # Results from elsewhere can have problems that do not parse.
         return (*start, "", "", "")
     ceiling = roof(each.outcome.timings)
     share = ""
@@ -358,14 +366,16 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 
 def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
-    """Return the default, the recommended setting, the bypass and vendor-off, then others in order."""
+    """Return at most ``most`` settings: default, recommended, bypass, vendor-off, then the others in
+    order."""
     first = ("default", results.recommended, "bypass", "vendor-off")
     wanted = dict.fromkeys(filter(None, (*first, *names)))
     return [name for name in wanted if name in names][:most]
 
 
 def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
-    """Return operations per byte that must move, and operations per second, of one problem."""
+    """Return the operations per byte and the operations per second of a problem, or None if they are
+    unknown."""
     took = text.numeric(outcome.timings.get("fwd"))
     if not took or took < 0 or not outcome.problem:
         return None
@@ -378,7 +388,8 @@ def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
 
 
 def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    """Draw a roofline with two logarithmic axes. The roof bends where bandwidth stops being the limit."""
+    """Draw a roofline with two logarithmic axes. The roof bends where the limit changes from bandwidth to
+    FLOP/s."""
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
     low = min([bend, *(x for x, _ in placed)]) / 2
@@ -409,7 +420,7 @@ class OwnKernels:
 
 
 def own_kernels(results: Results) -> Optional[OwnKernels]:
-    """Return a row for each quantity and a column for each measured device and dtype."""
+    """Return a row for each quantity and a column for each measured device and dtype, or None without any."""
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None

@@ -20,13 +20,13 @@ from rocmprobe.report.page.evidence import anchor, share_of_limit
 
 #: Measures shown without a limit, with their headings.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
-#: How the checks head an error map and draw its rows (``checks.tools.compare``).
+#: Heading and rows of an error map in the evidence (``checks.tools.compare``).
 _MAP = "error map:"
 _MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
 _SHOWN_MAPS = 6
 
 
-#: Errors below this share of their limits need no chart.
+#: If all errors are below this share of their limits, the page has no chart.
 _NEAR = 0.5
 
 
@@ -40,9 +40,12 @@ class ValidationRow:
 
 @dataclass(frozen=True)
 class Validation:
-    """Errors of the bypass as shares of their limits. ``summary`` names the largest, ``plots`` (label and
-    SVG) the largest of each dtype and direction. ``maps`` (label, text and anchor) show the first of
-    ``wrong`` results of any setting."""
+    """Errors of the bypass as shares of their limits.
+
+    ``summary`` has the largest error, and ``plots`` (label and SVG) the largest of each dtype and direction.
+    ``maps`` (label, text and anchor) are the first error maps, and ``wrong`` is the number of results with a
+    map, under any setting.
+    """
 
     measures: tuple[str, ...]
     rows: tuple[ValidationRow, ...]
@@ -88,8 +91,10 @@ def validation(results: Results) -> Optional[Validation]:
 
 
 def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
-    """Return for each dtype the largest error of each direction and the limit, which is the longest bar
-    unless an error exceeds it."""
+    """Return a plot of the largest error of each direction for each dtype.
+
+    The limit is the longest bar unless an error exceeds it.
+    """
     found = []
     for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):
         bars = [
@@ -103,7 +108,7 @@ def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], 
 
 
 def _maps(results: Results) -> tuple[tuple[tuple[str, str, str], ...], int]:
-    """Return the first error maps in the evidence of wrong results, and the number of such results."""
+    """Return the first error maps in the outcomes' evidence, and the number of outcomes with a map."""
     wrong = [
         (position, outcome)
         for position, outcome in enumerate(results.outcomes)

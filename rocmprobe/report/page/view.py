@@ -85,7 +85,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs under one driver. ``driver`` is "" if there is no other."""
+    """The rungs under one driver. ``driver`` is "" if torch is the only driver."""
 
     driver: str
     rungs: tuple[Rung, ...]
@@ -178,14 +178,14 @@ def title(results: Results) -> str:
 
 
 def sentence(results: Results) -> str:
-    """Return the sentence of the recommendation, or that there is none."""
+    """Return the sentence of the recommendation, or a sentence that there is no recommendation."""
     if results.recommendation:
         return results.recommendation.sentence
     return "The run ended before a recommendation could be made."
 
 
 def blocks(configuration: Configuration) -> list[Block]:
-    """Return what applies ``configuration``: shell commands, then Python lines, as far as there are any."""
+    """Return the blocks that apply ``configuration``: shell commands, then Python lines."""
     exports = [
         f"export {name}={shlex.quote(value)}"
         for name, value in configuration.env.items()
@@ -223,7 +223,7 @@ def _for_the_program(results: Results, configuration: Configuration) -> bool:
 
 
 def device_names(results: Results) -> list[str]:
-    """The devices in the order of their names."""
+    """Return the devices in the order of their names."""
     names = dict.fromkeys(outcome.device for outcome in results.outcomes)
     return sorted(names)
 
@@ -250,7 +250,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
     mine = [outcome for outcome in outcomes if outcome.driver == driver]
-    # PyTorch's own kernels do not run without it.
+    # PyTorch's own kernels do not run under the driver capi.
     steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
     rungs = tuple(rung(results, mine, step) for step in steps)
     return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
@@ -281,7 +281,7 @@ def _counted(outcomes: Sequence[Outcome]) -> str:
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
-    """Return which rung fails first, which is the layer to look at."""
+    """Return a sentence on the first rung that fails, which is the layer to examine."""
     applicable = [step for step in rungs if step.look is None or step.look.name != "n/a"]
     for position, step in enumerate(applicable):
         if step.look and step.look.tone == "bad":

@@ -1,4 +1,4 @@
-"""A computation as lines of a script: the source of its functions, and the calls that a worker makes."""
+"""Conversion of a computation to lines of a script: the source of its functions, and the worker's calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MAX_WIDTH = 110
 
 
 def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
-    """Return the lines that draw operands, compute on the device and on the CPU, and compare.
+    """Return the lines that draw operands, compute on the device and on the CPU, and compare the results.
 
-    They use ``torch``, ``sys``, ``device`` and ``dtype``.
+    The lines use ``torch``, ``sys``, ``device`` and ``dtype``.
     """
     if isinstance(computation, Program):
         functions = (line for function in _needed(computation.functions) for line in _source(function))
-        # Functions inside functions keep their annotations.
+        # Nested functions keep their annotations.
         return ["from typing import Any", *functions, *computation.lines]
     used: list[Callable[..., Any]] = [computation.draw, computation.call, *computation.measures]
     used += [each for each in (computation.reference, computation.layout) if each]
@@ -37,7 +37,7 @@ def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
 
 
 def packed(head: str, parts: Sequence[str], tail: str) -> list[str]:
-    """Return ``head``, the parts with commas between them, and ``tail``, in as few lines as they fit into."""
+    """Return ``head``, the parts separated by commas, and ``tail``, in as few lines as possible."""
     lines = [head]
     for position, part in enumerate(parts):
         added = part + (tail if position == len(parts) - 1 else ",")
@@ -58,7 +58,7 @@ def _drawn(draw: partial[Any], seed: int) -> list[str]:
 
 
 def _literal(value: Any) -> list[str]:
-    """Return a value as source, in parts between which a line may break."""
+    """Return a value as source, in parts between which a line can break."""
     if not isinstance(value, Mapping):
         return [json.dumps(value) if isinstance(value, str) else repr(value)]
     items = [f"{json.dumps(key)}: {', '.join(_literal(each))}" for key, each in value.items()]
@@ -72,7 +72,7 @@ def _keywords(call: partial[Any]) -> list[str]:
 
 
 def _constants(computation: Computation) -> list[str]:
-    """Return the lines that name the geometry, and what differs between the results."""
+    """Return the lines that define the geometry, and the bounds and limits if they differ between results."""
     code = []
     if isinstance(computation.call, partial):
         code += packed("options = dict(", _keywords(computation.call), ")")
@@ -133,7 +133,7 @@ def _function(call: Callable[..., Any]) -> FunctionType:
 
 
 def _needed(called: Sequence[Callable[..., Any]]) -> list[FunctionType]:
-    """Return the functions with those that they call, each after those that it calls."""
+    """Return the functions and all functions that they call, callees first."""
     found: dict[FunctionType, None] = {}
 
     def visit(function: FunctionType) -> None:
@@ -149,7 +149,7 @@ def _needed(called: Sequence[Callable[..., Any]]) -> list[FunctionType]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the global names that a function uses, also in functions and comprehensions inside it."""
+    """Yield the global names that a function uses, including nested functions and comprehensions."""
     yield from (each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -158,8 +158,10 @@ def _names(code: CodeType) -> Iterator[str]:
 
 @cache
 def _source(function: FunctionType) -> list[str]:
-    """Return the source of a function without annotations, docstring, blank lines and import of torch: on one
-    line if it is one statement and fits."""
+    """Return the source of a function without annotations, docstring, blank lines and import of torch.
+
+    If the body is one statement and fits, the source is one line.
+    """
     source = inspect.getsource(function)
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.FunctionDef)
@@ -185,7 +187,7 @@ def _signature(function: FunctionType) -> inspect.Signature:
 
 
 def _left_out(statement: ast.stmt) -> bool:
-    """Return True for a docstring, and for the import of torch, which the script has at its top."""
+    """Return True for a docstring, and for the import of torch, which the script has in its first lines."""
     if isinstance(statement, ast.Import):
         return ast.unparse(statement) == "import torch"
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

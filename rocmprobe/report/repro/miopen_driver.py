@@ -1,5 +1,6 @@
-"""Command lines for MIOpenDriver, MIOpen's own test program, in the form that MIOpen prints them in
-(``MIOPEN_ENABLE_LOGGING_CMD``): its src/driver_arguments.cpp, driver/conv_driver.hpp and bn_driver.hpp.
+"""Command lines for MIOpenDriver, MIOpen's own test program, in the form of ``MIOPEN_ENABLE_LOGGING_CMD``.
+
+Sources: MIOpen's src/driver_arguments.cpp, driver/conv_driver.hpp and driver/bn_driver.hpp.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from rocmprobe.model.problems import Problem
 _BASES = {"float32": "conv", "float16": "convfp16", "bfloat16": "convbfp16"}
 _FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS = 1, 2, 4
 _FLAGS = {"fwd": _FORWARD, "bwd-data": _BACKWARD_DATA, "bwd-weights": _BACKWARD_WEIGHTS}
-#: PyTorch gives MIOpen a transposed convolution as the backward data of a plain one, and the other way round.
+#: PyTorch gives MIOpen a transposed convolution as the backward data of a plain convolution, and vice versa.
 _TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
 
 
 def batch_norm_line(dtype: str) -> tuple[str, str]:
-    """The forward pass of the check batch-norm; or nothing, and why."""
+    """Return the line for the forward pass of the check batch-norm and "", or "" and the reason."""
     if dtype == "float16":
         return "", "none is known for float16 with the weights in float32, as PyTorch has them"
     if dtype != "float32":
@@ -28,10 +29,10 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
 def convolution_line(
     problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
 ) -> tuple[str, str]:
-    """One direction of ``problem``, by Find or in immediate mode; or nothing, and why.
+    """Return the line for one direction of ``problem`` and "", or "" and the reason why there is no line.
 
-    ``torch`` is its version, on which it depends what PyTorch keeps from MIOpen; None where PyTorch was not
-    asked.
+    ``immediate`` selects immediate mode instead of Find. ``torch`` is PyTorch's version, because versions
+    differ in the problems that they send to MIOpen. None means that PyTorch was not used.
     """
     if torch is None and problem.dtype not in _BASES:
         return "", "the driver has no convolution of this dtype"
@@ -43,14 +44,17 @@ def convolution_line(
 
 
 def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) -> bool:
-    """PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
+    """Return True if PyTorch does not send this problem to MIOpen.
+
+    Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
+    """
     dilated = any(each != 1 for each in problem.dilation)
     old_bf16 = torch < (2, 2) and problem.dtype == "bfloat16" and problem.bias and direction == "fwd"
     return problem.dtype not in _BASES or (problem.groups > 1 and dilated) or old_bf16
 
 
 def _shrunk(problem: Problem) -> tuple[int, ...]:
-    """The size that a plain convolution makes of the output of a transposed one."""
+    """Return the output size of a plain convolution over the output of a transposed convolution."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 
@@ -76,6 +80,6 @@ def _words(problem: Problem, direction: str) -> list[str]:
 
 
 def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:
-    """A 1-d convolution is one of height 1."""
+    """Return the options for the sizes of each dimension. A 1-d convolution becomes a 2-d one of height 1."""
     values = (usual, *values) if len(values) == 1 else values
     return [f"{name} {value}" for name, value in zip(names[3 - len(values) :], values)]

@@ -1,7 +1,7 @@
-"""One outcome as a torch script that needs nothing of rocmprobe, and as a command line for MIOpenDriver.
+"""One outcome as a torch script that does not need rocmprobe, and as a command line for MIOpenDriver.
 
-The script draws the same numbers as the run did, so that it comes to the same errors. What results.json
-says reaches it only as numbers, as words of closed lists, as quoted text and in comments of plain ASCII.
+The script draws the same numbers as the run, so it gives the same errors. Text from results.json enters the
+script only as numbers, words of closed lists, quoted text and comments of plain ASCII.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
 MAX_LINES = 44
-#: The samples and the conditioning of an operator take more.
+#: The samples and the conditioning of an operator need more lines.
 MAX_PROGRAM_LINES = 140
-#: Where MIOpen keeps what it has learned; a run gives every setting empty ones.
+#: Folders where MIOpen stores its databases and caches. A run gives every setting empty folders.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 _LISTED = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def find_outcome(results: Results, case: str) -> Outcome:
-    """The outcome whose id is ``case``, or the only one whose id has ``case`` in it.
+    """Return the outcome whose id is ``case``, or the only outcome whose id contains ``case``.
 
-    Raises BadInput that lists the ids where there are several, and the nearest where there is none.
+    Raise BadInput with the matching ids if there are several, or with the nearest ids if no id matches.
     """
     outcomes = {outcome.id: outcome for outcome in results.outcomes}
     if case in outcomes:
@@ -63,9 +63,9 @@ def _printable(names: Sequence[str]) -> list[str]:
 
 
 def reproduction(results: Results, case: str) -> str:
-    """The script, and after it as comments what the run found and the line for MIOpenDriver.
+    """Return the script, followed by comments with the run's result and the MIOpenDriver line.
 
-    Raises BadInput where no single outcome matches, or where it has no script of its own.
+    Raise BadInput if no single outcome matches, or if the outcome has no script.
     """
     outcome = find_outcome(results, case)
     notes = [_run_result(results, outcome), *_remarks(results, outcome)]
@@ -73,11 +73,11 @@ def reproduction(results: Results, case: str) -> str:
 
 
 def script(results: Results, outcome: Outcome) -> str:
-    """A torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``. One of a sweep's
-    operator has at most ``MAX_PROGRAM_LINES``.
+    """Return a torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
 
-    It takes another device as its argument, prints state and errors, and exits with 0 if all is right;
-    what the device raises, it lets through. Raises BadInput for an outcome that cannot be had that way.
+    A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script takes another
+    device as its argument, prints state and errors, and exits with 0 if the result is correct. Exceptions
+    from the device are not caught. Raise BadInput if no script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
     if outcome.driver != "torch":
@@ -86,7 +86,7 @@ def script(results: Results, outcome: Outcome) -> str:
             + driver_line(results, outcome)
         )
     if leaves(setting, outcome):
-        # PyTorch's own kernels compute this layer, as they do with the library switched off.
+        # PyTorch's own kernels compute this layer, as if the library were switched off.
         setting = replace(setting, vendor_library=False)
     computation = computation_of(results, outcome, setting)
     device = device_of(outcome, setting)
@@ -103,7 +103,7 @@ def script(results: Results, outcome: Outcome) -> str:
 
 
 def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Union[Computation, Program]:
-    """Return what ``outcome`` computed. Raises BadInput where a script cannot repeat that."""
+    """Return the computation of ``outcome``. Raise BadInput if a script cannot repeat the computation."""
     name = one_line(outcome.id)
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
         raise BadInput(
@@ -133,7 +133,7 @@ def problem_of(outcome: Outcome) -> Problem:
 
 
 def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
-    """The lines that make the setting hold, with the import of torch in its place."""
+    """Return the lines that apply the setting, including the import of torch."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
@@ -154,7 +154,11 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
 
 
 def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
-    """Statements: those for cuDNN, which also are MIOpen's, and for others, where this torch has them."""
+    """Return the statements that set the flags of torch.backends, in two lists.
+
+    The first list has cuDNN's flags, which MIOpen shares. The second list has other flags, each set only if
+    this torch has the flag. Raise BadInput for an unknown flag.
+    """
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
         raise BadInput(
@@ -176,9 +180,10 @@ def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
 
 
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
-    """Name and value of what the child had set: the setting's variables, and the user's that reach a child.
+    """Return the names and values of the child's variables: the setting's, and the user's that reach a child.
 
-    What was redacted cannot be set again, and what the dynamic loader reads is set too late in a script.
+    Redacted values are left out, because they are unknown. Variables that the dynamic loader reads are left
+    out, because a script sets them too late.
     """
     found = _inherited(results, outcome, setting)
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
@@ -217,7 +222,7 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
 
 
 def _run_result(results: Results, outcome: Outcome) -> str:
-    """What the run found, in one line."""
+    """Return the run's result in one line."""
     message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
     torch = results.machine.value("torch.version")
     isa = " as ".join(
@@ -230,7 +235,7 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 
 def driver_line(results: Results, outcome: Outcome) -> str:
-    """The line for MIOpenDriver with the variables before it, or why there is none."""
+    """Return the MIOpenDriver line with its variables, or the reason why there is no line."""
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
@@ -265,7 +270,7 @@ def setting_of(results: Results, outcome: Outcome) -> Setting:
 
 
 def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """The vendor library's backend for the device of ``outcome``."""
+    """Return the backend of the vendor library on the device of ``outcome``, such as "miopen"."""
     if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()
@@ -282,5 +287,5 @@ def device_of(outcome: Outcome, setting: Setting) -> str:
 
 
 def _ascii(text: str) -> str:
-    """``text`` in one line that can end no comment."""
+    """Return ``text`` as one line of ASCII, so that it cannot end a comment."""
     return re.sub(r"[^ -~]+", " ", one_line(text, 400).replace("…", "..."))

@@ -1,7 +1,7 @@
 """Scripts of about eight lines for a failure: operands, the operator in fp64 on the CPU, and on the device.
 
-A maintainer can check such a script by reading it. The script draws other numbers than the run did, from the
-same distribution. The module ``script`` repeats the run exactly, with a script several times as long.
+A maintainer can check such a script by reading it. The script draws other numbers than the run, from the same
+distribution. The module ``script`` repeats the run exactly, with a script several times as long.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _compared(
 
 
 def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int], bool], str]:
-    """Return a function that gives the expression for an operand of a shape, in channels-last or not."""
+    """Return a function that maps an operand's shape and channels-last flag to an expression."""
     draw = computation.draw
     rounded = {"float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()"}.get(outcome.dtype, "")
     layout = ".contiguous(memory_format=torch.channels_last)"
@@ -159,7 +159,8 @@ def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int]
 
 
 def _batch_norm(outcome: Outcome, computation: Computation) -> list[str]:
-    """Return the lines for batch norm in training. They run the backward pass, and compare the forward."""
+    """Return the lines for batch norm in training. They run the backward pass and compare the forward
+    results."""
     image = computation.draw.args[0]["image"]
     norm = f"torch.nn.BatchNorm{len(image) - 2}d({image[1]}, track_running_stats=False)"
     return [
@@ -178,7 +179,7 @@ def _moved(dtype: str) -> str:
 def _printed(limits: Mapping[str, Mapping[str, float]], measure: str) -> str:
     """Return the line that prints the largest error, as a share of the largest value, and its limit.
 
-    A computation without that measure is exact, and its limit is 0.
+    A computation without ``measure`` is exact, so its limit is 0.
     """
     limit = next(iter(limits.values())).get(measure, 0)
     error = "((result.cpu() - expected).abs().max() / expected.abs().max()).item()"

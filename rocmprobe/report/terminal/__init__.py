@@ -1,1 +1,1 @@
-"""What a terminal, GitHub and Markdown show."""
+"""Output for a terminal, for GitHub and as Markdown."""

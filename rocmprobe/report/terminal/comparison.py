@@ -1,4 +1,4 @@
-"""What changed between two runs, on a terminal and as Markdown."""
+"""Changes between two runs, on a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from rocmprobe.report.escape import code, table
 from rocmprobe.report.identity import CHANGE_WORDS
 from rocmprobe.report.states import VERDICT_WORDS
 
-#: Rows of each table. The JSON has all of them.
+#: Most rows of each table. The JSON has all rows.
 _SHOWN = 20
-#: Values of settings that are shown one by one. More of them are counted.
+#: Most values of settings that are shown one by one. More values are only counted.
 _SETTING_VALUES = 4
-#: Settings that a line names.
+#: Most settings in a line.
 _NAMED = 6
-#: Characters of a value of the environment.
+#: Most characters of a value of the environment.
 _LONGEST = 120
 _CHANGES = {
     ("time", MORE): "slower", ("time", LESS): "faster", ("first call", MORE): "slower to start",
@@ -61,7 +61,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    """The same as Markdown; text from the files is shown as code in it."""
+    """Return the comparison as Markdown. Text from the files becomes code."""
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
         "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),
@@ -80,7 +80,8 @@ def _headline(comparison: Comparison) -> str:
 
 
 def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """What is said in words: a label of ours, and a sentence that may hold what the files hold."""
+    """Yield a label and a sentence for each line above the tables. A sentence can contain text from the
+    files."""
     yield "Old", _side(comparison.old)
     yield "New", _side(comparison.new)
     before, now = (_recommended(side) for side in (comparison.old, comparison.new))
@@ -157,13 +158,13 @@ def _sections(comparison: Comparison) -> Iterator[_Section]:
 
 
 def _matters(change: Change) -> bool:
-    """Return True if both runs tested the case, and at least one of them learned something."""
+    """Return True if both runs tested the case, and at least one of them has a result."""
     states = [STATES[state] for state in (change.before, change.after) if state in STATES]
     return change.kind not in (MISSING, NEW) and any(state.learned for state in states)
 
 
 def _by_setting(changed: Iterable[Change]) -> str:
-    """Return how many cases each setting has, such as "3 of default, 3 of bypass"."""
+    """Return the number of cases of each setting, such as "3 of default, 3 of bypass"."""
     # An id is DEVICE/DRIVER/SETTING/CHECK/...
     amounts = Counter(([*change.id.split("/"), "", "", ""])[2] for change in changed).most_common()
     named = ", ".join(f"{amount} of {setting}" for setting, amount in amounts[:_NAMED])
@@ -176,7 +177,10 @@ def _is_option(each: Difference) -> bool:
 
 
 def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each difference. Many values of settings are one row. Options have their own line."""
+    """Yield a row for each difference, except options, which have their own line.
+
+    Many values of settings become one row.
+    """
     shown = [each for each in found if not _is_option(each)]
     of_settings = [each for each in shown if each.name.startswith("settings.")]
     if len(of_settings) > _SETTING_VALUES:

@@ -22,18 +22,18 @@ from rocmprobe.report.terminal.findings import SEVERITY_STYLES, styled
 from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
-#: Rows of a terminal that the end of a run takes, and that of a run with ``--verify``.
+#: Most rows of the terminal for the end of a run, and of a run with ``--verify``.
 ROWS, VERIFY_ROWS = 25, 10
-#: Ranks of lines, by which the least important ones are left out first.
+#: Ranks of lines. Lines with the highest rank are left out first.
 _MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
 _SHOWN_REASONS = 4
-#: Shell lines of a configuration that are shown. More are one line with `rocmprobe env`.
+#: Most shell lines of a configuration. If there are more, `rocmprobe env` replaces them.
 _SHOWN_ROWS = 5
 _FINDING, _REASON = "finding", "reason for failures"
 
 
 def render_run(results: Results, paths: Mapping[str, Path], console: Console, most: int = ROWS) -> None:
-    """Print what failed and why, the configuration, the paths and the verdict, in at most ``most`` rows."""
+    """Print failures with reasons, the configuration, paths and the verdict, in at most ``most`` rows."""
     lines = [
         *_banners(results), *_blank(), *_counts(results), *_failures(results), *_findings(results),
         *_blank(), *_configurations(results), *_blank(), *_further(results), *_paths(paths),
@@ -50,9 +50,9 @@ def render_verdict(results: Results, console: Console) -> None:
 def render_verification(
     results: Results, holds: bool, sentence: str, paths: Mapping[str, Path], console: Console
 ) -> None:
-    """Print the end of a run with ``--verify``. ``sentence`` says if the configuration ``holds``.
+    """Print the end of a run with ``--verify``.
 
-    Without ``paths`` the sentence is all.
+    ``sentence`` says if the configuration ``holds``. Without ``paths``, print only the sentence.
     """
     verdict = Line(styled((sentence, f"bold {TONE_STYLES['good' if holds else 'bad']}")), most=3)
     lines = [*_banners(results), *_counts(results), *_failures(results), *_paths(paths)] if paths else []
@@ -63,7 +63,7 @@ def render_verification(
 def _print_fitted(lines: list[Line], most: int, console: Console) -> None:
     kept, left_out = fitted(lines, most, console)
     if any(line.counted for line in left_out):
-        # One row less, for the line that says what is left out.
+        # One row is needed for the line that says what is left out.
         kept, left_out = fitted(lines, most - 1, console)
         number = Counter(line.counted for line in left_out if line.counted)
         nouns = [text.count(amount, noun, _plural(noun)) for noun, amount in number.items()]
@@ -107,7 +107,7 @@ def _failures(results: Results) -> Iterator[Line]:
 
 
 def _findings(results: Results) -> Iterator[Line]:
-    """Yield one line for each finding. The report has their advice and evidence."""
+    """Yield one line for each finding. The report has the findings' advice and evidence."""
     for number, finding in enumerate(results.findings):
         if number == 0:
             yield Line(styled(("Findings", "bold")))
@@ -120,7 +120,7 @@ def _findings(results: Results) -> Iterator[Line]:
 
 
 def _configurations(results: Results) -> Iterator[Line]:
-    """Yield the recommended configuration, then that of each other case that the sentence names."""
+    """Yield the recommended configuration, then the configuration of each other case in the sentence."""
     found = results.recommendation
     if found is None:
         return
@@ -159,7 +159,7 @@ def _copied(body: str, rank: int = _MUST) -> Iterator[Line]:
 
 
 def _further(results: Results) -> Iterator[Line]:
-    """Yield one line for everything else that a user can need now."""
+    """Yield a line for each further fact that a user needs at the end of a run."""
     found = results.recommendation
     yield from _labelled("Baseline", results.changes and f"{changes_sentence(results.changes)}.", _SURE)
     yield from _labelled("Estimate", results.estimate and networks.line(results), _SURE)
@@ -193,7 +193,7 @@ def _devices(found: Recommendation) -> Iterator[Line]:
 
 
 def _advice(results: Results, found: Recommendation) -> Iterator[Line]:
-    """Yield a line for each thing that no setting gives, and one for all other builds of PyTorch."""
+    """Yield a line for each advice that is not a finding, and one line for all other builds of PyTorch."""
     known = {finding.title for finding in results.findings}
     rows = [row for row in found.advice if row["title"] not in known]
     builds = [row for row in rows if "rocmprobe install" in row["text"]]

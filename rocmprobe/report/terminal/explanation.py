@@ -1,4 +1,4 @@
-"""The answer of `rocmprobe explain` on a terminal: causes, best first, each with its evidence."""
+"""The result of `rocmprobe explain` on a terminal: causes, best first, each with its evidence."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rocmprobe.knowledge.causes import causes
 from rocmprobe.report import text
 from rocmprobe.report.terminal.lines import print_paragraph
 
-#: From which score on a cause is called so.
+#: Smallest score for each word.
 _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a guess"))
-#: Lines of evidence for the first cause.
+#: Most lines of evidence for the first cause.
 _SHOWN_EVIDENCE = 2
-#: Longer lines of a log are cut here; the JSON has them whole.
+#: Most characters of a line of a log. The JSON has whole lines.
 _LONGEST = 300
-#: So are longer facts.
+#: Most characters of a fact.
 _LONGEST_FACT = 2000
 
 
 def render_explanation(
     explanation: Explanation, console: Console, verbose: bool = False, machine: bool = False
 ) -> None:
-    """Print the answer, its evidence, what to do and what would decide; then similar reports and the facts.
+    """Print the summary, its evidence, the advice and the deciding test, then similar reports and the facts.
 
-    With ``verbose``, print each cause with its score, evidence, advice and how to verify it. With
-    ``machine``, the facts of this machine are in the answer, so do not ask for them.
+    With ``verbose``, print each cause with its score, evidence, advice and verification. With ``machine``,
+    the facts include this machine's, so print no hint to add them.
     """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)

@@ -1,4 +1,4 @@
-"""Failed outcomes by reason, and outcomes counted in words."""
+"""Failed outcomes by reason, and counts of outcomes in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocmprobe.model.states import STATES, State, rank
 from rocmprobe.report import states, text
 
 _DIGITS = re.compile(r"\d+")
-#: Settings that a line names.
+#: Most settings in a line.
 _NAMED = 3
 
 
@@ -28,7 +28,7 @@ class Failures:
 
     @property
     def sentence(self) -> str:
-        """The group in one line: how often, what, why, and under which settings."""
+        """The group in one line: count, state, check, reason and settings."""
         names = ", ".join(self.settings[:_NAMED])
         if len(self.settings) > _NAMED:
             names = f"{len(self.settings)} settings: {names}, …"
@@ -38,9 +38,9 @@ class Failures:
 
 
 def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
-    """Return the failures in groups, the gravest state and the largest group first.
+    """Return the failures in groups, the gravest state and then the largest group first.
 
-    Reasons that differ only in numbers, such as an error's size, are the same reason.
+    Reasons that differ only in numbers, such as the size of an error, are the same reason.
     """
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -57,7 +57,7 @@ def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
     return sorted(found, key=lambda each: (rank(each.state.name), -each.count))
 
 
-#: Words of the counts, and the states that each counts.
+#: Words of the counts, with the states that belong to each count.
 _COUNTED = {
     "passed": ("pass", "slow", "xpass"),
     "failed": ("wrong", "error", "crash", "hang", "flaky", "aborted"),
@@ -65,12 +65,13 @@ _COUNTED = {
     "not run": ("blocked", "skipped", "n/a"),
     "errors of rocmprobe": ("probe-error",),
 }
-#: States that a count names separately, as a part of it.
+#: States that a count also lists separately.
 _APART = {"slow": "slow", "xpass": "expected to fail", "flaky": "flaky"}
 
 
 def counts(outcomes: Iterable[Outcome]) -> str:
-    """Return how many outcomes passed, failed or did not run, such as "82 passed (8 slow), 3 not run"."""
+    """Return the numbers of outcomes that passed, failed or did not run, such as "82 passed (8 slow), 3
+    not run"."""
     found = Counter("skipped" if _not_learned(outcome) else outcome.state for outcome in outcomes)
     parts = []
     for words, names in _COUNTED.items():
@@ -82,5 +83,5 @@ def counts(outcomes: Iterable[Outcome]) -> str:
 
 
 def _not_learned(outcome: Outcome) -> bool:
-    """Return True for a case that was in flight when the user ended the run."""
+    """Return True for a case that was running when the user ended the run."""
     return outcome.state == "aborted" and not outcome.fails

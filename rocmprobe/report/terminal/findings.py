@@ -1,4 +1,4 @@
-"""Findings on a terminal, and text in styles."""
+"""Output of findings on a terminal, and styled text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
 
 
 def styled(*parts: tuple[str, str]) -> Text:
-    """Text objects, never markup strings: what a log says must not be read as rich's markup."""
+    """Return the parts, each a text and its style, as one Text.
+
+    A markup string would not be safe, because rich would interpret markup in a log's text.
+    """
     line = Text()
     for part, style in parts:
         line.append(text.plain(part), style)

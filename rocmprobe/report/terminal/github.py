@@ -1,4 +1,4 @@
-"""What GitHub shows of a run: the summary of a job, and annotations."""
+"""Output of a run for GitHub: the summary of a job, and annotations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rocmprobe.report import text
 from rocmprobe.report.escape import joined
 from rocmprobe.report.terminal.markdown import against, counts, left_out, title, verdict
 
-#: Characters of a summary. A step may have 1 MiB, in which other programs may have written already.
+#: Most characters of a summary. A step's limit is 1 MiB, which other programs of the step share.
 LIMIT = 60_000
 _FINDINGS = 20
-#: Number of annotations of a kind that GitHub shows for a step.
+#: Most annotations of a kind that GitHub shows for a step.
 MOST = 10
 _KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _MESSAGE = 1_000
@@ -21,7 +21,8 @@ _TITLE = 200
 
 
 def summary(results: Results) -> str:
-    """The verdict, what to do, findings and changes by title, in at most ``LIMIT`` characters of Markdown."""
+    """Return the verdict, advice, findings by title and changes as Markdown of at most ``LIMIT``
+    characters."""
     return joined(_summary(results), LIMIT)
 
 
@@ -34,8 +35,10 @@ def _summary(results: Results) -> Iterator[str]:
 
 
 def workflow_commands(results: Results) -> list[str]:
-    """A workflow command for each regression and finding, at most ``MOST`` of a kind; where there are more,
-    the last one says so."""
+    """Return a workflow command for each regression and finding, at most ``MOST`` of a kind.
+
+    If there are more, the last command has the number of the others.
+    """
     commands: list[str] = []
     for kind in ("error", "warning", "notice"):
         mine = [each for each in _annotations(results) if each[0] == kind]
@@ -47,7 +50,7 @@ def workflow_commands(results: Results) -> list[str]:
 
 
 def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
-    """Kind, title and message."""
+    """Yield kind, title and message of each annotation."""
     simulated = "SIMULATED: " if results.simulated else ""
     for change in results.changes.of(REGRESSION) if results.changes else ():
         yield "error", f"{simulated}Regression", f"{change.id}: was {change.before}, is {change.after}"
@@ -60,8 +63,11 @@ def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
 
 
 def _command(kind: str, heading: str, message: str) -> str:
-    """A workflow command: ``%`` and line ends are escaped, in a property ``:`` and ``,``, too (the toolkit of
-    GitHub Actions, packages/core/src/command.ts)."""
+    """Return a workflow command.
+
+    ``%`` and line ends are escaped, and in a property also ``:`` and ``,``. Source: the toolkit of GitHub
+    Actions, packages/core/src/command.ts.
+    """
     heading = _escaped(text.one_line(heading[: 8 * _TITLE], _TITLE)).replace(":", "%3A").replace(",", "%2C")
     return f"::{kind} title={heading}::{_escaped(text.one_line(message[: 8 * _MESSAGE], _MESSAGE))}"
 

@@ -1,4 +1,4 @@
-"""Lines of a summary that has to fit on a screen."""
+"""Lines of a summary that must fit on a screen."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-#: Columns that are indented where a line continues.
+#: Columns of indentation for a continued line.
 _INDENT = 2
-#: A word, or code in backticks, which is not broken: users copy it.
+#: A word, or code in backticks, which is not broken because users copy it.
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
@@ -20,9 +20,10 @@ _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 class Line:
     """One line of a summary.
 
-    ``rank`` 0 is always shown. If the summary is too long, the lines of the highest rank are left out first.
-    On a terminal a line is wrapped, and cut after ``most`` rows, 0 for no limit. A line that users copy
-    (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is left out.
+    Lines of rank 0 are always shown. If the summary is too long, the lines of the highest rank are left out
+    first. A terminal wraps a line and cuts it after ``most`` rows, where 0 means no limit. A line that users
+    copy (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is left
+    out.
     """
 
     text: Text
@@ -58,7 +59,7 @@ def print_lines(lines: Sequence[Line], console: Console) -> None:
 
 
 def fitted(lines: Sequence[Line], most: int, console: Console) -> tuple[list[Line], list[Line]]:
-    """Return the lines that fit into ``most`` rows, in their order, and those that are left out."""
+    """Return the lines that fit into ``most`` rows, in their order, and the lines that are left out."""
     kept = list(lines)
     heights = {id(line): sum(_height(row, console) for row in _rows(line, console)) for line in lines}
     left_out = []
@@ -80,7 +81,7 @@ def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
 
 
 def _height(row: Text, console: Console) -> int:
-    """Return how many rows of the screen a row takes, more than one if the terminal has to wrap it."""
+    """Return the number of screen rows of a row. A terminal wraps a row that is too wide."""
     return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
 
 

@@ -1,4 +1,5 @@
-"""The whole judgement as Markdown, for people: what the page says first, in a form that any tracker shows."""
+"""The whole judgement as Markdown for people, in a form that any tracker shows. The order is that of the
+page."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from rocmprobe.report.page import first_calls, layout, matrix, networks, shapes_
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
 
-#: Characters of the whole: a tenth of what a step of GitHub's may have as its summary.
+#: Most characters of the Markdown: a tenth of GitHub's limit for the summary of a step.
 LIMIT = 100_000
 _EVIDENCE_LINES = 12
 _FINDINGS = 50
@@ -25,8 +26,11 @@ _ROWS = 100
 
 
 def markdown(results: Results) -> str:
-    """Verdict, configuration, findings with evidence, matrices, environment, and what was not covered; at
-    most ``LIMIT`` characters, with the cut marked. Nothing in it is HTML but folds."""
+    """Return the run's judgement as Markdown of at most ``LIMIT`` characters, with a mark if it is cut.
+
+    It has verdict, configuration, findings with evidence, matrices, environment and what was not covered. Its
+    only HTML is for folds.
+    """
     return joined(_blocks(results), LIMIT)
 
 
@@ -49,7 +53,7 @@ def _blocks(results: Results) -> Iterator[str]:
 
 
 def verdict(results: Results) -> Iterator[str]:
-    """The first screen: title, warnings, the sentence, what to do and how sure that is."""
+    """Yield the first screen: title, warnings, verdict, configuration, cost and confidence."""
     recommendation = results.recommendation
     word = verdict_word(results)
     yield f"# rocmprobe: {word} · {words(card(results.machine), 120)}"
@@ -76,25 +80,25 @@ def verdict(results: Results) -> Iterator[str]:
 
 
 def banners(results: Results) -> Iterator[str]:
-    """What a reader has to know before all else, each as a quotation."""
+    """Yield each warning as a quotation."""
     for banner in page_banners(results):
         yield f"> **{banner.title}:** {words(banner.body, 1000)}"
 
 
 def configuration(recommended: Configuration) -> Iterator[str]:
-    """The recommended configuration, to copy."""
+    """Yield the recommended configuration as blocks to copy."""
     yield from fenced(view.blocks(recommended))
     yield "\n".join(f"- {words(layer, 1000)}" for layer in recommended.layers[:20])
 
 
 def fenced(blocks: Iterable[view.Block]) -> Iterator[str]:
-    """Blocks to copy, each after its label."""
+    """Yield blocks to copy, each after its label."""
     for block in blocks:
         yield f"{words(block.label)}:\n\n{fence(block.body, block.language)}"
 
 
 def title(found: Finding, limit: int = 400) -> str:
-    """A finding in one line: its symbol and severity, then what it says."""
+    """Return a finding in one line: symbol, severity and title."""
     return f"{SEVERITY_SYMBOLS[found.severity]} {found.severity}: {words(found.title, limit)}"
 
 
@@ -108,12 +112,12 @@ def _finding(found: Finding) -> Iterator[str]:
 
 
 def left_out(amount: int, noun: str) -> str:
-    """What is not shown, or nothing."""
+    """Return a sentence on the number of items not shown, or ""."""
     return f"{text.count(amount, noun)} more in results.json." if amount > 0 else ""
 
 
 def against(results: Results, most: int = 50) -> Iterator[str]:
-    """What changed against the baseline, where there is one."""
+    """Yield the changes against the baseline, if the run has a baseline."""
     if results.changes is None:
         return
     yield "## Against the baseline"
@@ -124,7 +128,7 @@ def against(results: Results, most: int = 50) -> Iterator[str]:
 
 
 def counts(results: Results) -> str:
-    """How many outcomes came to which state."""
+    """Return the number of outcomes in each state."""
     found = Counter(outcome.state for outcome in results.outcomes)
     states = [f"{look.symbol} {found[state]} {state}" for state, look in STATES.items() if found[state]]
     return f"{text.count(len(results.outcomes), 'outcome')}: {', '.join(states) or 'none'}."
@@ -157,7 +161,7 @@ def _look(look: Optional[State]) -> str:
 
 
 def _matrix(tabled: matrix.Matrix) -> str:
-    """Only settings with an outcome here; a state other than ``pass`` is written out."""
+    """Return a matrix of settings as Markdown. States other than ``pass`` are written out."""
     columns = tabled.columns[:_COLUMNS]
     rows = [
         (
@@ -215,7 +219,7 @@ def _not_covered(results: Results) -> Iterator[str]:
 
 
 def _never_run(results: Results) -> Iterator[str]:
-    """Where a reader could take a result for one of the hardware that rocmprobe is about."""
+    """Yield a line if a reader could mistake the results for results of an AMD GPU."""
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):

@@ -1,4 +1,4 @@
-"""The settings in words, for ``rocmprobe list settings`` and for ``docs/catalogue.md``."""
+"""Settings in words, for ``rocmprobe list settings`` and for ``docs/catalogue.md``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
-#: Ways in which a solver is requested from MIOpen.
+#: Words for each way in which PyTorch or the driver requests a solver from MIOpen.
 _WAYS = {
     "find": "PyTorch asks MIOpen's Find",
     "immediate": "PyTorch asks MIOpen's immediate mode",
@@ -19,7 +19,7 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One setting in words; ``sets`` has one thing that is set in each."""
+    """One setting in words. ``sets`` has an entry for each thing that is set."""
 
     name: str
     libraries: str
@@ -31,7 +31,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every setting, in the order of ``data/settings.toml``."""
+    """Return every setting, in the order of ``data/settings.toml``."""
     return [
         Row(
             setting.name,
@@ -83,7 +83,8 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Each way in which PyTorch requests a solver from MIOpen: its words, versions of PyTorch, flags."""
+    """Return words, versions of PyTorch and flags of each way in which PyTorch requests a solver from
+    MIOpen."""
     return [
         (
             _WAYS[way.name],

@@ -1,4 +1,4 @@
-"""The data tables as terminal tables, for ``rocmprobe list``."""
+"""Data tables as terminal tables, for ``rocmprobe list``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 
 def _settings() -> Table:
-    # One column, with the name on a line of its own: some settings set eight variables.
+    # There is one column, with the name on its own line, because some settings set eight variables.
     table = Table("setting", box=None, pad_edge=False, header_style="bold")
     for row in settings_table.rows():
         details = (
@@ -63,7 +63,8 @@ def _problems() -> Group:
 
 
 def _matrix() -> Table:
-    """With where each comes from; what level long adds are hundreds, and counted."""
+    """Return the problems of the matrix with their origins. Problems of level "long" are counted, because
+    there are hundreds."""
     table = Table("from level", "problem of the matrix", box=None, pad_edge=False, header_style="bold")
     seen = 0
     for level in LEVELS[:-1]:
@@ -95,7 +96,7 @@ def _machines() -> Table:
 
 
 def _solvers() -> Table:
-    # One column, as for variables, whose long names these are switched off by.
+    # There is one column, because the variables that switch a solver off have long names.
     table = Table("solver", box=None, pad_edge=False, header_style="bold")
     for solver in solvers():
         words = (solver.family, ", ".join(solver.directions), ", ".join(solver.dtypes))
@@ -111,7 +112,7 @@ def _solvers() -> Table:
 
 
 def _causes() -> Table:
-    # One column, with the name on a line of its own: what decides for a cause is a whole sentence.
+    # There is one column, with the name on its own line, because the deciding test is a whole sentence.
     table = Table("cause", box=None, pad_edge=False, header_style="bold")
     for row in causes():
         details = f"{row.layer}: {row.title}\n{row.sentence}\n{row.confirm}"
@@ -140,7 +141,7 @@ def _gpus() -> Table:
 
 
 def _variables() -> Table:
-    # One column, with the name on a line of its own: names have up to 84 letters.
+    # There is one column, with the name on its own line, because names have up to 84 letters.
     table = Table("variable", box=None, pad_edge=False, header_style="bold")
     for row in variables():
         details = "\n".join(filter(None, (_when(row), row.effect)))
@@ -155,7 +156,7 @@ def _variables() -> Table:
 
 
 def _when(row: Variable) -> str:
-    """The values that a variable takes, what holds without one, which versions read it, and when."""
+    """Return the values of a variable, its default, the versions that read it, and the time of reading."""
     if row.of == "nobody":
         return "read by nobody"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
