@@ -125,14 +125,16 @@ def _configurations(results: Results) -> Iterator[Line]:
     if found is None:
         return
     blocks = view.blocks(found.configuration)
-    if blocks and not results.partial and found.configuration.setting:
+    by_exec = bool(blocks and not results.partial and found.configuration.setting)
+    if by_exec:
         yield Line(styled(("Run your program with the recommended configuration:", "bold")))
         yield from _copied(exec_command(results, found.configuration))
-    for block in blocks:
+    for number, block in enumerate(blocks):
         body = block.body
         if block.language == "sh" and body.count("\n") >= _SHOWN_ROWS and not results.partial:
             body = env_command(results)
-        yield Line(styled((f"{block.label}:", "bold")))
+        either = "Or without rocmprobe exec. " if by_exec and number == 0 else ""
+        yield Line(styled((f"{either}{block.label}:", "bold")))
         yield from _copied(body)
     for layer in found.configuration.layers:
         words = text.one_line(f"{layer[:1].upper()}{layer[1:]}", 500).rstrip(".")
