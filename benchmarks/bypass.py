@@ -1,8 +1,8 @@
-"""The bypass against native convolution, against native with the vendor library off, and against the usual
-im2col patch (``F.unfold`` of the whole batch and a product, with a loop over groups).
+"""Benchmark of the bypass against native convolution, the vendor library switched off, and im2col.
 
-The variants take turns in an order that is shuffled anew in every round, so that what disturbs the machine
-meets all of them; figures are medians. Give it a machine that does nothing else::
+The im2col patch is the usual one: ``F.unfold`` of the whole batch and a product, with a loop over groups.
+Every round runs the variants in a new random order, so that other load affects all variants. Figures are
+medians. Run it on an otherwise idle machine::
 
     python benchmarks/bypass.py --rounds 9 -o benchmarks/results/bypass_cpu.json
     python benchmarks/bypass.py --show benchmarks/results/bypass_cpu.json     # the table and the plot from it
@@ -32,9 +32,9 @@ from rocmprobe.model.problems import Problem
 
 BATCH = 4
 WORKSPACE_MB = 256
-#: Algorithms that are a matrix product of the problem's own sizes; their rate is held against torch.mm.
+#: Algorithms that are a matrix product of the problem's own sizes. Their rate is compared with torch.mm.
 GEMM_BASED = ("pointwise", "im2col", "shift", "col2im", "aten")
-#: A variant that takes this many times native's time has fewer rounds.
+#: A variant slower than this many times native runs in fewer rounds.
 SLOW = 20
 
 Convolve = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -48,7 +48,7 @@ def native(problem: Problem) -> Convolve:
 
 
 def naive(problem: Problem) -> Convolve:
-    """As it is commonly patched into ``nn.Conv2d``."""
+    """Return a function that convolves as the usual patch of ``nn.Conv2d`` does."""
     groups, size = problem.groups, problem.output_size
     window = (problem.kernel, problem.dilation, problem.padding, problem.stride)
 
@@ -95,7 +95,7 @@ class Bench:
             import torch._inductor.config
 
             torch._dynamo.reset()
-            # What an earlier run compiled would make this one look quick.
+            # Caches are off, because code from an earlier run would shorten the compilation.
             torch._inductor.config.force_disable_caches = True
             traced = torch.compile(native(self.problem))
             found["compiled"] = (traced, lambda: within(self.device, WORKSPACE_MB))
@@ -119,7 +119,8 @@ class Bench:
         torch.autograd.grad(convolve(self.input, self.weight), (self.input, self.weight), self.gradient)
 
     def timings(self, rounds: int, compiled: bool) -> dict[str, Any]:
-        """Median seconds of each variant, "fwd" and "fwd_bwd", and of the compilation."""
+        """Return the median seconds of each variant, "fwd" and "fwd_bwd", and the seconds of the
+        compilation."""
         variants = self.variants(compiled)
         found: dict[str, Any] = {name: {"fwd": [], "fwd_bwd": []} for name in variants}
         for name, (convolve, context) in variants.items():
@@ -127,7 +128,7 @@ class Bench:
                 first = self.seconds(lambda convolve=convolve: self.both(convolve))
                 if name == "compiled":
                     found["compilation"] = first
-                # Forward alone may have its own first call.
+                # The forward pass without autograd can have a slow first call too.
                 for _ in range(3):
                     self.both(convolve)
                     self.forward(convolve)
@@ -148,7 +149,8 @@ class Bench:
         return found
 
     def memory(self) -> dict[str, dict[str, int]]:
-        """Bytes kept for backward, and the peak above the operands, of native and of the bypass."""
+        """Return the bytes kept for backward and the peak above the operands, for native and for the
+        bypass."""
         found = {}
         for name, (convolve, context) in self.variants(compiled=False).items():
             if name not in ("native", "bypass"):
@@ -168,7 +170,7 @@ class Bench:
         return found
 
     def calls(self) -> dict[str, Callable[[], Any]]:
-        """Each direction by PyTorch's operator for it, without autograd."""
+        """Return a call for each direction by PyTorch's operator for it, without autograd."""
         problem = self.problem
         settings = (
             None, list(problem.stride), list(problem.padding), list(problem.dilation), problem.transposed,
@@ -187,7 +189,10 @@ class Bench:
         }
 
     def gemm(self, rounds: int) -> dict[str, Any]:
-        """For each direction, by one group: what the bypass takes, and torch.mm of its m, n and k."""
+        """Return for each direction the time of the bypass, and of torch.mm with the same m, n and k.
+
+        Directions whose algorithm is no matrix product are left out. Return {} for a problem with groups.
+        """
         problem = self.problem
         if problem.groups > 1:
             return {}
@@ -252,7 +257,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def processor(device: torch.device) -> str:
-    """The name of what computes."""
+    """Return the name of the GPU or the CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()

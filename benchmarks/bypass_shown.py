@@ -1,4 +1,4 @@
-"""What the figures of ``bypass.py`` come to: summary, table and plot."""
+"""Summary, table and plot of the figures of ``bypass.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEGABYTE = 1 << 20
 
 
 def summary(rows: Rows) -> dict[str, Any]:
-    """Geometric means of time ratios, extremes, memory and shares of the GEMM rate, over all ``rows``."""
+    """Return geometric means of time ratios, extremes, memory and shares of the GEMM rate over ``rows``."""
     found: dict[str, Any] = {}
     for kind in ("fwd", "fwd_bwd"):
         found[kind] = {
@@ -84,9 +84,9 @@ def write_table(figures: Mapping[str, Any], path: Path) -> None:
 
 
 def write_plot(figures: Mapping[str, Any], path: Path) -> None:
-    """Each variant's multiples of native's time, sorted: one curve for each."""
+    """Write a plot of each variant's multiples of native's time, sorted, with one curve per variant."""
     rows: Rows = figures["rows"]
-    # Of a chart of points, pygal would make both axes logarithmic.
+    # This is a line chart, because pygal would make both axes of an XY chart logarithmic.
     chart = pygal.Line(
         title="Forward and backward, multiples of native's time (log scale)", logarithmic=True,
         x_title="problems, each curve in its own order", show_dots=False, width=900, height=480,

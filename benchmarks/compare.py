@@ -1,9 +1,9 @@
-"""Does ``rocmprobe compare`` stay silent where nothing changed, and speak where something did?
+"""Test that ``rocmprobe compare`` reports planted changes, and nothing if nothing changed.
 
-Runs rocmprobe on this CPU again and again, and compares each run with the one before. Nothing changed, so
-"no change" is the only right answer. Then it plants a change into copies of the results and compares again:
-times of one setting that are 1.2 times as long, and a convolution that fails. The machine has to be idle: on
-one that does other things no time is called changed, and the planted slow-down is missed::
+The benchmark runs rocmprobe on this CPU again and again, and compares each run with the run before. Nothing
+changed, so "no change" is the only correct result. Then it plants changes into copies of the results and
+compares again: times of one setting that are 1.2 times as long, and a convolution that fails. The machine
+must be idle. On a busy machine no time is reported as changed, so the planted slow-down is missed::
 
     python benchmarks/compare.py --comparisons 20 -o benchmarks/results/compare.json
 """
@@ -51,7 +51,8 @@ def compared(old: Path, new: Path) -> tuple[int, dict[str, Any]]:
 
 
 def planted(results: dict[str, Any], setting: str) -> tuple[dict[str, Any], str]:
-    """A copy in which ``setting`` is slower and one of its convolutions fails, and the id of that."""
+    """Return a copy in which ``setting`` is slower and one of its convolutions fails, and the id of that
+    case."""
     changed = copy.deepcopy(results)
     mine = [each for each in changed["outcomes"] if each["setting"] == setting]
     for outcome in mine:
@@ -64,7 +65,10 @@ def planted(results: dict[str, Any], setting: str) -> tuple[dict[str, Any], str]
 
 
 def found(old: Path, new: Path, setting: str, scratch: Path) -> dict[str, bool]:
-    """Whether both planted changes are reported, and nothing else is."""
+    """Return True or False for each planted change: True if it is reported.
+
+    "failure" and "every_direction" also require that no other change of their kind is reported.
+    """
     changed, failing = planted(json.loads(new.read_text("utf-8")), setting)
     scratch.write_text(json.dumps(changed), "utf-8")
     code, comparison = compared(old, scratch)

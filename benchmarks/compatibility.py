@@ -1,14 +1,14 @@
-"""Do real models train under the bypass as they do natively?
+"""Test that real models train under the bypass as they do natively.
 
 The cases of ``real_models.py`` run in two processes, one of them under ``rocmprobe exec --bypass always``.
-Compared are the losses of three steps and the norm of the first gradient. Needs timm and diffusers beside
-torch; torchvision may be missing::
+The benchmark compares the losses of three steps and the norm of the first gradient. It needs timm and
+diffusers in addition to torch. torchvision can be missing::
 
     python benchmarks/compatibility.py -o benchmarks/results/compatibility.json
     python benchmarks/compatibility.py --only timm --only DDP
 
-The exit code is 1 where a case fails, losses differ by more than the limit of the dtype, or a convolution was
-left to PyTorch.
+The exit code is 1 if a case fails, if losses differ by more than the limit of the dtype, or if PyTorch
+computed a convolution instead of the bypass.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from real_models import CASES
 from rocmprobe.bypass.choice.choices import measures
 from rocmprobe.detect import detect
 
-#: Relative, of a loss. Three steps of training carry the rounding of the first ones on.
+#: Relative limits of a loss. Three training steps accumulate the rounding of the first steps.
 LIMITS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 5e-3}
 _SCRIPT = Path(__file__).with_name("real_models.py")
 _BYPASS = ("-m", "rocmprobe", "exec", "--bypass", "always", "--", sys.executable)
 
 
 def trained(cases: Sequence[str], folder: Path, before: Sequence[str] = ()) -> dict[str, Any]:
-    """The line of each case. Raises SystemExit with the end of what a failed process said."""
+    """Return the line of each case. If a process fails, raise SystemExit with the end of its stderr."""
     file = folder / "lines.jsonl"
     environ = {**os.environ, "ROCMPROBE_BYPASS_STATUS": str(folder / "status.jsonl")}
     command = [sys.executable, *before, str(_SCRIPT), str(file), *cases]
@@ -51,7 +51,7 @@ def trained(cases: Sequence[str], folder: Path, before: Sequence[str] = ()) -> d
 
 
 def apart(some: Sequence[float], others: Sequence[float]) -> float:
-    """The largest difference of two losses, relative to the loss."""
+    """Return the largest difference of two losses, relative to the loss."""
     return max(abs(one - other) / max(abs(one), 1e-6) for one, other in zip(some, others))
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     for case, row in found.items():
         said = row.get("failed") or f"{row['difference']:.1e} {row['native'] or ''}"
         print("ok " if row["equal"] else "NOT EQUAL", case, said)
-    # Those of DDP and of the DataLoader are processes of their own.
+    # The cases of DDP and of the DataLoader start further processes.
     left = sum((Counter(each["native"]) for each in processes), Counter())
     print(f"{len(processes)} processes; left to PyTorch: {dict(left) or 'nothing'}")
     results = {

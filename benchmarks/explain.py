@@ -1,8 +1,8 @@
-"""How long `rocmprobe explain` takes, as a whole process: an ordinary log, and 100 MB of each of four kinds.
+"""Timing of `rocmprobe explain` as a whole process: an ordinary log, and 100 MB each of four kinds of log.
 
-The logs are made up: an ordinary one of 40 lines; one line over and over; MIOPEN_LOG_LEVEL=6 with numbers
-that change; words by chance, no two lines alike; and bytes by chance, which are no text at all. In the middle
-of each of the large ones stands one line that reports a failure; the benchmark fails if it is not found::
+The logs are made up: an ordinary log of 40 lines; one line repeated; MIOPEN_LOG_LEVEL=6 with changing
+numbers; random words, no two lines alike; and random bytes, which are not text. One line in the middle of
+each large log reports a failure. The benchmark fails if `explain` does not find that line::
 
     python benchmarks/explain.py -o benchmarks/results/explain.json
 """
@@ -91,7 +91,7 @@ def blocks(kind: Callable[[random.Random], bytes]) -> Iterator[bytes]:
 
 
 def asked(log: Path) -> tuple[float, str]:
-    """Seconds of the whole process, and the cause that it put first."""
+    """Return the seconds of the whole process, and the cause that it ranked first."""
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "rocmprobe", "explain", "--json", str(log)], capture_output=True, check=True
@@ -137,7 +137,7 @@ def main() -> None:
             with log.open("wb") as file:
                 file.writelines(blocks(kind))
             figures[name] = timed(log, options.repeats)
-    # In KiB on Linux, of the largest child.
+    # ``ru_maxrss`` is in KiB on Linux, and belongs to the largest child.
     figures["largest_resident_megabytes"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
     publish(figures, options.output)
 

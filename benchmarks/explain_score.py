@@ -1,9 +1,9 @@
-"""How well causes are found on a corpus of labelled reports: ``python benchmarks/explain_score.py FILE``.
+"""Score of `rocmprobe explain` on labelled reports: ``python benchmarks/explain_score.py FILE``.
 
-FILE holds one JSON object a line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and
-any of the facts that ``rocmprobe explain --facts`` takes. How a program ended is not given, since who pastes
-a log does not give it either. ``--fit`` looks for the calibration under which the right causes are the most
-likely.
+FILE has one JSON object per line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and
+any facts that ``rocmprobe explain --facts`` accepts. The exit of the program is not given, because a person
+who pastes a log does not give it either. ``--fit`` searches for the calibration under which the correct
+causes are the most likely.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from rocmprobe.model.results import BadInput
 from rocmprobe.text import printing, reading
 from rocmprobe.text.log import of_text
 
-#: Of a record, and no facts.
+#: Fields of a record that are not facts.
 _ASIDE = ("exit", "platform", "from_application", "stratum", "good_answer")
 TIERS = ("decisive", "needs-facts", "partial", "indirect")
-#: Where the reliability table parts scores.
+#: Bounds between the scores of the reliability table.
 _BINS = (0.0, 0.3, 0.5, 0.7, 0.9, 1.01)
-#: What a fit tries.
+#: Values that a fit tries.
 _SHARPNESS = [0.4 + 0.2 * step for step in range(8)]
 _UNKNOWN = [0.4 * step for step in range(9)]
 
@@ -49,7 +49,7 @@ class Record:
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a corpus. Raises BadInput, naming the line, for one that cannot be read."""
+    """Return the records of a corpus. Raise BadInput with the line number if a line is not a record."""
     content = reading.read_bytes(path, "name a corpus of labelled reports")
     records = []
     for number, line in enumerate(content.splitlines(), 1):
@@ -70,9 +70,9 @@ def read(path: Path) -> list[Record]:
 
 
 def fitted(records: Sequence[Record]) -> Calibration:
-    """The calibration under which the labels are the most likely, of those tried.
+    """Return the calibration, of those tried, under which the labels are the most likely.
 
-    Of a label without points the right answer would have been ``unknown``.
+    For a label without points, the share of ``unknown`` counts.
     """
 
     def surprise(by: Calibration) -> float:
@@ -87,7 +87,7 @@ def fitted(records: Sequence[Record]) -> Calibration:
 
 
 def rank_of_label(record: Record, by: Calibration) -> int:
-    """The place of the right cause, from 1; 0 where it is not there."""
+    """Return the rank of the correct cause, from 1, or 0 if the cause is not ranked."""
     names = [name for name, _ in scores(record.points, by)]
     return names.index(record.cause) + 1 if record.cause in names else 0
 
@@ -114,7 +114,7 @@ def _share(count: int, total: int) -> str:
 
 
 def _reliability(records: Sequence[Record], by: Calibration) -> Iterable[str]:
-    """Of the causes that were named with a score from .. to: how many were right."""
+    """Yield a table of how many best causes are correct, by score and tier."""
     best = [(record, *scores(record.points, by)[0]) for record in records]
     yield f"{'score':<20} " + " ".join(f"{tier:>12}" for tier in (*TIERS, "all"))
     for low, high in zip(_BINS, _BINS[1:]):
@@ -128,7 +128,7 @@ def _reliability(records: Sequence[Record], by: Calibration) -> Iterable[str]:
 
 
 def _groups(records: Sequence[Record], by: Calibration) -> Iterable[str]:
-    """How often the group of causes is right that has 0.7 and more, whatever the cause."""
+    """Yield the number of correct groups of causes, of the groups with a share of at least 0.7."""
     # Labels outside of the vocabulary belong to no group.
     group_of = {row.name: row.group for row in causes.causes()}
     named = [(record, *best_group(record, by)) for record in records]
@@ -140,7 +140,7 @@ def _groups(records: Sequence[Record], by: Calibration) -> Iterable[str]:
 
 
 def best_group(record: Record, by: Calibration) -> tuple[str, float]:
-    """The group of causes with the largest share, and its share; ("", 0) where nothing speaks."""
+    """Return the group of causes with the largest share, and its share, or ("", 0) if no cause has points."""
     found: dict[str, float] = defaultdict(float)
     for cause, share in scores(record.points, by):
         if cause != "unknown":
@@ -164,7 +164,7 @@ def _confusions(records: Sequence[Record], by: Calibration) -> Iterable[str]:
 
 
 def report(records: Sequence[Record]) -> Iterable[str]:
-    """The lines that the program prints."""
+    """Yield the lines that the program prints."""
     by = calibration()
     threads = {record.thread for record in records}
     left_out = {

@@ -1,9 +1,9 @@
-"""Do right implementations pass? Every question about numbers of a level, with other operands for each seed.
+"""Test that correct implementations pass the numeric checks of a level, with other operands for each seed.
 
-What is asked on this CPU: all checks of the level but measurements and the networks that are timed (those
-have benchmarks/model_limits.py), under their settings (the vendor library,
-PyTorch's own kernels, the bypass), and the convolutions by each algorithm of the bypass. Every answer that is
-not pass is a false alarm, and is printed. Run from the project's root::
+The benchmark runs on this CPU all checks of the level except measurements and timed networks
+(``benchmarks/model_limits.py`` covers the networks). The checks run under their settings: the vendor library,
+PyTorch's own kernels and the bypass. Convolutions also run by each algorithm of the bypass. Every result
+other than "pass" and "n/a" is a false alarm and is printed. Run it from the project's root::
 
     python benchmarks/false_alarms.py --level quick --seeds 100 -o benchmarks/results/false_alarms_quick.json
 """
@@ -48,7 +48,7 @@ CONVOLUTIONS = ("convolution", "convolution-kinds", "problem-matrix")
 
 
 def requests() -> Iterator[Request]:
-    """What the suites ask."""
+    """Yield the requests of the suites."""
     for path in sorted(SUITES.glob("test_*.py")):
         for found in runpy.run_path(str(path)).values():
             for mark in getattr(found, "pytestmark", ()):
@@ -69,7 +69,7 @@ def settings() -> dict[str, Setting]:
 
 
 def asked(level: str) -> list[Case]:
-    """The cases of the level, each once; convolutions under the bypass by each of its algorithms, too."""
+    """Return the cases of the level, each once. Convolutions under the bypass also run by each algorithm."""
     options = RunOptions(device="cpu", level=level)
     target = find_targets("cpu", detect())[0]
     plain = tuple(each for name, each in settings().items() if " by " not in name)
@@ -89,7 +89,7 @@ def asked(level: str) -> list[Case]:
 
 @cache
 def able(problem: str, direction: str) -> tuple[str, ...]:
-    """The algorithms of the bypass that can compute one direction of a problem."""
+    """Return the algorithms of the bypass that can compute one direction of a problem."""
     parsed = parse_problem(problem)
     named = ((name, bypass.explain(parsed, "cpu", algorithm=name)[direction]) for name in ALGORITHMS)
     return tuple(name for name, explanation in named if explanation.algorithm == name)
@@ -97,7 +97,7 @@ def able(problem: str, direction: str) -> tuple[str, ...]:
 
 @dataclass
 class Seeded(CheckContext):
-    """A CheckContext whose operands are other ones for each number; 0 has those of a run."""
+    """A CheckContext with other operands for each number. Number 0 has the operands of a run."""
 
     number: int = 0
 

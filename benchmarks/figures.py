@@ -1,4 +1,4 @@
-"""What the benchmarks share: figures are printed, and written where ``-o`` says."""
+"""Output of the benchmarks: figures are printed, and written to the file that ``-o`` names."""
 
 from __future__ import annotations
 

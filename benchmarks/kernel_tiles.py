@@ -1,9 +1,10 @@
-"""Registers, LDS, occupancy and the share of products of every tile, for each chip and compiler, read from
-the code; no GPU is needed::
+"""Registers, LDS, occupancy and share of products of every tile, for each chip and compiler.
+
+The figures are read from the compiled code, so no GPU is needed::
 
     python benchmarks/kernel_tiles.py -o results/kernel_tiles.json -t results/kernel_tiles.md
 
-Needs Debian's libamdhip64-5, clang-19, lld-19 and llvm-19; what is missing is left out.
+Needs Debian's libamdhip64-5, clang-19, lld-19 and llvm-19. A missing compiler is left out.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ DTYPE = "float32"
 
 
 class Chip(NamedTuple):
-    """Of one SIMD: registers for each lane, the step in which they are given out, and waves at most; SIMDs of
-    a compute unit, lanes of a wave. From LLVM's AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule,
-    getMaxWavesPerEU)."""
+    """Limits of a SIMD: registers per lane, their allocation granule and most waves. Also the SIMDs of a
+    compute unit and the lanes of a wave.
+
+    Source: LLVM's AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU).
+    """
 
     registers: int
     granule: int
@@ -52,7 +55,7 @@ _LDS = 64 * 1024
 
 
 def waves(chip: Chip, vgprs: int, lds: int, threads: int) -> float:
-    """Waves on a SIMD where blocks of a kernel fill a compute unit (in CU mode)."""
+    """Return the waves on a SIMD if blocks of a kernel fill a compute unit (in CU mode)."""
     of_block = threads // chip.lanes
     by_registers = min(chip.waves, chip.registers // (-(-vgprs // chip.granule) * chip.granule))
     blocks = min(_LDS // lds, by_registers * chip.simds // of_block)
@@ -60,7 +63,7 @@ def waves(chip: Chip, vgprs: int, lds: int, threads: int) -> float:
 
 
 def figures() -> dict[str, Any]:
-    """By compiler, target and kernel."""
+    """Return the figures by compiler, target and kernel."""
     threads = {tile.kernel(quads): tile.threads for tile in TILES for quads in (False, True)}
     threads.update({tile.kernel: tile.threads for tile in WEIGHTS_TILES})
     found: dict[str, Any] = {}
@@ -89,7 +92,8 @@ def figures() -> dict[str, Any]:
 
 
 def table(measured: Mapping[str, Any]) -> str:
-    """The figures in Markdown: a row for each kernel, a column for each compiler and target."""
+    """Return the figures as Markdown, with a row for each kernel and a column for each compiler and
+    target."""
     columns = [(compiler, target) for compiler, by in measured["kernels"].items() for target in by]
     lines = [
         "# Tiles of the products of matrices",

@@ -1,8 +1,8 @@
-"""What a convolution makes a GPU do, by the bypass's own kernels and by the other ways: tables of ratios.
+"""Tables of a GPU's work for a convolution, by the bypass's own kernels and by other ways.
 
-The counts of ``results/kernel_work.json`` were taken on AMD's emulator of a gfx1010 with counters added. They
-say how many instructions were executed and how many bytes were asked for, and nothing about time. ``before``
-holds what the own kernels did before their last change. This makes the tables from them::
+The counts of ``results/kernel_work.json`` were taken on AMD's emulator of a gfx1010 with added counters. They
+are executed instructions and requested bytes, and say nothing about time. ``before`` has the counts of the
+own kernels before their last change. This command makes the tables::
 
     python benchmarks/kernel_work.py benchmarks/results/kernel_work.json -o benchmarks/results/kernel_work.md
 """
@@ -23,26 +23,30 @@ Rows = Sequence[Row]
 OURS = "kernels"
 OTHERS = ("bypass", "PyTorch", "MIOpen")
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: The aims: ours as a share of the bypass without kernels. That of bwd-weights is about all problems.
+#: Aims: the own kernels as a share of the bypass without them. The aim of bwd-weights is for all problems
+#: except depthwise ones.
 DEPTHWISE_BYTES = 1 / 5
 GEMM_BYTES, GEMM_VECTOR, WEIGHTS_BYTES = 0.7, 1.1, 0.75
 GEMM_FILTERS = (64, 256)
 COLUMNS = ("vector instructions", "bytes asked for", "different bytes")
-#: Packed weights are named as a reason from this share of our bytes on.
+#: From this share of the bytes on, packed weights are given as a reason.
 PACKED_SHARE = 0.01
-#: The bypass by im2col and rocBLAS, by direction; the others are what its cost model would take.
+#: Algorithms of the bypass with im2col and rocBLAS. Other rows have the algorithm that its cost model would
+#: choose.
 IM2COL = ("im2col", "col2im", "pointwise")
 
 
 def requested(row: Row) -> int:
-    """Bytes of vector loads, stores and atomics, active lanes times their size."""
+    """Return the bytes of vector loads, stores and atomics: active lanes times their size."""
     return int(row["load_bytes"] + row["store_bytes"] + row["atomic_bytes"])
 
 
 def chosen(rows: Rows, problem: str, direction: str, path: str) -> Optional[Row]:
-    """The row of one way: of our variants that were counted the one that is offered first, of the bypass
-    im2col and rocBLAS unless the problem is depthwise, then the algorithm with the fewest vector
-    instructions."""
+    """Return the row of a path, or None if the path was not counted.
+
+    Of the own kernels, choose the variant that is offered first. Of the other paths, choose the row with the
+    fewest vector instructions. Of the bypass, prefer im2col and rocBLAS unless the problem is depthwise.
+    """
     found = _rows_of(rows, problem, direction, path)
     if path == OURS:
         return min(found, key=lambda row: int(row["option"]), default=None)
@@ -128,7 +132,7 @@ def _ratio(ours: Row, theirs: Optional[Row]) -> str:
 
 
 def _ratios(ours: Row, theirs: Row) -> tuple[float, float, float]:
-    """Of vector instructions, of bytes that are asked for, and of different bytes."""
+    """Return the ratios of vector instructions, requested bytes and different bytes."""
     return (
         ours["valu"] / theirs["valu"],
         requested(ours) / requested(theirs),
@@ -158,7 +162,7 @@ def _means(rows: Rows) -> Iterator[str]:
 
 
 def _aimed_at(problem: Problem) -> bool:
-    """Whether it is a 3x3 of as many filters as the aim names."""
+    """Return True for a 3x3 convolution without groups whose number of filters is within the aim."""
     least, most = GEMM_FILTERS
     return problem.kernel == (3, 3) and problem.groups == 1 and least <= problem.out_channels <= most
 
@@ -183,7 +187,7 @@ def _aims(rows: Rows) -> Iterator[str]:
 
 
 def _aims_of(text: str, direction: str) -> Mapping[str, float]:
-    """Return the aims by "bytes" and "vector instructions"; none for problems that no aim is about."""
+    """Return the aims for "bytes" and "vector instructions", or {} if no aim covers the problem."""
     if _depthwise(text):
         return {"bytes": DEPTHWISE_BYTES}
     if direction == "bwd-weights":
@@ -225,7 +229,7 @@ def _above(rows: Rows) -> Iterator[str]:
 
 
 def _reason(ours: Row) -> str:
-    """Return what our kernels do that another way need not do."""
+    """Return the work that the own kernels do and another way does not need."""
     moved = {kernel["kernel"]: kernel["bytes"] / 1e6 for kernel in ours["kernels"]}
     reasons = []
     if "sum_splits" in moved:
@@ -243,7 +247,7 @@ def _reason(ours: Row) -> str:
 
 
 def _shares(ours: Row, theirs: Row, aims: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
-    """What, our share of the other's, and the aim."""
+    """Yield each quantity of the aims, its share of the other way, and the aim."""
     for what, aim in aims.items():
         count = requested if what == "bytes" else _vector
         yield what, count(ours) / count(theirs), aim

@@ -1,8 +1,8 @@
-"""Add labelled corpora to ``rocmprobe/data/known_reports.json``: ``python benchmarks/known_reports.py
-FILE..``.
+"""Fingerprints of labelled corpora for ``rocmprobe/data/known_reports.json``.
 
-A FILE holds one JSON object a line, as ``explain_score.py`` reads them. ``--outcomes FILE`` has our sentence
-on how each thread ended, by the id of the record. The text of a thread becomes a fingerprint and is not kept.
+Run ``python benchmarks/known_reports.py FILE..``. A FILE has one JSON object per line, as for
+``explain_score.py``. ``--outcomes FILE`` has a sentence on how each thread ended, by the id of the record.
+The text of a thread becomes a fingerprint and is not kept.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(corpora: tuple[Path, ...], outcomes: Path, output: Path) -> None:
 
 
 def _report(row: Mapping[str, Any], outcome: str) -> Optional[dict[str, str]]:
-    """Return a thread as it stands in the file, None if its log is too short for a fingerprint."""
+    """Return a thread as an entry of the file, or None if its log is too short for a fingerprint."""
     text = row["log"] if isinstance(row["log"], str) else "\n".join(row["log"])
     hashes = "".join(sorted(fingerprint(of_text(text))))
     known = {

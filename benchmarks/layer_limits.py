@@ -1,7 +1,7 @@
-"""How far right layers and training steps stray from fp64: the basis of their limits.
+"""Deviation of correct layers and training steps from fp64, as the basis of their limits.
 
-Runs the checks on this CPU with many seeds and writes the largest deviation of each by dtype, and the share
-of its limit that this is::
+The benchmark runs the checks on this CPU with many seeds, and writes the largest error of each check by
+dtype, with its limit::
 
     python benchmarks/layer_limits.py --seeds 100 -o benchmarks/results/layer_limits.json
 """
@@ -30,7 +30,7 @@ from rocmprobe.checks.training import AUTOCAST_LIMITS
 from rocmprobe.model.numerics import BATCH_NORM_LIMITS, LAYER_LIMITS
 from rocmprobe.model.problems import PURPOSES, Problem, problems
 
-#: Checks whose results are exact or random, and the sweep of operators, which has a benchmark of its own.
+#: Checks with exact or random results, and the sweep of operators, which has its own benchmark.
 OTHERS = (
     "selection", "sorting", "scans", "scatter-and-gather", "reductions", "embedding", "padding", "dropout",
     "operator",
@@ -38,7 +38,7 @@ OTHERS = (
 LAYERS = tuple(
     name for name, check in CHECKS.items() if (check.rung == "controls" or check.layer) and name not in OTHERS
 )
-#: Checks and the limits that they are held to, by dtype.
+#: Checks and their limits, by dtype.
 LIMITS = {
     **dict.fromkeys(LAYERS, LAYER_LIMITS),
     "batch-norm": BATCH_NORM_LIMITS,
@@ -67,8 +67,10 @@ def context(dtype: str, number: int, problem: Problem | None = None) -> Seeded:
 
 
 def largest(check: str, dtype: str, seeds: int) -> dict[str, Any]:
-    """The largest error of a check over ``seeds`` seeds, with the library and without, and of convolutions
-    under the bypass; all must pass."""
+    """Return the largest error of a check over ``seeds`` seeds, with and without the vendor library.
+
+    Checks with convolution problems also run under the bypass. Raise SystemExit if a result is not "pass".
+    """
     errors = []
     contexts = [nullcontext, BACKENDS["onednn"].vendor_library_off]
     of_check: list[Problem | None] = [None]

@@ -1,10 +1,10 @@
-"""What each algorithm of the bypass is worth: the bypass without it, and what measuring is worth.
+"""Value of each algorithm of the bypass: the bypass without the algorithm, and the value of measuring.
 
-Measures every algorithm in every direction of the problem matrix and of the networks, in fp32 and half; the
-rest is arithmetic on these figures. In each round the choice is made by the medians of the other rounds and
-paid for with the times of this one, so that a lucky measurement wins nothing; an interval holds 95 % of
-resamplings of the rounds. Algorithms are removed one at a time, the least useful first. Give it a machine
-that does nothing else::
+The benchmark measures every algorithm in every direction of the problem matrix and of the networks, in fp32
+and half precision. The rest is arithmetic on these figures. In each round the medians of the other rounds
+choose the algorithm, and this round's times count, so that a lucky measurement gains nothing. An interval
+contains 95 % of resamplings of the rounds. Algorithms are removed one at a time, the least useful first. Run
+it on an otherwise idle machine::
 
     python benchmarks/leave_one_out.py -o benchmarks/results/leave_one_out.json
 """
@@ -34,29 +34,30 @@ from rocmprobe.model.problem_matrix import problem_matrix
 from rocmprobe.model.problems import Problem, parse_problem
 
 DTYPES = ("fp32", "fp16")
-#: Of one direction: what is larger takes most of the time of the measurement.
+#: Most operations of one direction. Larger problems would take most of the measuring time.
 MOST_FLOPS = 600_000_000
-#: What takes so many times the quickest in its first two turns has no other one.
+#: An algorithm slower than this many times the fastest after two rounds is not measured again.
 HOPELESS = 3
-#: An algorithm stays if the bypass takes more than so many times as long without it: all problems, one class.
+#: An algorithm stays if the bypass without it takes more than this many times as long: over all problems, or
+#: in a class.
 WORTH, WORTH_IN_A_CLASS = 1.03, 1.15
-#: Whatever is measured here: im2col computes almost everything; pointwise needs no workspace, and in fwd it
-#: touches 2.5 times fewer bytes on a GPU than aten (``results/kernel_work.json``, 64 to 256 channels).
+#: These algorithms always stay. im2col computes almost everything. pointwise needs no workspace, and in fwd
+#: on a GPU it moves 2.5 times fewer bytes than aten (``results/kernel_work.json``, 64 to 256 channels).
 STAY = frozenset({"im2col", "pointwise"})
-#: MiB of workspace, for the question whether an algorithm keeps a cap that no other one keeps.
+#: Workspace caps in MiB, to find directions where only one algorithm stays within the cap.
 CAPS = (1, 8, WORKSPACE_MB)
 RESAMPLINGS = 2000
 
-#: Seconds of each round, by "native" or algorithm.
+#: Seconds of each round, keyed by "native" or algorithm.
 Times = Mapping[str, Sequence[float]]
 
 
 def problems() -> Iterator[tuple[str, Problem]]:
-    """(source, problem): each size once, in every dtype."""
+    """Yield source and problem: each size once, in every dtype."""
     matrix = (("problem matrix", each) for each in problem_matrix("standard"))
     seen = set()
     for source, problem in (*matrix, *network_problems("cpu", (), BATCH)):
-        # A bias is added to what any algorithm computes; operands with gaps are made contiguous first.
+        # Every algorithm adds a bias afterwards and first makes operands contiguous, so both are left out.
         plain = replace(problem, bias=False, noncontiguous=False)
         kind, _, sizes = plain.text.split("-", 2)
         if (kind, sizes) not in seen and plain.flops <= MOST_FLOPS:
@@ -77,7 +78,7 @@ def classes(problem: Problem) -> list[str]:
 
 
 def calls(problem: Problem) -> dict[str, Callable[[], Any]]:
-    """Each direction by PyTorch's operator for it, without autograd."""
+    """Return a call for each direction by PyTorch's operator for it, without autograd."""
     generator = torch.Generator().manual_seed(0)
     dtype = getattr(torch, problem.dtype)
     layout = torch.contiguous_format
@@ -100,7 +101,7 @@ def calls(problem: Problem) -> dict[str, Callable[[], Any]]:
 
 
 def plans(problem: Problem, direction: str, workspace_mb: int) -> dict[str, bypass.Plan]:
-    """The best plan of each algorithm by the cost model."""
+    """Return the best plan of each algorithm by the cost model."""
     plain = plain_form(
         problem.input_shape, problem.weight_shape, stride=problem.stride, padding=problem.padding,
         dilation=problem.dilation, transposed=problem.transposed,
@@ -116,7 +117,7 @@ def plans(problem: Problem, direction: str, workspace_mb: int) -> dict[str, bypa
 
 
 def measured(problem: Problem, rounds: int) -> Iterator[dict[str, Any]]:
-    """A row for each direction: seconds of each round, and what is planned."""
+    """Yield a row for each direction, with the seconds of each round and the plans."""
     for direction, call in calls(problem).items():
         planned = plans(problem, direction, WORKSPACE_MB)
         names = ["native", *planned]
@@ -142,7 +143,7 @@ def measured(problem: Problem, rounds: int) -> Iterator[dict[str, Any]]:
 def _seconds(name: str, call: Callable[[], Any]) -> float:
     context = nullcontext() if name == "native" else bypass.enabled("cpu", WORKSPACE_MB, name)
     with torch.no_grad(), context:
-        # The first call in a context plans.
+        # The first call in a context includes the planning.
         call()
         started = time.perf_counter()
         call()
@@ -150,7 +151,7 @@ def _seconds(name: str, call: Callable[[], Any]) -> float:
 
 
 class Direction:
-    """The times of one direction of one problem, complete: what had no further turns keeps its median."""
+    """The times of one direction of one problem. Rounds that an algorithm skipped have its median."""
 
     def __init__(self, row: Mapping[str, Any], rounds: int) -> None:
         self.classes = row["classes"]
@@ -162,7 +163,7 @@ class Direction:
             name: [*times, *[statistics.median(times)] * (rounds - len(times))]
             for name, times in row["seconds"].items()
         }
-        #: Of each algorithm for each round: the median of the other rounds.
+        #: For each algorithm and round: the median of the other rounds.
         self._expected = {
             name: [statistics.median(times[:number] + times[number + 1 :]) for number in range(rounds)]
             for name, times in self._times.items()
@@ -172,7 +173,7 @@ class Direction:
         return self._times[name][number]
 
     def choice(self, allowed: frozenset[str], number: int) -> str:
-        """The algorithm that the other rounds find quickest."""
+        """Return the algorithm that is the fastest in the other rounds."""
         there = [name for name in self.algorithms if name in allowed]
         return min(there, key=lambda name: self._expected[name][number])
 
@@ -193,7 +194,8 @@ def best_of(allowed: frozenset[str]) -> Rule:
 
 
 def compared(directions: Sequence[Direction], first: Rule, second: Rule, rounds: int) -> dict[str, float]:
-    """Times that ``first`` takes of what ``second`` takes, geometric mean, with its interval over rounds."""
+    """Return the time of ``first`` relative to ``second``: the geometric mean, with its interval over
+    rounds."""
     logs = [
         statistics.fmean(math.log(first(each, number) / second(each, number)) for each in directions)
         for number in range(rounds)
@@ -207,13 +209,11 @@ def compared(directions: Sequence[Direction], first: Rule, second: Rule, rounds:
 
 @dataclass(frozen=True)
 class Loss:
-    """What the bypass loses without an algorithm.
+    """The loss of the bypass without an algorithm.
 
-    Attributes:
-        times: how much longer it takes, over all problems ("all") and in each class.
-        alone: directions that nothing else computes.
-        alone_within: directions that nothing else computes within so many MiB of workspace.
-        chosen: directions in which it is the quickest.
+    ``times`` is the relative time over all problems ("all") and in each class. ``alone`` is the number of
+    directions that no other algorithm computes, and ``alone_within`` the number within each cap of workspace
+    in MiB. ``chosen`` is the number of directions in which the algorithm is the fastest.
     """
 
     times: dict[str, dict[str, float]]
@@ -222,7 +222,7 @@ class Loss:
     chosen: int
 
     def shown(self) -> bool:
-        """Whether the algorithm pays."""
+        """Return True if the algorithm is worth keeping."""
         worth = {kind: WORTH if kind == "all" else WORTH_IN_A_CLASS for kind in self.times}
         return self.alone > 0 or any(each["low"] > worth[kind] for kind, each in self.times.items())
 
@@ -242,7 +242,8 @@ def loss(directions: Sequence[Direction], allowed: frozenset[str], name: str, ro
 
 
 def stepwise(directions: Sequence[Direction], rounds: int) -> list[dict[str, Any]]:
-    """Remove one algorithm after another, the least useful first, until every one pays."""
+    """Return the steps of removing the least useful algorithm until every remaining algorithm is worth
+    keeping."""
     allowed = frozenset(name for each in directions for name in each.algorithms)
     steps = []
     while True:
@@ -271,13 +272,13 @@ def summary(rows: Sequence[Mapping[str, Any]], rounds: int) -> dict[str, Any]:
 
 
 def workspace(directions: Sequence[Direction], allowed: frozenset[str]) -> int:
-    """The geometric mean of what the plans that are chosen may allocate."""
+    """Return the geometric mean of the workspace, in bytes, of the chosen plans."""
     needed = (each.workspace[each.choice(allowed, 0)] for each in directions)
     return round(statistics.geometric_mean(count + 1 for count in needed))
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Markdown: the first step, in which every algorithm stands beside all others, and the last one."""
+    """Return Markdown tables of the first step, with every algorithm, and of the last step."""
     lines = ["Times as long without it, geometric mean, with its 95 % interval over the rounds.", ""]
     for title, step in (("Every algorithm", found["steps"][0]), ("Those kept", found["steps"][-1])):
         kinds = sorted({kind for each in step["losses"].values() for kind in each["times"]} - {"all"})

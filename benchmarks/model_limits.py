@@ -1,9 +1,9 @@
-"""How far right trainings of the small networks stray from fp64, and how far faulty ones do: the basis of
-their limits.
+"""Deviation of correct and faulty trainings of the small networks from fp64, as the basis of their limits.
 
-Trains every network on this CPU from many seeds with oneDNN, without it and with the bypass, and writes the
-largest deviations by dtype. Then once for each planted fault, in fp32 and from the checks' own seed: in one
-convolution at a time, of which the smallest deviations are written, and in all of them::
+The benchmark trains every network on this CPU from many seeds with oneDNN, without it and with the bypass,
+and writes the largest deviations by dtype. Then it trains once for each planted fault, in fp32 and from the
+checks' own seed. The fault is in one convolution at a time, of which the smallest deviations are written, and
+then in all convolutions::
 
     python benchmarks/model_limits.py --seeds 30 -o benchmarks/results/model_limits.json
 """
@@ -43,8 +43,11 @@ DTYPES: dict[str, Callable[[], Precision]] = {
 
 
 class Planted(dispatch.Interceptor):
-    """A fault in one convolution of every forward pass, the ``nth`` of the ``count`` that can have it, or in
-    all of these where ``nth`` is None."""
+    """A fault in a convolution of every forward pass.
+
+    ``nth`` is its position among the ``count`` convolutions that can have the fault. If ``nth`` is None, all
+    of them have the fault.
+    """
 
     name = "planted"
 
@@ -89,11 +92,11 @@ def most(found: Iterable[dict[str, float]], pick: Callable[[Iterable[float]], fl
 
 
 def right(name: str, dtype: str, seeds: int) -> dict[str, float]:
-    """The largest deviations over all seeds and ways of convolution."""
+    """Return the largest deviations over all seeds and ways of convolution."""
     found = []
     for way, context in WAYS.items():
         if (name, dtype, way) in (("lstm", "float16", "oneDNN"), ("lstm", "float16", "bypass")):
-            # Not every CPU has it in oneDNN.
+            # oneDNN does not support this on every CPU.
             continue
         for seed in range(seeds):
             with context():
@@ -102,7 +105,8 @@ def right(name: str, dtype: str, seeds: int) -> dict[str, float]:
 
 
 def faulty(name: str) -> dict[str, Any]:
-    """The smallest deviations with a fault in one convolution, and those with it in every one."""
+    """Return the smallest deviations with a fault in one convolution, and the deviations with a fault in
+    all."""
     network = NETWORKS[name].build()
     layers = [each for each in network.modules() if isinstance(each, (nn.Conv2d, nn.ConvTranspose2d))]
     suffer = {
@@ -120,7 +124,7 @@ def faulty(name: str) -> dict[str, Any]:
 
 
 def with_fault(name: str, layer: dispatch.Interceptor) -> dict[str, float]:
-    # It is kept from here on, and must not meet the fault.
+    # The reference is cached here, so that the fault does not affect the reference.
     training.reference(name, training.SEED)
     registration.add_interceptor(layer, "cpu")
     try:

@@ -1,12 +1,12 @@
-"""Which small faults the tests notice: mutants of functions that judge, run, compute convolutions and detect.
+"""Mutation score of the tests: mutants of functions that judge, run, compute convolutions and detect.
 
     python benchmarks/mutation_score.py cover     which tests execute which line, about fifteen minutes
     python benchmarks/mutation_score.py score     every mutant against the tests that execute its line
 
-Needs the packages coverage and pytest-cov. The mutants are drawn by a fixed seed, the same number from each
-group of modules, from lines that a test executes in its own process; what only children execute is judged by
-the planted bugs. A mutant is caught when one of these tests fails, those of the default tier first, the
-quickest before the others, for at most ``--seconds`` of each tier.
+Needs the packages coverage and pytest-cov. A fixed seed draws the same number of mutants from each group of
+modules. The mutated lines are lines that a test executes in its own process, because the planted bugs cover
+code that only children execute. A mutant is caught if one of these tests fails. Tests of the default tier run
+first, and fast tests before slow ones, for at most ``--seconds`` in each tier.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 def mutations(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str]]:
-    """Functions' qualified names, nodes to change and what the change is called."""
+    """Yield the qualified name of the function, the node to change, and the kind of change."""
 
     def walk(node: ast.AST, name: str, inside: bool) -> Iterator[tuple[str, ast.AST, str]]:
         for child in ast.iter_child_nodes(node):
@@ -81,7 +81,7 @@ def _changes(node: ast.AST) -> list[str]:
 
 
 def mutated(source: str, number: int) -> str:
-    """The source with mutation ``number`` of :func:`mutations` applied."""
+    """Return the source with mutation ``number`` of :func:`mutations` applied."""
     tree = ast.parse(source)
     _, node, what = list(mutations(tree))[number]
     lines = source.splitlines(keepends=True)
@@ -112,7 +112,7 @@ def mutated(source: str, number: int) -> str:
 
 
 def covering(database: Path) -> dict[str, dict[int, list[str]]]:
-    """By file and line: the tests that execute it (their names as pytest gives them)."""
+    """Return the names (as pytest gives them) of the tests that execute each line, by file and line."""
     from coverage.numbits import numbits_to_nums
 
     found: dict[str, dict[int, list[str]]] = {}
@@ -137,7 +137,7 @@ def covering(database: Path) -> dict[str, dict[int, list[str]]]:
 
 
 def drawn(lines: dict[str, dict[int, list[str]]]) -> list[dict[str, Any]]:
-    """The mutants: where, which number, and the tests that execute the line."""
+    """Return the drawn mutants: their places and numbers, and the tests that execute their lines."""
     chance = random.Random(SEED)  # noqa: S311 - drawn again the same
     chosen = []
     for group, places in GROUPS.items():
@@ -157,7 +157,8 @@ def drawn(lines: dict[str, dict[int, list[str]]]) -> list[dict[str, Any]]:
 
 
 def in_order(tests: list[str], seconds: dict[str, float], limit: float) -> list[str]:
-    """The quickest of each test function first, then a second case of each, for ``limit`` seconds in all."""
+    """Return tests for ``limit`` seconds: the fastest case of each test function, then second cases, and
+    so on."""
     by_function: dict[str, list[str]] = {}
     for test in sorted(tests, key=lambda test: seconds.get(test, 1.0)):
         by_function.setdefault(test.partition("[")[0], []).append(test)
@@ -175,7 +176,7 @@ def in_order(tests: list[str], seconds: dict[str, float], limit: float) -> list[
 
 
 def caught(tree: Path, mutant: dict[str, Any], tests: list[str], limit: float) -> str:
-    """The test that fails, why none could be run, or nothing."""
+    """Return the failing test, the reason why no test could run, or "" if the mutant survived."""
     path = tree / mutant["file"]
     source = path.read_text()
     options = {
@@ -190,7 +191,7 @@ def caught(tree: Path, mutant: dict[str, Any], tests: list[str], limit: float) -
     try:
         ran = subprocess.run([*command, *tests], timeout=3 * limit + 60, check=False, **options)
         if ran.returncode == 4 and any("[" in test for test in tests):
-            # A name with odd characters is not found again: take all cases of its function.
+            # pytest does not find some names with odd characters again, so run all cases of their functions.
             functions = list(dict.fromkeys(test.partition("[")[0] for test in tests))
             ran = subprocess.run([*command, *functions], timeout=3 * limit + 60, check=False, **options)
     except subprocess.TimeoutExpired:
@@ -206,14 +207,14 @@ def caught(tree: Path, mutant: dict[str, Any], tests: list[str], limit: float) -
 
 
 def default_tests() -> set[str]:
-    """The tests of the default tier."""
+    """Return the tests of the default tier."""
     command = [sys.executable, "-m", "pytest", "-n0", "-q", "--collect-only"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return {line for line in listed.splitlines() if "::" in line}
 
 
 def score(arguments: argparse.Namespace) -> None:
-    """Try every mutant and print the share that is caught; keep what each was caught by."""
+    """Try every mutant, print the share that is caught, and write the test that caught each mutant."""
     lines, seconds = covering(arguments.data / "coverage"), durations(arguments.data / "junit.xml")
     listed = arguments.mutants or arguments.data / "mutants.json"
     if not listed.exists():
@@ -259,7 +260,7 @@ def score(arguments: argparse.Namespace) -> None:
 
 
 def durations(report: Path) -> dict[str, float]:
-    """Seconds of each test, from a junit file."""
+    """Return the seconds of each test, from a JUnit file."""
     import xml.etree.ElementTree as ET
 
     found = {}
@@ -272,7 +273,7 @@ def durations(report: Path) -> dict[str, float]:
 
 
 def cover(arguments: argparse.Namespace) -> None:
-    """Run the tests of both tiers once with coverage of branches, by test."""
+    """Run the tests of both tiers once with branch coverage by test."""
     arguments.data.mkdir(parents=True, exist_ok=True)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-m", "", f"--junitxml={arguments.data / 'junit.xml'}"),

@@ -1,4 +1,4 @@
-"""The problems of ``networks.toml``, at the size for a device."""
+"""Problems of ``networks.toml``, at the size for a device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _FORM = re.compile(r"(\d+)x(\d+)([kt])(\d+)(?:s(\d+))?(?:g(\d+))?@(\d+)")
 
 
 def network_problems(device_type: str, names: tuple[str, ...], batch: int) -> Iterator[tuple[str, Problem]]:
-    """(network, problem), each problem once, by the first network that has it. Batch in samples, fp32.
+    """Yield network and fp32 problem, each problem once, with the first network that has it.
 
-    Raises:
-        SystemExit: for the name of a network that is not there.
+    ``batch`` is in samples. Raise SystemExit for an unknown network.
     """
     table = toml(Path(__file__).with_name("networks.toml").read_text("utf-8"))["network"]
     unknown = set(names) - {row["name"] for row in table}

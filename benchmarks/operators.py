@@ -1,8 +1,8 @@
-"""Does the sweep of operators raise false alarms on this CPU?
+"""Test that the sweep of operators raises no false alarms on this CPU.
 
-Runs the check ``operator`` on every operator of the installed torch's OpInfo database, in each dtype, with
-other samples in each run. The CPU computes correctly, so every failure is a false alarm. Run from the
-project's root::
+The benchmark runs the check ``operator`` on every operator of the installed torch's OpInfo database, in each
+dtype, with other samples in each run. The CPU computes correctly, so every failure is a false alarm. Run it
+from the project's root::
 
     python benchmarks/operators.py --runs 3 -o benchmarks/results/operators.json
 """
@@ -29,7 +29,7 @@ from rocmprobe.checks.opinfo import DTYPES, judged, operator
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
-#: The figures name the operators that come nearest to their limit.
+#: Number of operators in the figures: those closest to their limit.
 NEAREST = 20
 
 

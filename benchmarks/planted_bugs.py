@@ -1,15 +1,17 @@
-"""Is every planted bug found in every dtype and direction where it exists, and by which tier?
+"""Test that every planted bug is found in every dtype and direction where it exists, and by which tier.
 
-Runs the check ``convolution`` on this CPU with each bug of ``simulate/generated.py`` in place, over sums
-of 27 to 18432 products, and judges it by each rule of what kernels owe (``numerics.SUMS``, ``PARTS`` for half
-precision, ``TRANSFORMS``). Prints a table in Markdown, and writes it with the figures::
+The benchmark runs the check ``convolution`` on this CPU with each bug of ``simulate/generated.py``, over sums
+of 27 to 18432 products. It judges the result by each rule for kernels (``numerics.SUMS``, ``PARTS`` for half
+precision, ``TRANSFORMS``). It prints a table in Markdown, and writes the table and the figures::
 
     python benchmarks/planted_bugs.py -o benchmarks/results/planted_bugs.json
 
-Right kernels are judged on the same problems: "right", with half precision accumulated in fp32 as on a GPU,
-and "right-here", this CPU's own, which sum half precision in parts. The random element comes in every call:
-one that came in a share r of a check's calls (``Fault.chance``), of which there are four where plain sums are
-owed, would be met with a chance of 1 - (1 - r)^4.
+Correct kernels are judged on the same problems. "right" accumulates half precision in fp32 as on a GPU.
+"right-here" is this CPU's own, which sums half precision in parts.
+
+The random element occurs in every call. A check makes four calls where plain sums are required. If the
+element occurred in a share r of these calls (``Fault.chance``), the check would find it with a probability of
+1 - (1 - r)^4.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ from faulty_convolutions import (
     planted,
 )
 
-#: Right kernels, which no tier may find fault with.
+#: Correct kernels. A tier that finds a fault in them is wrong.
 RIGHT = ("right", "right-here")
-#: By what is owed: whose kernels those are, and whether integer sums must be exact.
+#: For each rule, the backend of its kernels, and True if integer sums must be exact.
 RULES = {
     SUMS: (SimulatedMiopen(load_machine("healthy-gfx1100")), True),
     PARTS: (BACKENDS["onednn"], True),
@@ -58,14 +60,14 @@ RULES = {
 }
 MEASURES = ("rms_range", "max_ratio", "bound_ratio")
 _EXACT = {"exact": "plain integers", "cancelling": "cancelling integers"}
-#: Words of ``numerics.judge_float``.
+#: Phrases in the messages of ``numerics.judge_float``.
 _GUARDS = ("not finite", "all zero", "are equal")
 
 
 def judged(
     owed: str, combination: Combination, under: Callable[[], AbstractContextManager[None]]
 ) -> CheckResult:
-    """What the check says, asked as the driver torch asks."""
+    """Return the result of the check, run as the driver torch runs it."""
     backend, exact = RULES[owed]
     return convolution(
         CheckContext(
@@ -77,14 +79,15 @@ def judged(
 
 
 def rules(name: str, dtype: str) -> list[str]:
-    """Those by which a kernel is judged: sums in parts are owed in half precision alone."""
+    """Return the rules for a kernel. This CPU's own kernel has only ``PARTS``, which others have only in
+    half precision."""
     if name == "right-here":
         return [PARTS]
     return [owed for owed in RULES if owed != PARTS or dtype in ("float16", "bfloat16")]
 
 
 def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
-    """The context in which convolutions have the bug ``name``, or are right."""
+    """Return the context in which convolutions have the bug ``name``, or are correct."""
     if name == "right-here":
         return nullcontext
     layer = CorrectKernel() if name == "right" else FaultyKernel(name)
@@ -92,9 +95,11 @@ def kernels(name: str) -> Callable[[], AbstractContextManager[None]]:
 
 
 def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
-    """The measures of the float tier as shares of their limits: above 1 is over. What is not finite counts as
-    1e99, since JSON has no infinity."""
-    # The bound's ratio is a share as it is.
+    """Return the float measures as shares of their limits. A share above 1 fails.
+
+    A share that is not finite becomes 1e99, because JSON has no infinity.
+    """
+    # ``bound_ratio`` without a limit is already a share.
     shares = {
         name: numerics[name] / numerics.get(f"{name}_limit", 1.0) for name in MEASURES if name in numerics
     }
@@ -102,7 +107,7 @@ def signals(numerics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tiers(answer: CheckResult) -> list[str]:
-    """What in the answer speaks against the result, whether or not it was made the reason."""
+    """Return every tier that finds a fault, even if it is not the reason for the state."""
     numerics = answer.numerics
     found = [tier for name, tier in _EXACT.items() if not numerics.get(name, True)]
     found += [name for name, share in signals(numerics).items() if not share <= 1]
@@ -114,7 +119,7 @@ def tiers(answer: CheckResult) -> list[str]:
 
 
 def measured(name: str, combination: Combination) -> dict[str, Any]:
-    """One row of the figures."""
+    """Return one row of the figures."""
     row: dict[str, Any] = {
         "bug": name, "dtype": combination.problem.dtype, "direction": combination.direction,
         "terms": combination.terms, "problem": combination.problem.text, "judged": {},
@@ -132,7 +137,7 @@ def largest_signal(verdict: Mapping[str, Any]) -> float:
     return max(verdict["signals"].values())
 
 
-#: What the figures hold of a row: the state by each rule, and by the first the tiers and the largest signal.
+#: Columns of a row: the state by each rule, and by the first rule the tiers and the largest signal.
 COLUMNS = (
     "bug",
     "dtype",
@@ -146,7 +151,7 @@ COLUMNS = (
 
 
 def kept(row: Mapping[str, Any]) -> list[Any]:
-    """``row`` in the order of ``COLUMNS``; null for a rule that does not apply."""
+    """Return ``row`` in the order of ``COLUMNS``, with None for a rule that does not apply."""
     first = next(iter(row["judged"].values()))
     states = [row["judged"].get(owed, {}).get("state") for owed in RULES]
     signal = float(f"{largest_signal(first):.3g}")
@@ -154,7 +159,7 @@ def kept(row: Mapping[str, Any]) -> list[Any]:
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """For each bug and dtype: how many combinations are judged wrong, and which tiers find how many."""
+    """Return a table by bug and dtype of the combinations judged wrong, and of the tiers that find them."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[row["bug"], row["dtype"]].append(row)
@@ -176,7 +181,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def misjudged(rows: Iterable[Mapping[str, Any]], owed: str) -> list[str]:
-    """The combinations whose verdict is not the right one."""
+    """Return the combinations with an incorrect verdict."""
     return [
         f"{row['bug']} {SHORT_DTYPES[row['dtype']]} {row['direction']} {row['terms']}: {verdict['state']}, "
         f"{largest_signal(verdict):.2g} of the limit"
@@ -197,7 +202,7 @@ def main() -> None:
     rows = [
         measured(name, each)
         for name in names
-        # A right kernel is tried on what the first bug, which is everywhere, is tried on.
+        # A correct kernel runs on the problems of the first bug, which exists everywhere.
         for each in combinations(BUGS.get(name, next(iter(BUGS.values()))), sums)
     ]
     printed = table(rows) + "\n"

@@ -1,9 +1,10 @@
-"""Short trainings of real models with random weights, each a case with a name, for ``compatibility.py``.
+"""Short trainings of real models with random weights, each a named case, for ``compatibility.py``.
 
     python benchmarks/real_models.py FILE NAME ...
 
-trains the cases on the CPU, one after another, and writes for each a line of JSON: its name, its losses with
-the norm of its first gradient behind them, and where the bypass is installed what it counted in this process.
+The command trains the cases on the CPU, one after another, and writes a line of JSON for each: its name, and
+its losses followed by the norm of its first gradient. If the bypass is installed, the line has the bypass's
+counts of this process.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Losses = list[float]
 def trained(
     model: nn.Module, loss_of: Callable[[], torch.Tensor], steps: int = STEPS, rate: float = 0.01
 ) -> Losses:
-    """The loss of each step of SGD, and behind them the norm of the first gradient."""
+    """Return the loss of each step of SGD, followed by the norm of the first gradient."""
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     losses, norm = [], 0.0
     for step in range(steps):
@@ -76,7 +77,8 @@ def of_timm(name: str, side: int = 64, dtype: Optional[torch.dtype] = None, **op
 
 
 class UNet(nn.Module):
-    """Ronneberger et al. 2015 with batch norm: two levels, transposed convolutions, a dilated bottom."""
+    """U-Net of Ronneberger et al. 2015 with batch norm, two levels, transposed convolutions and a dilated
+    bottom."""
 
     def __init__(self, saved: bool = False) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ def _critic() -> nn.Module:
 
 
 def penalised() -> Losses:
-    """Wasserstein GAN with gradient penalty (Gulrajani et al. 2017): the critic's double backward."""
+    """Train a Wasserstein GAN with gradient penalty (Gulrajani et al. 2017): the critic's double backward."""
     critic, generator = (
         _critic(),
         nn.Sequential(nn.ConvTranspose2d(8, 16, 8), nn.ReLU(), nn.ConvTranspose2d(16, 3, 4, 4)),
@@ -196,7 +198,7 @@ def penalised() -> Losses:
 
 
 def of_single_samples() -> Losses:
-    """Gradients of single samples by ``torch.func``, as differential privacy takes them."""
+    """Train with per-sample gradients by ``torch.func``, as in differential privacy. Return squared norms."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=2), nn.Flatten(), nn.Linear(1152, 5)
     )
@@ -227,14 +229,14 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def distributed() -> Losses:
-    """DistributedDataParallel by gloo: two processes, each with a batch of its own."""
+    """Train with DistributedDataParallel over gloo: two processes with separate batches."""
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_rank, (folder,), nprocs=2)
         return [each for rank in range(2) for each in json.loads(Path(folder, f"{rank}.json").read_text())]
 
 
 class Blurred(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Images that the worker which loads them convolves."""
+    """Images that the loading worker convolves."""
 
     def __len__(self) -> int:
         return 16
@@ -245,7 +247,7 @@ class Blurred(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 def loaded() -> Losses:
-    """A DataLoader whose two workers are spawned, and convolve."""
+    """Train from a DataLoader with two spawned workers that convolve."""
     loader = torch.utils.data.DataLoader(Blurred(), 4, num_workers=2, multiprocessing_context="spawn")
     batches: Iterator[torch.Tensor] = iter(loader)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 3, padding=1))
@@ -254,12 +256,12 @@ def loaded() -> Losses:
         batch = next(batches)
         return F.mse_loss(model(batch), batch)
 
-    # Every batch is read, so that the workers come to their end by themselves.
+    # Reading every batch lets the workers end by themselves.
     return trained(model, loss, steps=len(loader))
 
 
 def quantised(fused: bool = True) -> Losses:
-    """Quantisation-aware training: fake quantisation around convolutions, fused with batch norm or not."""
+    """Train with fake quantisation around convolutions, fused with batch norm or not."""
     from torch.ao import quantization
 
     model = nn.Sequential(
@@ -268,7 +270,7 @@ def quantised(fused: bool = True) -> Losses:
         quantization.DeQuantStub(),
     ).train()  # fmt: skip
     model.qconfig = quantization.get_default_qat_qconfig("x86")
-    # Channels of a transposed weight lie where the observers do not look for them.
+    # A transposed weight has its channels in another dimension than the observers expect.
     model[7].qconfig = None
     if fused:
         quantization.fuse_modules_qat(model, [["1", "2", "3"], ["4", "5", "6"]], inplace=True)
@@ -282,7 +284,7 @@ _TIMM = (
     "convnext_atto", "repvgg_a0", "mobilevit_xxs", "vit_tiny_patch16_224",
 )  # fmt: skip
 
-#: By name: the training, and the dtype that its convolutions compute in.
+#: By name: the training, and the dtype of its convolutions.
 CASES: dict[str, tuple[Callable[[], Losses], str]] = {
     "segmentation U-Net": (segmented, "float32"),
     "segmentation U-Net, bf16 autocast": (partial(segmented, torch.bfloat16), "bfloat16"),
@@ -301,7 +303,7 @@ CASES: dict[str, tuple[Callable[[], Losses], str]] = {
     "quantisation-aware, fused": (quantised, "float32"),
     "quantisation-aware, not fused": (partial(quantised, fused=False), "float32"),
     **{f"timm {name}": (partial(of_timm, name), "float32") for name in _TIMM},
-    # Its first gradient is 446 long: steps of 0.01 make 4e-4 of the last digits, also between native ways.
+    # With a first gradient of norm 446, steps of 0.01 turn rounding into 4e-4, even between native ways.
     "timm efficientnet_b0": (partial(of_timm, "efficientnet_b0", rate=1e-4), "float32"),
     "timm resnet18, channels-last": (partial(of_timm, "resnet18", channels_last=True), "float32"),
     "timm resnet18, bf16 autocast": (partial(of_timm, "resnet18", dtype=torch.bfloat16), "bfloat16"),
@@ -325,7 +327,10 @@ class _Absent(types.ModuleType):
 
 
 def _stand_in_for_torchvision() -> None:
-    """timm imports torchvision, of which no model needs anything, and which has no build for every torch."""
+    """Install a stub for torchvision if it is missing.
+
+    timm imports torchvision, but no model here uses it, and it does not have a build for every torch.
+    """
     if "torchvision" in sys.modules or importlib.util.find_spec("torchvision"):
         return
     for name in (

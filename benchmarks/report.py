@@ -1,6 +1,7 @@
-"""What `rocmprobe report` takes for runs of 100 to 6000 outcomes, and whether that grows in proportion: the
-whole command as a process of its own, and reading, page and JUnit alone. Sizes take turns, so that their
-ratios hold on a machine that does other work, too.
+"""Timing of `rocmprobe report` for runs of 100 to 6000 outcomes, and its growth with their number.
+
+The benchmark times the whole command as a process, and reading, page and JUnit separately. Sizes alternate,
+so that their ratios are valid even on a busy machine.
 
     python benchmarks/report.py -o benchmarks/results/report.json
 """
@@ -60,8 +61,11 @@ def _runs(folder: Path) -> dict[str, Path]:
 
 
 def measure(source: Path, folder: Path) -> dict[str, Any]:
-    """By number of outcomes: seconds of the processor (medians), bytes, and the seconds of an outcome over
-    those of an outcome of the largest run."""
+    """Return figures by number of outcomes: median CPU seconds, bytes, and the relative page time per
+    outcome.
+
+    The page time per outcome is relative to that of the largest run.
+    """
     own = read_results(source)
     taken: dict[int, list[dict[str, float]]] = {amount: [] for amount in OUTCOMES}
     figures: dict[int, dict[str, Any]] = {}
@@ -86,7 +90,7 @@ def measure(source: Path, folder: Path) -> dict[str, Any]:
 
 
 def _once(source: Path, target: Path) -> dict[str, float]:
-    """Seconds of the processor: the whole command ("command"), then its parts; "wall" is of the command."""
+    """Return the CPU seconds of the whole command and of its parts. "wall" is the command's elapsed time."""
     began, worked = time.perf_counter(), _worked()
     command = [sys.executable, "-m", "rocmprobe", "report", str(source), "-o", str(target)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -102,13 +106,13 @@ def _once(source: Path, target: Path) -> dict[str, float]:
 
 
 def _worked() -> float:
-    """Seconds of the processor that this process and its children took."""
+    """Return the CPU seconds of this process and its children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def repeated(results: Results, amount: int) -> Results:
-    """The results with ``amount`` outcomes: their own, as often as it takes, each under an id of its own."""
+    """Return the results with ``amount`` outcomes. Their outcomes are repeated under new ids."""
     copies = [
         dataclasses.replace(each, id=f"{each.id}~{number}" if number else each.id)
         for number in range(amount // len(results.outcomes) + 1)

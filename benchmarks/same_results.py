@@ -48,11 +48,11 @@ PLANTED = [
     "transposed-weights", "mixed-up-layout",
 ]  # fmt: skip
 SMALL = ["--problem", "conv2d-fp32-n1-c4-i8x8-k4-f3x3", "--problem", "conv2d-fp16-n1-c4-i8x8-k4-f3x3"]
-# Checks that take long are left out, and measurements of speed and memory, which noise changes.
+# Long checks are left out, and measurements of speed and memory, because noise changes their results.
 LONG = ["problem-matrix", "throughput", "memory", "memory-sweep"]
 SHORT = [*SMALL, *(part for check in LONG for part in ("--skip", check))]
 CHECKS = ["copy", "gemm", "convolution", "solver", "batch-norm", "lstm", "training-step"]
-#: What a machine needs beyond CHECKS to show its fault.
+#: Checks that a machine needs in addition to CHECKS to show its fault.
 ALSO = {
     "attention-backend-missing": ["attention", "attention-math", "attention-flash", "attention-efficient"],
     "hipblaslt-no-kernels": ["matmul", "int-matmul"],
@@ -70,7 +70,7 @@ PROBLEMS = {
 
 def machine_run(name: str) -> list[str]:
     """Return the options of a small run that shows the fault of this machine."""
-    if name == "faults-all":  # Each of its 75 faults is tied to a problem of its own.
+    if name == "faults-all":  # Each of its 75 faults is tied to a separate problem.
         problems = [f"conv2d-fp32-n1-c{number}-i8x8-k4-f3x3" for number in range(1, 76)]
         only = ["--only", "*/convolution/*/fwd", "--settings", "default"]
         return ["--simulate", name, *(part for each in problems for part in ("--problem", each)), *only]
@@ -142,7 +142,7 @@ COMMANDS = {
     "wrong-machine": "run --simulate nowhere",
     "wrong-results": "report $CORPUS/0",
 }  # fmt: skip
-#: What a command leaves beside its output.
+#: Files that a command writes in addition to its output.
 WRITES = {
     "table-html": ["table.html"], "submit-check": ["bundles"], "table-site": ["site"],
     "shapes": ["shapes.json"],
@@ -260,7 +260,7 @@ def file_text(path: Path, folders: dict[str, str]) -> Any:
 
 
 class Recorder:
-    """Runs rocmprobe in one temporary folder and writes normalised files into another."""
+    """A recorder that runs rocmprobe in one temporary folder and writes normalised files into another."""
 
     def __init__(self, folder: Path, work: Path) -> None:
         self.folder, self.work = folder, work
@@ -269,7 +269,7 @@ class Recorder:
         corpus = CHECKOUT.parent / "shared" / "corpus" / "train.jsonl"
         for number, line in enumerate(corpus.read_text("utf-8").splitlines()[:2]):
             (work / f"log-{number}").write_text(json.loads(line)["log"], "utf-8")
-        # Locks are per user; its own folder for them hides the runs of others.
+        # Locks are per user, so a separate folder for locks hides the runs of others.
         self.env = {**os.environ, "COLUMNS": "400", "LC_ALL": "C.UTF-8", "TMPDIR": str(work / "tmp")}
         self.env["XDG_RUNTIME_DIR"] = str(work / "tmp")
         self.folders = {
@@ -354,7 +354,7 @@ def record(folder: Path, patterns: list[str], processes: int) -> None:
         recorder = Recorder(folder, Path(work).resolve())
         with ThreadPoolExecutor(processes) as pool:
             list(pool.map(recorder.timed, runs))
-        # In order: some commands read what an earlier one wrote.
+        # Commands run in order, because some read what an earlier command wrote.
         for name in commands:
             recorder.timed(name)
 
@@ -372,10 +372,10 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differences(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key with a different value; of texts, each group of lines that changed.
+    """Yield each key with a different value, or for texts each group of lines that changed.
 
     Both sides are normalised again, so that an old recording stays useful when a pattern is added. Lines that
-    only moved are no difference: some tables are sorted by time.
+    only moved are no difference, because some tables are sorted by time.
     """
     old, new = dict(flat(normal_data(before, {}))), dict(flat(normal_data(after, {})))
     for key in sorted({*old, *new}):
@@ -396,7 +396,7 @@ def differences(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def compare(before: Path, after: Path, expected: Optional[Path]) -> int:
-    """Print every difference, and return 1 if one is not expected."""
+    """Print every difference. Return 1 if a difference is not expected."""
     reasons = []
     for line in expected.read_text("utf-8").splitlines() if expected else []:
         pattern, separator, reason = line.partition(" # ")

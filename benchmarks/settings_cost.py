@@ -1,7 +1,7 @@
-"""What each setting of oneDNN costs on this CPU: throughput and first call, as ratios to ``default``.
+"""Cost of each setting of oneDNN on this CPU: throughput and first call, as ratios to ``default``.
 
-The settings take turns, each round in new children without tracing and with one thread; the best time of
-all rounds is what other programs disturbed least. The catalogue of the site shows the table::
+The settings alternate, and each round uses new children without tracing and with one thread. The best time of
+all rounds is the time that other programs disturbed least. The site's catalogue shows the table::
 
     python benchmarks/settings_cost.py --rounds 8 -o benchmarks/results/settings_cost.json
 """
@@ -27,14 +27,15 @@ from rocmprobe.model.problems import problems
 from rocmprobe.model.results import Setting
 from rocmprobe.model.results_file import to_json
 
-#: Seconds that a measurement takes at least.
+#: Least seconds of a measurement.
 SECONDS = 0.1
-#: What is left out: the user's own environment, and what is no way to run the same convolutions.
+#: Settings that are left out: the user's own environment, and a dtype that changes the convolutions.
 LEFT_OUT = ("as-found", "float64")
 
 
 def timings(setting: Setting, texts: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
-    """The timings of each problem, by its text, and of a first call ("first"), from one new child."""
+    """Return the timings of each problem, keyed by text, and of a first call ("first"), from one new
+    child."""
     environ = environment(setting, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn=must_spawn(setting))
     spec = {"device": "cpu", "backend": "onednn", "setting": to_json(setting), "seconds": SECONDS}
@@ -63,12 +64,12 @@ def answer(child: Child, wanted: str) -> Any:
     return None
 
 
-#: Seconds by setting, problem and what was timed.
+#: Seconds by setting, problem and timed quantity.
 Round = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def ratio(rounds: Sequence[Round], name: str, key: str) -> float:
-    """Geometric mean over the problems of a setting's best time over that of ``default``."""
+    """Return the geometric mean over the problems of a setting's best time relative to ``default``."""
     problems_timed = [text for text, times in rounds[0][name].items() if key in times]
     return statistics.geometric_mean(
         [best(rounds, name, text, key) / best(rounds, "default", text, key) for text in problems_timed]
@@ -80,13 +81,15 @@ def best(rounds: Sequence[Round], name: str, text: str, key: str) -> float:
 
 
 def cost(rounds: Sequence[Round], name: str, key: str) -> dict[str, float]:
-    """The ratio over all rounds, and what it is over either half of them: how far to trust it."""
+    """Return the ratio over all rounds and over either half of the rounds. The halves show how reliable it
+    is."""
     halves = sorted(round(ratio(half, name, key), 2) for half in (rounds[::2], rounds[1::2]))
     return {"ratio": round(ratio(rounds, name, key), 2), "halves": halves}
 
 
 def measured(rounds_wanted: int) -> dict[str, Any]:
-    # Read when the fork server imports torch. Threads that wait for each other measure the other programs.
+    # The fork server reads this when it imports torch. Threads that wait for each other would measure other
+    # programs.
     os.environ["OMP_NUM_THREADS"] = "1"
     settings = [each for each in settings_for("onednn", "all") if each.name not in LEFT_OUT]
     texts = [problem.text for problem in problems("quick", "throughput")]

@@ -1,13 +1,14 @@
-"""Does a run survive whatever happens: random faults, and killed at random moments.
+"""Test that runs survive random faults and kills at random moments.
 
-Part one asks simulated machines that crash, hang, exit, raise and lie at random, until ``--trials`` child
-processes have ended; every question must have an outcome of the state its fault asks for. Part two kills
-the controller with SIGKILL at a random moment of a run and takes it up again with ``--resume``, ``--kills``
-times; no outcome that was in the journal may be lost, changed or there twice, and no process may be left::
+Part one tests simulated machines that crash, hang, exit, raise and return wrong results at random, until
+``--trials`` child processes have ended. Every case must have the state that its fault requires. Part two
+kills the controller with SIGKILL at a random moment of a run and resumes the run with ``--resume``,
+``--kills`` times. Every outcome in the journal must stay unchanged and occur once, and no process must be
+left::
 
     python benchmarks/soak.py --trials 1000 --kills 200 -o benchmarks/results/soak.json
 
-``benchmarks/soak_machines.py`` kills runs of the simulated machines that rocmprobe comes with.
+``benchmarks/soak_machines.py`` kills runs of the simulated machines of rocmprobe.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ EFFECTS = {
     "busy": "hang",
 }
 SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
-#: Hangs are rare, because each is waited for.
+#: Hangs are rare, because the benchmark waits for each of them.
 WEIGHTS = {"hang": 1, "busy": 1, "raise": 6, "wrong": 6, "signal": 10, "exit": 6, "none": 10}
 MARK = "LC_SOAK"
-#: Runs at the same time.
+#: Number of runs at the same time.
 LANES = os.cpu_count() or 1
-#: Seconds until the kill at most; a run takes about as long.
+#: Most seconds until the kill. A run takes about as long.
 LONGEST_WAIT = 5.0
 MACHINE = """
 summary = "random faults"
@@ -69,7 +70,8 @@ def problems(count: int) -> list[str]:
 
 
 def machine(path: Path, texts: list[str], chance: random.Random) -> dict[str, str]:
-    """Write a machine with a random fault for each problem; the state each problem must end in."""
+    """Write a machine with a random fault for each problem. Return the state that each problem must end
+    in."""
     rows, expected = [MACHINE], {}
     for text in texts:
         effect = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
@@ -110,7 +112,7 @@ def outcomes(journal: Path) -> list[dict[str, Any]]:
 
 
 def left_over(mark: str) -> list[int]:
-    """Processes that still carry the mark in their environment."""
+    """Return the processes that still have the mark in their environment."""
     wanted, found = f"{MARK}={mark}".encode(), []
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -122,7 +124,7 @@ def left_over(mark: str) -> list[int]:
 
 
 def one_run_in_faults(number: int, seed: int, folder: Path) -> tuple[int, Counter[str], list[str]]:
-    """Children that ended, states that were found, and what was judged wrong."""
+    """Return the number of children that ended, the states, and the misjudged cases."""
     out, toml, texts = folder / f"faults-{number}", folder / f"faults-{number}.toml", problems(10)
     expected = machine(toml, texts, random.Random(f"{seed} faults {number}"))  # noqa: S311
     subprocess.run(asked(toml, texts, out), capture_output=True, check=False)
@@ -156,7 +158,7 @@ def soak_faults(trials: int, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def one_kill(number: int, seed: int, folder: Path) -> Counter[str]:
-    """A run killed at a random moment and taken up again; counts of what went wrong with it."""
+    """Kill a run at a random moment and resume it. Return counts of the kill and of its effects."""
     chance = random.Random(f"{seed} kill {number}")  # noqa: S311
     out, toml, texts = folder / f"kill-{number}", folder / f"kill-{number}.toml", problems(8)
     machine(toml, texts, chance)

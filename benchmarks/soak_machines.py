@@ -1,12 +1,13 @@
-"""Is a run that was killed again and again, and taken up each time, the same as one that was left alone.
+"""Test that a run killed and resumed again and again has the same results as an undisturbed run.
 
-Ten simulated machines and the CPU are asked a small plan once undisturbed. Then runs of each are killed by
-SIGKILL at random moments, the controller alone and its whole process group in turns, and taken up with
-``--resume --retry-aborted`` until they finish; a run is mostly killed several times. Compared with the
-undisturbed one: no outcome that was in the journal is lost, changed or there twice, no question has another
-state, cause or implementation, and the verdict is the same. Nothing is timed: what else the machine does is
-nothing to the figures, and no two settings can be level but for noise. A verdict that differs over equal
-outcomes is counted apart all the same::
+Ten simulated machines and the CPU each run a small plan undisturbed. Then runs of each are killed by SIGKILL
+at random moments, and resumed with ``--resume --retry-aborted`` until they finish. The kills hit the
+controller alone and its whole process group in turns, and most runs are killed several times.
+
+A finished run is compared with the undisturbed run. No outcome in the journal is lost, changed or duplicated,
+no case has another state, cause or implementation, and the verdict is the same. The plan times nothing, so
+that other load does not change the figures, and noise cannot decide between settings. A verdict that differs
+although the outcomes are equal is counted separately::
 
     python benchmarks/soak_machines.py --kills 50 -o benchmarks/results/soak_machines.json
 """
@@ -33,7 +34,7 @@ from figures import publish
 from soak import MARK, left_over, outcomes
 
 CPU = "cpu"
-#: Machines whose budgets are as wide as those of a real one: a tight one calls a busy machine hung.
+#: Machines with budgets as wide as those of a real machine. Tight budgets report a busy machine as hung.
 MACHINES = (
     "bn-dead", "compile-abort", "db-read-only", "env-rejected", "gemm-memory-fault", "healthy-gfx1100",
     "igemm-compile-failure", "naive-fallback", "rdna1-fp16-broken", "rdna1-rocm52-conv-dead",
@@ -42,14 +43,14 @@ PLAN = (
     "--only", "copy", "--only", "gemm", "--only", "convolution", "--settings", "vendor-off",
     "--problem", "conv2d-fp32-n1-c4-i8x8-k4-f3x3",
 )  # fmt: skip
-#: Of an outcome, what does not depend on how long anything took, or on which process answered.
+#: Fields of an outcome that depend neither on time nor on the process that ran the case.
 COMPARED = ("state", "cause", "rung", "solver", "algorithm", "workspace_bytes", "numerics", "native_isa")
 LANES = os.cpu_count() or 1
 
 
 @dataclass
 class Subject:
-    """A machine, or the CPU: its undisturbed run, and the one that is being killed at present."""
+    """A machine or the CPU, with its undisturbed run and the run that is being killed."""
 
     name: str
     folder: Path
@@ -65,7 +66,7 @@ class Subject:
         return self.folder / f"{self.name}-{self.runs}"
 
     def begun(self) -> list[str]:
-        """The command for the run at hand: from its beginning, or taken up where it has a journal."""
+        """Return the options of the current run, which resumes if it has a journal."""
         if (self.out / "journal.jsonl").exists():
             return ["--resume", str(self.out), "--retry-aborted"]
         device = ("--device", "cpu") if self.name == CPU else ("--simulate", self.name)
@@ -93,7 +94,7 @@ def undisturbed(subject: Subject) -> None:
 
 
 def killed(subject: Subject, number: int, seed: int) -> None:
-    """Start or take up the subject's run and kill it at a random moment; compare it where it ended before."""
+    """Start or resume the subject's run and kill it at a random moment. If it ended by itself, compare it."""
     chance = random.Random(f"{seed} {subject.name} {number}")  # noqa: S311
     mark, group = f"{os.getpid()}-{subject.name}-{number}", number % 2 == 1
     before = {each["id"]: each for each in outcomes(subject.out / "journal.jsonl")}
@@ -112,7 +113,7 @@ def killed(subject: Subject, number: int, seed: int) -> None:
         time.sleep(0.1)
     subject.tally["processes left"] += len(left_over(mark))
     kept = {each["id"]: each for each in outcomes(subject.out / "journal.jsonl")}
-    # A question whose outcome is "aborted" or "blocked" is asked again.
+    # A case whose outcome is "aborted" or "blocked" runs again.
     changed = [case for case, outcome in before.items() if outcome["state"] not in ("aborted", "blocked")
                and kept.get(case) != outcome]  # fmt: skip
     subject.wrong += [f"{subject.name}: {case}: lost or changed after a kill" for case in changed]
@@ -121,14 +122,14 @@ def killed(subject: Subject, number: int, seed: int) -> None:
 
 
 def finished(subject: Subject) -> None:
-    """Take the run at hand up for the last time, and compare it."""
+    """Resume the current run for the last time, and compare it."""
     if (subject.out / "journal.jsonl").exists():
         subject.start(f"{os.getpid()}-{subject.name}-last").wait()
         compare(subject)
 
 
 def compare(subject: Subject) -> None:
-    """Hold the finished run against the undisturbed one; the next kill begins another."""
+    """Compare the finished run with the undisturbed run. The next kill begins another run."""
     found, expected = subject.results(), subject.reference
     subject.tally["runs finished"] += 1
     written = outcomes(subject.out / "journal.jsonl")
@@ -162,13 +163,13 @@ def ids(results: dict[str, Any]) -> list[str]:
 
 
 def verdict(results: dict[str, Any]) -> tuple[Any, Any]:
-    """The verdict, and the setting that it recommends."""
+    """Return the verdict, and the setting that it recommends."""
     recommended = results["recommendation"]
     return recommended["verdict"], recommended["configuration"]["setting"]
 
 
 def soak(kills: int, minutes: float, folder: Path, seed: int) -> dict[str, Any]:
-    """``minutes``: no kill is begun later than that."""
+    """Kill runs until there are ``kills`` kills or ``minutes`` have passed, and return the figures."""
     subjects = [Subject(name, folder) for name in (*MACHINES, CPU)]
     free = list(subjects)
     lock, ends, numbers = threading.Lock(), time.monotonic() + 60 * minutes, iter(range(1_000_000))
@@ -177,10 +178,10 @@ def soak(kills: int, minutes: float, folder: Path, seed: int) -> dict[str, Any]:
         while time.monotonic() < ends:
             with lock:
                 done = sum(each.killed for each in subjects)
-                # What is under way may come to a kill, or end before it.
+                # A run in progress can end before its kill, so it counts as one kill for now.
                 subject = None
                 if free and done + len(subjects) - len(free) < kills:
-                    # Those that were killed least come first.
+                    # Subjects with the fewest kills come first.
                     subject = min(free, key=lambda each: each.killed)
                     free.remove(subject)
                     number = next(numbers)

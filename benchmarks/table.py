@@ -1,18 +1,20 @@
-"""What `rocmprobe table` takes for 100 to 20,000 results of 40 machines, beside a plain loop over the
-same files; whether it finds the machines that were planted as outliers, and no others; and how soon the page
-answers a filter.
+"""Benchmark of `rocmprobe table` for 100 to 20,000 results of 40 machines, against a plain loop over the
+files.
 
-The results are made by variation. The simulated machines of data/machines run once each at `--level quick`
-with a few checks. What they answered, and their stacks, are laid on 40 machines: five groups of eight with
-the hardware of a recorded one, which differ in kernel, processor, VBIOS and firmware. Each machine is seen
-many times, at a later date and under another of five stacks. Nothing of it is from AMD hardware. Each run is
-a process of its own, and so is the plain loop: `json.load` of each file and a `collections.Counter` of chip,
-stack, setting, check, dtype, direction and state, which neither tells machines apart nor knows of time::
+It also tests that the planted outliers are found and no other machines, and times a filter of the page.
+
+The results are variations. The simulated machines of data/machines run once each at `--level quick` with a
+few checks. Their outcomes and stacks are assigned to 40 machines: five groups of eight with the hardware of a
+recorded machine, which differ in kernel, processor, VBIOS and firmware. Each machine occurs many times, at a
+later date and under another of five stacks. Nothing comes from AMD hardware.
+
+Each run is a separate process. So is the plain loop: `json.load` of each file and a `collections.Counter` of
+chip, stack, setting, check, dtype, direction and state, which ignores machines and time::
 
     python benchmarks/table.py -o benchmarks/results/table.json
 
-The filter is timed in headless Chromium, where playwright and a Chromium are there (``--chromium PATH``).
-With ``--engines PYTHON``, an interpreter that has duckdb and pyarrow, the rows of 1,000 results are put into
+The filter is timed in headless Chromium, if playwright and Chromium are available (``--chromium PATH``). With
+``--engines PYTHON``, an interpreter that has duckdb and pyarrow, the rows of 1,000 results are written to
 SQLite and DuckDB and read back in order.
 """
 
@@ -39,7 +41,7 @@ SIZES = (100, 1_000, 10_000, 20_000)
 MACHINES = 40
 SEED = 23
 CHECKS = ("copy", "gemm", "convolution", "batch-norm")
-#: Machines that are alike but for their label, kernel and the like: enough of them for a majority.
+#: Machines that differ only in label, kernel and similar facts: enough for a majority.
 ALIKE = 8
 #: Stacks under which each machine is seen.
 STACKS = 5
@@ -52,7 +54,7 @@ RECORDED = (
     ("0x73ff", "0xc1", 32, 8573157376, "gfx1032", "AMD Radeon RX 6600 XT"),
     ("0x744c", "0xc8", 96, 25753026560, "gfx1100", "AMD Radeon RX 7900 XTX"),
 )  # fmt: skip
-#: The machine that differs, the fact that only it has, and what fails there instead of passing.
+#: The machine that differs, the fact that only it has, and the state of its failures.
 PLANTED = (
     (3, "kernel.release", "5.4.0-100-generic", "hang"),
     (11, "gpu.vbios", "113-BROKEN-001", "crash"),
@@ -83,7 +85,7 @@ for path in pathlib.Path(sys.argv[1]).rglob("*.json"):
         count[chip, stack, question] += 1
 print(len(count))
 """
-#: Rows of a CSV into an engine, by runs of 34 as they come, and back in the order of machine and question.
+#: Script that writes the rows of a CSV to an engine, in batches of 34, and reads them by machine and case.
 ENGINE = """
 import csv, os, resource, sys, time
 engine, source = sys.argv[1:]
@@ -123,7 +125,7 @@ while part := found.fetchmany(1_000):
 worked = time.process_time() - began
 print(amount, worked, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-#: Every value of every filter in turn: milliseconds until the page shows the answer, layout included.
+#: Script that sets every value of every filter, and returns the milliseconds until the page shows the result.
 FILTERS = """() => {
   const form = document.querySelector('.filter'), times = []
   for (const name of ['chip', 'stack', 'setting', 'check', 'dtype', 'state']) {
@@ -163,7 +165,7 @@ def main() -> None:
 
 
 def _runs(folder: Path) -> Path:
-    """One run of each simulated machine, into ``folder``."""
+    """Run each simulated machine once, into ``folder``. Return ``folder``."""
     listed = subprocess.run(
         [sys.executable, "-c",
          "from rocmprobe.simulate.machines import machine_names; print(*machine_names())"],
@@ -182,7 +184,7 @@ def _templates(folder: Path) -> list[dict[str, Any]]:
 
 
 def _machines(templates: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """40 machines, each under ``STACKS`` stacks: five groups of eight that have the same chip."""
+    """Return 40 machines, each under ``STACKS`` stacks: five groups of eight with the same chip."""
     chance = random.Random(SEED)  # noqa: S311 - the same machines every time
     source = "varied by benchmarks/table.py"
     made = []
@@ -235,8 +237,11 @@ def _plant(data: dict[str, Any], fact: str, value: str, state: str) -> None:
 
 
 def _write(templates: list[dict[str, Any]], amount: int, folder: Path) -> None:
-    """``amount`` results below ``folder``, one folder for each machine. Copying is flaky on one machine of
-    the last group, and crashes every other time on another: neither is an outlier."""
+    """Write ``amount`` results below ``folder``, in one folder for each machine.
+
+    Copying is flaky on one machine of the last group, and crashes every other time on another. Neither is an
+    outlier.
+    """
     machines = _machines(templates)
     begun = datetime(2025, 1, 1, tzinfo=timezone.utc)
     for number in range(amount):
@@ -278,7 +283,8 @@ def _measure(templates: list[dict[str, Any]], size: int, folder: Path, chromium:
 
 
 def _engines(templates: list[dict[str, Any]], folder: Path, python: str) -> dict[str, Any]:
-    """By engine: rows, microseconds of the processor for each, and MiB that it took more than its rows."""
+    """Return by engine the rows, CPU microseconds per row, and the MiB of memory used in addition to the
+    rows."""
     place, rows = folder / "engines", folder / "rows.csv"
     _write(templates, 1_000, place)
     _child([sys.executable, "-m", "rocmprobe", "table", "--by-folder", str(place), "-o", str(rows)])
@@ -297,7 +303,7 @@ def _engines(templates: list[dict[str, Any]], folder: Path, python: str) -> dict
 
 
 def _child(command: list[str]) -> dict[str, float]:
-    """Wall seconds, seconds of the processor, and the peak of memory in MiB of a process."""
+    """Return wall seconds, CPU seconds and peak memory in MiB of a process."""
     found = subprocess.run(
         [sys.executable, "-c", CHILD, *command], check=True, capture_output=True, text=True
     )
@@ -312,8 +318,10 @@ def _child(command: list[str]) -> dict[str, float]:
 
 
 def _judged(outliers: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many machines that were planted are named, and how many others; and with how many of the planted
-    ones the planted fact is among those that are said to separate them, every time."""
+    """Return the numbers of planted machines that are found, and of other machines that are named.
+
+    ``fact_named`` is the number of found machines whose planted fact is always among the separating facts.
+    """
     planted = {f"machine-{number:02}": fact for number, fact, _, _ in PLANTED}
     named: dict[str, list[list[str]]] = {}
     for each in outliers:

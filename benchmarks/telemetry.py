@@ -1,7 +1,7 @@
-"""What sampling a run costs: CPU seconds of its threads over the seconds that passed.
+"""Cost of sampling a run: CPU seconds of its threads relative to the elapsed seconds.
 
-Samples the tree of a machine below --root (a recorded one, or / for this one) as a run does, for --seconds,
-while the process does nothing else; CPU time is that of the process::
+The benchmark samples the tree of a machine below --root (a recorded tree, or / for this machine) as a run
+does, for --seconds, while the process does nothing else. CPU time is that of the process::
 
     python benchmarks/telemetry.py --root TREE --seconds 60 -o benchmarks/results/telemetry.json
 """

@@ -1,10 +1,10 @@
 """Training steps of torchvision's models on random images, in pairs of native and bypass.
 
-Give it a machine that does nothing else::
+Run it on an otherwise idle machine::
 
     python benchmarks/training_steps.py mobilenet_v2 regnet_y_400mf
 
-torchvision is not a dependency of rocmprobe: install the version for your torch.
+torchvision is not a dependency of rocmprobe. Install the version for your torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a trial costs over the work in it: a child forked from the server against one started from scratch.
+"""Cost of a trial in addition to its work: a child forked from the server, and a child from scratch.
 
-Starts children, waits until each is ready to answer, and ends it; both ways in one run, taking turns.
-Then many forked ones, for the growth of the controller's memory: a leak would show in every quarter::
+The benchmark starts children, waits until each is ready, and ends it. Both ways alternate in one run. Then
+many forked children show the growth of the controller's memory. A leak would show in every quarter::
 
     python benchmarks/trial_cost.py --trials 1000 -o benchmarks/results/trial_cost.json
 """
@@ -28,7 +28,7 @@ DEFAULT = settings_for("onednn")[0]
 
 
 def one_trial(folder: Path, spawn: bool) -> float:
-    """Seconds from the start of a child to its end, with no question asked."""
+    """Return the seconds from the start of a child to its end, without a case."""
     started = time.perf_counter()
     environ = environment(DEFAULT, folder, folder, {}, os.environ)
     child = Child(environ, folder, spawn=spawn)
@@ -66,7 +66,7 @@ def main() -> None:
             before = resident_bytes()
             for _ in range(options.trials // _PARTS):
                 one_trial(folder, spawn=False)
-            # What only waits for the collector is no leak.
+            # Garbage is collected first, because memory that waits for the collector is no leak.
             gc.collect()
             growth.append(resident_bytes() - before)
     forked, spawned = (statistics.median(seconds[spawn]) for spawn in (False, True))

@@ -38,12 +38,12 @@ from rocmprobe.text.tables import table
 HERE = Path(__file__).parent
 CATALOGUE = HERE / "catalogue.md"
 SCHEMA = HERE.parent / "rocmprobe" / "data" / "results.schema.json"
-#: The dtypes of a solver whose row names none.
+#: All dtypes of a solver. The table lists a solver's dtypes only if it lacks some of these.
 _DTYPES = ("float32", "float16", "bfloat16")
 _COSTS = HERE.parent / "benchmarks" / "results" / "settings_cost.json"
 _BEGIN, _END = "<!-- generated: {} -->", "<!-- end of generated -->"
 _PART = re.compile(_BEGIN.format(r"(\w+)") + r"\n.*?" + _END, re.DOTALL)
-#: The pages whose parts are committed.
+#: Pages whose generated parts are committed.
 PAGES = tuple(
     page for page in sorted(HERE.glob("*.md")) if page != CATALOGUE and _PART.search(page.read_text("utf-8"))
 )
@@ -314,7 +314,7 @@ def _condition(advice: Advice) -> str:
 
 
 def _rivals(name: str, asked: set[frozenset[str]]) -> Iterator[str]:
-    """Yield what decides between similar causes, once per pair. Later mentions are links."""
+    """Yield the deciding evidence between similar causes, once per pair. Later mentions are links."""
     said = []
     for pair, ask in decisions().items():
         if name in pair:
@@ -382,7 +382,8 @@ def _pair(pair: Mapping[str, Any], verdict: str, by: Iterable[Answer]) -> tuple[
 
 
 def _source(pair: Mapping[str, Any], answer: Answer) -> str:
-    """Return the source of an answer. Nobody has read the files of a reported pair."""
+    """Return the source of an answer. For a reported pair, a certain answer rests on its builder, not on
+    its files."""
     return "by whoever built it" if answer.certain and "built" in pair else answer.source
 
 
@@ -391,7 +392,7 @@ def _linked_sources(text: str) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """Load a module from this folder, which need not be on the import path."""
+    """Load a module from this folder, which is not always on the import path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -498,7 +499,7 @@ def results_schema() -> str:
     """Return the text of the schema of ``results.json``, made from the classes of the results."""
     title = f"rocmprobe results, schema_version {SCHEMA_VERSION}"
     schema = schema_of(Results, title, options=WrittenOptions)
-    # A problem is a mapping, of which readers need the text form.
+    # Readers need only the text form of a problem, so its schema requires only the id.
     schema["properties"]["problems"]["items"].update(required=["id"], properties={"id": {"type": "string"}})
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 

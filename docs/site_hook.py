@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?(\))")
 _IN_NAVIGATION = {"benchmarks/README.md", "reports/examples/README.md"}
-#: Pages of other repositories, whose links lead nowhere here.
+#: Templates for other repositories, whose links do not work here.
 _TEMPLATES = {"examples/data-repository/README.md"}
 #: Files that a browser shows. Other text files become pages with highlighted code.
 _AS_IS = {".html", ".json", ".png", ".svg", ".css"}

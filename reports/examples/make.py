@@ -1,7 +1,8 @@
-"""Make the example reports again: ``python reports/examples/make.py`` (minutes), or with ``--pages`` only
-what is rendered from the committed ``results.json`` (seconds), as after a change of the page.
+"""Generator of the example reports: ``python reports/examples/make.py`` (takes minutes).
 
-Needs rocmprobe with its extra ``torch``; the picture in the documents needs playwright and chromium, too.
+With ``--pages``, only render the committed ``results.json`` again (takes seconds), as after a change of the
+page. Needs rocmprobe with its extra ``torch``. The picture in the documents also needs playwright and
+chromium.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _only(*checks: str) -> list[str]:
 
 #: The rungs below convolution, and convolution.
 LADDER = _only("copy", "elementwise", "gemm", "im2col", "pooling", "activation", "convolution")
-#: What each example asks; enough to show what such a report holds, and little enough for the repository.
+#: Options of each example: enough checks to show the parts of a report, few enough for the repository.
 EXAMPLES = {
     "cpu": [
         *("--device", "cpu", *LADDER),
@@ -49,19 +50,19 @@ EXAMPLES = {
     ],
     "conv-hang": ["--simulate", "conv-hang", *LADDER],
 }
-#: Examples of machines that are not at hand: their results stay as they were recorded.
+#: Examples of machines that are not available. Their results stay as recorded.
 RECORDED = (
     "emulated-gfx1010",
     "emulated-gfx1010-environments",
     *(f"emulated-gfx1010-environments/{name}" for name in ("rocm", "without-gpu", "old")),
 )
-#: The example of which the documents show the first screen.
+#: The example whose first screen the documents show.
 SHOWN = "rdna1-rocm52-conv-dead"
 _FILES = {"html": "report.html", "md": "report.md"}
 
 
 def forms() -> dict[str, str]:
-    """What is rendered of each example: the format as `rocmprobe report` calls it, and its file."""
+    """Return the formats of `rocmprobe report` that are rendered for each example, with their files."""
     choice: Any = next(option.type for option in report_command.params if option.name == "form")
     return {form: file for form, file in _FILES.items() if form in choice.choices}
 
@@ -70,7 +71,7 @@ def gather(name: str) -> None:
     """Run the example ``name`` and keep its results, without paths of this computer."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / name
-        # Findings are what an example is for: exit code 1 is as good as 0.
+        # Exit code 1 is accepted, because examples are made for their findings.
         done = _rocmprobe("run", *EXAMPLES[name], "--out", str(out))
         if done not in (0, 1):
             raise click.ClickException(f"{name}: the run ended with exit code {done}")
@@ -104,14 +105,14 @@ def _without_paths(text: str, out: Path, target: Path) -> str:
         sys.prefix: "/usr",
     }
     for place in sorted(places, key=len, reverse=True):
-        # The run has redacted its results already, and with them a place within somebody's home.
+        # The run has already redacted paths in a user's home, so the redacted form is replaced too.
         for written in (place, redacted_text(place)):
             text = text.replace(written, places[place])
     return text
 
 
 def picture() -> None:
-    """The first screen of the example that the documents show."""
+    """Take a screenshot of the first screen of the example that the documents show."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("google-chrome")

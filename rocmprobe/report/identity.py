@@ -118,7 +118,8 @@ def changes_sentence(changes: Changes) -> str:
 
 
 def changes_table(changes: Optional[Changes]) -> Optional[Table]:
-    """Return a table of changes with the states before and after, gravest first, or None without changes."""
+    """Return a table of changes with the states before and after, gravest first, or None if nothing
+    changed."""
     rows = tuple(
         (change.id, words, change.before or "", change.after or "")
         for kind, words in CHANGE_WORDS.items()

@@ -31,7 +31,8 @@ _CAPTION = "Time: over the convolutions that all were timed on"
 
 
 def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
-    """Write results.json and report.html of the joined run in ``folder``.
+    """Write results.json and report.html of the joined run in ``folder``, whose runs have written their
+    files.
 
     Return the joined run, and the results of each of its runs by name.
     """

@@ -28,7 +28,10 @@ class StartUps:
 
 
 def start_up(results: Results) -> Optional[StartUps]:
-    """Return the first calls under each setting, cold and warm, and the steady calls, or None without any."""
+    """Return the first calls under each setting, cold and warm, and the steady calls.
+
+    Return None if no first calls were measured.
+    """
     found = start_ups(results)
     if not found:
         return None
@@ -83,7 +86,8 @@ class Sizes:
 
 
 def changing_sizes(results: Results) -> Optional[Sizes]:
-    """Return a row for each measured setting in the order of the outcomes, or None without any."""
+    """Return a row for each measured setting in the order of the outcomes, or None if no setting was
+    measured."""
     found = new_sizes(results)
     if not found:
         return None

@@ -59,7 +59,7 @@ class Matrix:
 
 
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
-    """Return settings against the problems and directions of ``check``, or None without outcomes."""
+    """Return settings against the problems and directions of ``check``, or None if there are no outcomes."""
     mine = [o for o in results.outcomes if o.device == device and o.check == check]
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
@@ -69,7 +69,8 @@ _LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
 
 
 def layers(results: Results, device: str) -> Optional[Matrix]:
-    """Return settings against the other checks of the ladder and their dtypes, or None without outcomes."""
+    """Return settings against the other checks of the ladder and their dtypes, or None if there are no
+    outcomes."""
     mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
     return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
 
@@ -81,7 +82,7 @@ def _row(outcome: Outcome) -> str:
 def _matrix(
     results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
 ) -> Optional[Matrix]:
-    """Build a matrix, or return None without outcomes. ``place`` returns the group and the row of an
+    """Build a matrix, or return None if there are no outcomes. ``place`` returns the group and row of an
     outcome."""
     if not mine:
         return None

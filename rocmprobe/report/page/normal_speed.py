@@ -61,7 +61,7 @@ class NormalSpeedSection:
 
 
 def normal_speed(results: Results) -> Optional[NormalSpeedSection]:
-    """Return the section, or None without a GPU's speed, batch sizes and at least two dtypes."""
+    """Return the section, or None if there are no speeds, no batch sizes and fewer than two dtypes."""
     speeds = normal_speeds(results)
     found = dtype_speeds(results, results.recommendation.per if results.recommendation else {})
     swept = [each for each in results.outcomes if each.check == "batch-sizes" and _points(each)]

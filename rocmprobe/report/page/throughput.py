@@ -214,8 +214,8 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """Return the settings that use the vendor library and give correct results for ``dtype`` on
-    ``device``."""
+    """Return the settings that use the vendor library and under which no convolution of ``dtype`` failed
+    on ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = results.purpose
     return frozenset(
@@ -420,7 +420,8 @@ class OwnKernels:
 
 
 def own_kernels(results: Results) -> Optional[OwnKernels]:
-    """Return a row for each quantity and a column for each measured device and dtype, or None without any."""
+    """Return a row for each quantity and a column for each device and dtype, or None if nothing was
+    measured."""
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None

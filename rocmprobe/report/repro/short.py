@@ -105,7 +105,7 @@ def _geometry(problem: Problem) -> str:
 
 
 def _device(device: str, dtype: str) -> str:
-    """Return the line that chooses the device. A CPU may lack convolution in half precision."""
+    """Return the line that chooses the device. Some CPUs do not support convolution in half precision."""
     if device == "cpu":
         return f'device, dtype = "cpu", torch.{dtype}' if dtype in _HALF else 'device = "cpu"'
     device = "cuda" if device == "cuda:0" else device
