@@ -310,7 +310,7 @@ _HARMLESS_WORDS = (
 #: A line that reports an error may name a warning later: "error: unknown warning option".
 _ERROR_BEFORE = re.compile(r"\berror: ")
 _FAILURE_OF_GPU = re.compile(r"not supported|unable to|no suitable|permission|fail(?:ed|ure)")
-_ERROR_CODE = re.compile(r"\bError \d{3}: ")
+_ERROR_CODE = re.compile(r"\bError \d{3}: |invalid value encountered in cast")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 
 

@@ -41,7 +41,7 @@ _OF_A_STACK = re.compile(
     r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
     r"|\.so\b|\.dll\b|\.pyd\b"
     r"|symbol|glibc|\bhsa|solver|/dev/(?:kfd|dri)|out of memory|amdgpu|\bfp8\b|float8|sm_\d|device function"
-    r"|bfloat16|hsaco|llvm|ptx|cufft|hipfft|rocfft|curand|cusolver|cusparse|magma|vulkan|sycl|\bxpu\b|directml"
+    r"|bfloat16|hsaco|llvm|ptx|cufft|hipfft|rocfft|curand|cusolver|cusparse|magma|vulkan|\bvk::|ErrorDeviceLost|sycl|\bxpu\b|directml"
 )
 #: Numbers of the system's errors that concern files, the disk or the network.
 #: Source: Linux, errno.h: ENOENT, EACCES, EEXIST, ENOTDIR, EISDIR, ENOSPC, ENAMETOOLONG, ENETUNREACH,
