@@ -99,7 +99,7 @@ def run_seconds(results: Results) -> float:
 
 #: What each kind of change is called.
 CHANGE_WORDS = {
-    REGRESSION: "regressed", LOST: "no longer answered", MENDED: "mended", CHANGED: "came out otherwise",
+    REGRESSION: "regressed", LOST: "without a result", MENDED: "fixed", CHANGED: "changed",
     NEW: "new", MISSING: "missing",
 }  # fmt: skip
 #: The page names as many changes of each kind; results.json has them all.

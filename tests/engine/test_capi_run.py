@@ -151,10 +151,11 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     assert of(done, "batch-norm").state == "error"
     assert "under any of" not in recommendation.sentence
     assert (
-        "Batch norm fails there: a model that has it needs PyTorch's own kernels" in recommendation.sentence
+        "Batch norm fails there: a model with batch norm needs PyTorch's own kernels"
+        in recommendation.sentence
     )
     convolution, batch_norm = recommendation.configuration.layers
-    assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, right"
+    assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, correct"
     assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not")
 
 
@@ -165,7 +166,7 @@ def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
     assert done.ended.returncode == 1
     recommendation = done.results.recommendation
     assert recommendation.verdict == "none"
-    assert "did not hold in MIOpen itself under any of 9 setting(s)" in recommendation.sentence
+    assert "failed in MIOpen itself under all 9 tested setting(s)" in recommendation.sentence
     assert "only with PyTorch" in recommendation.sentence
     [finding] = [each for each in done.results.findings if each.id == "native-convolution"]
     assert finding.layer.startswith("miopen")

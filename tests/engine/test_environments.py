@@ -117,7 +117,7 @@ def test_one_environment_is_chosen_with_its_setting(three: Run) -> None:
     joined = named(three)
     assert joined.chosen == "right"
     assert joined.sentence.startswith("Use the environment right (torch ")
-    assert "in the environment broken no setting is right" in joined.cost
+    assert "in the environment broken no setting gives correct results" in joined.cost
     assert "the environment gone cannot be tested" in joined.cost
     right, broken, gone = joined.members
     assert (right.setting, bool(right.seconds)) == ("default", True)
