@@ -31,7 +31,7 @@ _maintainers = option_group("For maintainers of a repository of results")
 @click.option("--format", "form", type=click.Choice(_FORMATS),
               help="What to write (default: by the name of FILE, else html).")  # fmt: skip
 @click.option("-o", "output", type=click.Path(path_type=Path), metavar="FILE",
-              help="Output file (default: table.html, table.parquet; json, csv: the terminal).")  # fmt: skip
+              help="Output file (default: table.html, table.parquet; json and csv: the terminal).")  # fmt: skip
 @click.option("--by-folder", is_flag=True,
               help="The first folder below each given folder or archive names a machine.")  # fmt: skip
 @click.option("--simulated", is_flag=True, help="Also read runs of simulated machines.")
@@ -75,10 +75,10 @@ def table_command(
             ("--format", form), ("-o", output), ("--by-folder", by_folder), ("--simulated", simulated),
         ):  # fmt: skip
             if given:
-                raise BadInput(f"{option}: does not go with --site; leave one of them out")
+                raise BadInput(f"{option}: cannot be combined with --site; leave one out")
         return _write_site(names, site, repository, raw)
     if repository or raw:
-        raise BadInput("--repository and --raw go with --site; add it, or leave them out")
+        raise BadInput("--repository and --raw need --site; add it, or leave them out")
     chosen = form or (_ENDS.get(output.suffix.lower(), "html") if output else "html")
     if output is None and chosen in ("html", "parquet"):
         output = Path(f"table.{chosen}")

@@ -223,7 +223,7 @@ def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["/none/results.json"], "/none/results.json: cannot be read"),
-        ([EXAMPLES / "conv-hang"], "these results are of the simulated machine conv-hang; add --simulate"),
+        ([EXAMPLES / "conv-hang"], "these results are from the simulated machine conv-hang; add --simulate"),
         (["--device", "cpu", "--setting", "warp"], "--setting: onednn has no setting 'warp'"),
         (["--device", "gpu"], "--device 'gpu': unknown"),
         (["--simulate", "vega"], "no machine 'vega'"),

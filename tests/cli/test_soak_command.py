@@ -219,8 +219,8 @@ class TestEnds:
     [
         (("--setting", "float64"), "a soak trains in float32 on contiguous images"),
         (("--setting", "nonsense"), "--setting: onednn has no setting 'nonsense'"),
-        (("--setting", "no-faulty-solvers"), "a run finds out what it is"),
-        (("--device", "all"), "a soak loads one device"),
+        (("--setting", "no-faulty-solvers"), "only a run determines this setting"),
+        (("--device", "all"), "a soak tests one device"),
     ],
 )  # fmt: skip
 def test_wrong_usage(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

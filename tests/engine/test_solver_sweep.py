@@ -263,10 +263,12 @@ class TestHealthy:
         assert len(swept) > 5
         assert {outcome.state for outcome in swept} == {"skipped"}
         assert {outcome.evidence[0] for outcome in swept} == {
-            "default is right here: nothing needs to be found out"
+            "the default gives correct results here, so no other setting is needed"
         }
         told = [line for line in made.ended.stdout.splitlines() if line.startswith("[skipped]")]
-        assert any(f"{len(swept)} cases of solver  default is right here" in line for line in told)
+        assert any(
+            f"{len(swept)} cases of solver  the default gives correct results here" in line for line in told
+        )
         assert len(told) <= 2
         cured = made.of("no-faulty-solvers")
         assert (cured.state, cured.evidence[0]) == (

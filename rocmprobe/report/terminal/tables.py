@@ -157,7 +157,7 @@ def _variables() -> Table:
 def _when(row: Variable) -> str:
     """The values that a variable takes, what holds without one, which versions read it, and when."""
     if row.of == "nobody":
-        return "read by nobody"
+        return "not read by any library"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
     return "; ".join(
         (
