@@ -31,7 +31,7 @@ _maintainers = option_group("For maintainers of a repository of results")
 @click.option("--format", "form", type=click.Choice(_FORMATS),
               help="What to write (default: by the name of FILE, else html).")  # fmt: skip
 @click.option("-o", "output", type=click.Path(path_type=Path), metavar="FILE",
-              help="Output file (default: table.html, table.parquet; json and csv: the terminal).")  # fmt: skip
+              help="Output file (default: table.html, table.parquet; json, csv: the terminal).")  # fmt: skip
 @click.option("--by-folder", is_flag=True,
               help="The first folder below each given folder or archive names a machine.")  # fmt: skip
 @click.option("--simulated", is_flag=True, help="Also read runs of simulated machines.")

@@ -109,9 +109,9 @@ _CHANGES_SHOWN = 200
 def changes_sentence(changes: Changes) -> str:
     """What the run is held against, and how many changes of each kind there are."""
     counts = [f"{len(changes.of(kind))} {words}" for kind, words in CHANGE_WORDS.items() if changes.of(kind)]
-    asked = text.count(changes.compared, "question")
+    compared = text.count(changes.compared, "test")
     return (
-        f"{asked} of the run of {text.date(changes.started)} asked again: {', '.join(counts) or 'no change'}"
+        f"{compared} of the run of {text.date(changes.started)} repeated: {', '.join(counts) or 'no change'}"
     )
 
 

@@ -105,7 +105,7 @@ def test_it_is_written_read_and_shown(two, tmp_path):
     shown = io.StringIO()
     render_run(again, {}, Console(file=shown, width=300))
     assert "cuda:0 (Raphael, in the processor): Native convolution works" in shown.getvalue()
-    assert "Alone: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
+    assert "To use only this GPU: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
     text = markdown(again)
     assert "## For each device" in text
     assert "Recommendation by device</h2>" in page(again)
