@@ -95,7 +95,7 @@ def test_an_override_that_is_gone_or_new_is_refused(tmp_path: Path) -> None:
             {},
             "made with HSA_OVERRIDE_GFX_VERSION=10.3.0, but now there is no HSA_OVERRIDE_GFX_VERSION",
         ),
-        ({}, {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "and now there is HSA_OVERRIDE_GFX_VERSION=10.3.0"),
+        ({}, {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "but now there is HSA_OVERRIDE_GFX_VERSION=10.3.0"),
     ):
         real["machine"]["variables"] = variables
         (tmp_path / "results.json").write_text(json.dumps(real), "utf-8")
