@@ -215,7 +215,7 @@ class TestVerdicts:
         assert (program, command) == ("rocmprobe", "run")
         made = run(tmp_path / "verified", *arguments)
         assert made.ended.returncode == 0, made.ended.stdout + made.ended.stderr
-        assert f"{expected.recommended} holds: " in made.ended.stdout
+        assert f"{expected.recommended} still works: " in made.ended.stdout
         library = [outcome for outcome in made.results.outcomes if outcome.rung in ("conv", "train")]
         native = {each.name for each in made.results.settings if each.verdict.startswith("native")}
         if expected.recommended not in native:
@@ -240,18 +240,18 @@ def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: Made) 
             "miopen-3.4.0-gfx1010", "native", {},
             'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch", rnn="pytorch")',
             (
-                "convolution: MIOpen as it comes, right",
-                "batch norm: PyTorch's own kernels, right",
-                "batch norm in evaluation: PyTorch's own kernels, right",
-                "LSTM: PyTorch's own kernels, right",
+                "convolution: MIOpen unchanged, correct",
+                "batch norm: PyTorch's own kernels, correct",
+                "batch norm in evaluation: PyTorch's own kernels, correct",
+                "LSTM: PyTorch's own kernels, correct",
             ),
         ),
         pytest.param(
             "miopen-3.5.1-gfx1010", "native-with-settings", {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"},
             'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")',
             (
-                "convolution: MIOpen with MIOPEN_DEBUG_CONV_WINOGRAD=0, right",
-                "batch norm: PyTorch's own kernels, right",
+                "convolution: MIOpen with MIOPEN_DEBUG_CONV_WINOGRAD=0, correct",
+                "batch norm: PyTorch's own kernels, correct",
             ),
             marks=tier("miopen-3.5.1-gfx1010"),
         ),
@@ -268,7 +268,7 @@ def test_each_kind_of_layer_gets_what_holds_for_it(
     assert configuration.code.splitlines() == ["import rocmprobe.bypass", install]
     assert configuration.layers == layers
     assert (
-        "by PyTorch's own kernels: all float32 problems tested give correct results."
+        "with PyTorch's own kernels: all float32 problems tested give correct results."
         in recommendation.sentence
     )
 

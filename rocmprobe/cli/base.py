@@ -90,7 +90,7 @@ def exhausted(error: Optional[BaseException]) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         return "too many open files; raise the limit with `ulimit -n 1024`"
     if number == errno.EAGAIN or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
-        return "no further process or thread can be started; raise the limit (`ulimit -u`), or end others"
+        return "no more processes or threads can start; raise the limit (`ulimit -u`), or end others"
     if number == errno.ENOMEM or isinstance(error, MemoryError):
         return "out of memory; raise the limit (`ulimit -v`), or end other programs"
     return exhausted(error.__cause__ or error.__context__)
@@ -154,8 +154,8 @@ def needs_linux(command: str) -> str:
     if sys.platform != "win32":
         return ""
     return (
-        f"`rocmprobe {command}` needs Linux: on Windows start it in WSL; what tests nothing works here, "
-        "such as explain, report, compare, env and list"
+        f"`rocmprobe {command}` needs Linux; on Windows, start it in WSL. Commands that do not test the "
+        "GPU also work on Windows, for example explain, report, compare, env and list"
     )
 
 

@@ -27,8 +27,8 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
 @click.command("check")
 @click.argument("results", required=False, type=click.Path(path_type=Path), metavar="[RESULTS|FOLDER]")
 @click.option("--budget", type=click.FloatRange(3, 86400), default=50, show_default=True, metavar="SECONDS",
-              help="Wall time from start to end, whatever hangs.")  # fmt: skip
-@click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: that of the results).")
+              help="Limit for the wall time of the whole check.")  # fmt: skip
+@click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: the device of the results).")
 @click.option("--setting", default="", metavar="NAME",
               help="Check this setting, not the recommended one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the line (docs/ci.md).")

@@ -23,7 +23,7 @@ from rocmprobe.text.printing import say_json
 @click.command("compare")
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/ci.md).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/ci.md).")
 @answering
 def compare_command(old: Path, new: Path, as_json: bool) -> int:
     """Print what changed between two runs: failures, speed, memory.

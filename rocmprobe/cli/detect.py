@@ -40,7 +40,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
     from rocmprobe.text.redact import census, redacted
 
     if deep and root != Path("/"):
-        raise BadInput("--deep asks the torch of this machine; leave out --root, or --deep")
+        raise BadInput("--deep queries the torch of this machine; leave out --root or --deep")
     machine = detect(root)
     if deep:
         machine = replace(machine, facts={**machine.facts, **ask_torch()})

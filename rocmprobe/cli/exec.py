@@ -28,7 +28,7 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.option("--bypass", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
               help="When to install the bypass: if recommended, on every device, or never.")  # fmt: skip
 @click.option("--explain", "explains", is_flag=True,
-              help="If the program fails, say why, from its stderr and this machine.")  # fmt: skip
+              help="If the program fails, explain why, from its stderr and this machine.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @answering
 def exec_command(

@@ -42,14 +42,14 @@ _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | r
 
 @click.command("explain")
 @click.argument("log", required=False, metavar="[FILE|-]")
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON (docs/troubleshooting.md).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/troubleshooting.md).")
 @click.option("--facts", type=click.Path(path_type=Path), metavar="FILE",
-              help="JSON file of further facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
+              help="JSON file with more facts, or the output of `rocmprobe detect --json`.")  # fmt: skip
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="A single fact: gpu, true_gfx, effective_gfx, rocm, torch, torch_targets, "
               "rocblas_targets, os, first_gpu, exit, a variable.")  # fmt: skip
 @click.option("--machine", is_flag=True,
-              help="Add the facts of this machine: for a program that failed here.")  # fmt: skip
+              help="Use the facts of this machine, if the program failed here.")  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Also list each possible cause with its evidence.")
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."

@@ -61,7 +61,7 @@ def install_command(
     """
     described = facts or given
     if simulate and described:
-        raise BadInput("--simulate is a machine of its own; leave out --facts and --fact, or --simulate")
+        raise BadInput("--simulate describes a whole machine; leave out --facts and --fact, or --simulate")
     place = place_of_facts(facts, given) if described else place_of(_machine(simulate))
     found = chosen(place, stack)
     works = any(each.status != "fails" for each in found)
@@ -181,13 +181,13 @@ def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iter
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""
     if not working:
-        yield "No published torch is known that works here."
+        yield "No published torch is known to work here."
     for number, option in enumerate(working):
         if number == 0:
             yield from _whole(plan(option, place, _path(file)))
         else:
             if number == 1:
-                yield from ("", "Others, with their commands by --stack NAME:", "")
+                yield from ("", "Other stacks (commands: --stack NAME):", "")
             yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
     failing = [each for each in found if each.status == "fails"]
     if failing:
@@ -195,7 +195,7 @@ def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iter
         for option in failing:
             yield from _wrapped(f"{option.stack.name}: {option.title}. {option.evidence}", "  ", "    ")
     yield ""
-    yield "Nothing was run. None of this was tried by rocmprobe; `rocmprobe run` finds out."
+    yield "No command was run. rocmprobe has not tested these stacks: run `rocmprobe run` afterwards."
 
 
 def _whole(made: Plan) -> Iterator[str]:
@@ -212,7 +212,7 @@ def _whole(made: Plan) -> Iterator[str]:
         yield from commands
     if made.constraints:
         yield ""
-        yield "# What the constraints file holds"
+        yield "# Contents of the constraints file"
         yield from (f"#   {line}" for line in made.constraints)
     yield ""
     yield "Sources:"

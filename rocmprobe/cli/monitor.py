@@ -118,7 +118,7 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
     tree, console = Tree(root), Console()
     devices = [device for device in sensing.find_devices(tree) if device.folder]
     if not devices:
-        raise NothingToTest("no AMD GPU whose sensors the kernel shows (looked for hwmon below /sys)")
+        raise NothingToTest("no AMD GPU with sensors found (looked for hwmon below /sys)")
     if csv_file:
         _begin(csv_file)
     with _ended_by_signals(), _watching(tree, devices, interval) as watched:
@@ -242,4 +242,4 @@ def _picture(watched: Sequence[Watched]) -> RenderableType:
             parts.append(Text("asleep, not woken", style="dim"))
         if each.used:
             parts.append(Text(f"in use: {each.used}"))
-    return Group(*parts, Text("Ctrl-C ends this", style="dim"))
+    return Group(*parts, Text("Press Ctrl-C to stop", style="dim"))

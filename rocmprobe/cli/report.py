@@ -22,14 +22,14 @@ from rocmprobe.text.printing import say
     show_default=True,
 )  # fmt: skip
 @click.option("--for", "tracker", type=click.Choice(("miopen", "rocm", "pytorch", "ultralytics")),
-              help="With --format issue: the tracker whose form to fill in (default: miopen).")  # fmt: skip
+              help="With --format issue: the issue tracker to write for (default: miopen).")  # fmt: skip
 @click.option(
     "--full",
     is_flag=True,
     help="With --format issue: the long text, with log and environment (default: 30 lines).",
 )
 @click.option("-o", "output", type=click.Path(path_type=Path),
-              help="Output file (default: beside the results; md and issue: the terminal).")  # fmt: skip
+              help="Output file (default: next to the results; md and issue: the terminal).")  # fmt: skip
 @answering
 def report_command(
     results: Path, form: str, tracker: Optional[str], full: bool, output: Optional[Path]
@@ -48,9 +48,9 @@ def report_command(
     from rocmprobe.report import joined, write
 
     if tracker and form != "issue":
-        raise BadInput(f"--for {tracker} goes with --format issue; add it, or leave --for out")
+        raise BadInput(f"--for {tracker} needs --format issue; add it, or leave out --for")
     if full and form != "issue":
-        raise BadInput("--full goes with --format issue; add it, or leave --full out")
+        raise BadInput("--full needs --format issue; add it, or leave out --full")
     try:
         if form in write.TEXTS:
             text = joined.as_text(results, form)

@@ -52,8 +52,8 @@ _advanced = option_group("Advanced")
 @_tests("--purpose", type=click.Choice(("training", "inference")), default="training", show_default=True)
 @_tests("--settings", default="default", help="default, all, or names separated by commas.")
 @_tests("--only", multiple=True, metavar="ID", help="Only these checks, or case ids that match a pattern.")
-@_tests("--skip", multiple=True, metavar="ID", help="All but these.")
-@_tests("--problem", "problems", multiple=True, metavar="TEXT", help="This convolution instead.")
+@_tests("--skip", multiple=True, metavar="ID", help="All checks except these.")
+@_tests("--problem", "problems", multiple=True, metavar="TEXT", help="Test this convolution instead.")
 @_tests(
     "--shapes",
     type=click.Path(path_type=Path),
@@ -77,7 +77,7 @@ _advanced = option_group("Advanced")
     is_flag=False,
     flag_value="",
     metavar="[DIR]",
-    help="Finish a run that was interrupted (default: the latest).",
+    help="Continue an interrupted run (default: the latest).",
 )
 @_results("-v", "--verbose", is_flag=True, help="Print a line for each case.")
 @_results("-q", "--quiet", is_flag=True, help="Print only the verdict.")
@@ -85,21 +85,21 @@ _advanced = option_group("Advanced")
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="RESULTS",
-    help="An earlier run: its failures are expected, and what passed there must pass.",
+    help="An earlier run: its failures are expected, and its passes must pass again.",
 )
 @_ci(
     "--fail-on",
     type=click.Choice(("findings", "regressions", "never")),
     default="findings",
     show_default=True,
-    help="Exit 1 for findings to act on, only for unexpected failures, or never.",
+    help="When to exit 1: for findings to act on, only for unexpected failures, or never.",
 )
 @_advanced(
     "--driver",
     type=click.Choice(("auto", "torch", "capi")),
     default="auto",
     show_default=True,
-    help="What calls the libraries: torch, rocmprobe itself, or both (docs/how-it-decides.md).",
+    help="How to call the libraries: through torch, directly, or both (docs/how-it-decides.md).",
 )
 @_advanced(
     "--libraries",
@@ -126,7 +126,11 @@ _advanced = option_group("Advanced")
     metavar="WORKERS",
     help="Number of worker processes (default and at most: one per device).",
 )
-@_advanced("--retry-aborted", is_flag=True, help="With --resume: repeat the cases that were in flight.")
+@_advanced(
+    "--retry-aborted",
+    is_flag=True,
+    help="With --resume: repeat the cases that were running when the run ended.",
+)
 @_advanced("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md).")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
 @answering
@@ -164,9 +168,9 @@ def run_command(
     if verify:
         refuse(_given())
     if baseline and resume is not None:
-        raise BadInput("--baseline: a resumed run keeps its baseline; leave the option out")
+        raise BadInput("--baseline: a resumed run keeps its baseline; leave this option out")
     if verbose and quiet:
-        raise BadInput("-v and -q contradict each other; leave one of them out")
+        raise BadInput("-v and -q contradict each other; leave one out")
     display = Display(Console(), verbose, quiet, opens)
     found = remove_leftovers()
     if found and not quiet:
@@ -201,11 +205,9 @@ def _interpreters(
     if not wanted:
         return ()
     if expected and len(wanted) > 1:
-        raise BadInput("--verify: tests one environment; name one with --python")
+        raise BadInput("--verify: tests one environment; name only one with --python")
     if options.simulate:
-        raise BadInput(
-            "--python: a simulated machine has a torch of its own; leave out --simulate or --python"
-        )
+        raise BadInput("--python: a simulated machine has its own torch; leave out --simulate or --python")
     if options.driver == "capi" or options.libraries:
         raise BadInput(
             "--python compares what PyTorch does in each environment; leave out --driver capi and --libraries"
@@ -441,5 +443,5 @@ def _pytest(
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         raise BadInput("no check is selected; widen --only, --skip or --settings (see `rocmprobe list`)")
     reason = written.exhausted or f"pytest ended with {code!r}"
-    print_stderr(f"{reason}; the journal in {folder} holds the results so far")
+    print_stderr(f"{reason}; the results so far are in the journal in {folder}")
     return INTERNAL, None

@@ -28,12 +28,12 @@ _FACTS_SHOWN, _FINDINGS_SHOWN = 3, 2
 @click.command("soak")
 @click.argument("results", required=False, type=click.Path(path_type=Path), metavar="[RESULTS|FOLDER]")
 @click.option("--minutes", type=click.FloatRange(0.05, 10080), default=10, show_default=True,
-              metavar="MINUTES", help="How long the step is repeated.")  # fmt: skip
+              metavar="MINUTES", help="Duration of the soak.")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
-              help="Instead of the one that the results recommend.")  # fmt: skip
-@click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: that of the results).")
+              help="Use this setting, not the recommended one.")  # fmt: skip
+@click.option("--device", default="auto", help="auto, cpu or cuda:N (auto: the device of the results).")
 @click.option("--stop-at", type=click.FloatRange(40, 150), metavar="CELSIUS",
-              help="End at this temperature (default: the limits of the card).")  # fmt: skip
+              help="Stop at this temperature (default: the limits of the card).")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of this run.")
 @click.option("--simulate", default="", metavar="MACHINE",
               help="A simulated machine (rocmprobe list machines), or its TOML file.")  # fmt: skip
@@ -108,7 +108,7 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
     if bool(results.simulated) != bool(simulate):
         mend = f"add --simulate {results.simulated}" if results.simulated else "leave out --simulate"
         of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
-        raise BadInput(f"{path}: these results are of {of}; {mend}, or name other results")
+        raise BadInput(f"{path}: these results are from {of}; {mend}, or name other results")
     return results
 
 
@@ -126,7 +126,9 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
         return found
     rows = [each for each, _, _ in all_settings() if each.name == name]
     if any(each.derived for each in rows):
-        raise BadInput(f"--setting {name}: a run finds out what it is; name the results of one that did")
+        raise BadInput(
+            f"--setting {name}: only a run determines this setting; name the results of such a run"
+        )
     if any(each.changes_problems for each in rows):
         raise BadInput(
             f"--setting {name}: a soak trains in float32 on contiguous images; name another setting"
@@ -145,7 +147,7 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
     from rocmprobe.judge.assessment import device_of
 
     if device == "all":
-        raise BadInput("--device all: a soak loads one device; name it, such as cuda:0")
+        raise BadInput("--device all: a soak tests one device; name it, for example cuda:0")
     if device != "auto" or simulate:
         return device
     if expected:
@@ -264,7 +266,7 @@ class SoakProgress:
                     self._reading = record["conditions"].get("after", {})
                 elif record["record"] == "waiting" and record["phase"] == "device":
                     waits = record["left"] is None
-                    self._waiting = "waiting for another run that holds the device" if waits else _PREPARING
+                    self._waiting = "waiting for another run that uses the device" if waits else _PREPARING
 
     def _line(self) -> str:
         from rocmprobe.model.telemetry import CHIP

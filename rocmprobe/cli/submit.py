@@ -32,7 +32,7 @@ _maintainers = option_group("For maintainers of a repository of results")
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RESULTS...")
 @click.option("-o", "output", type=click.Path(path_type=Path), metavar="BUNDLE.zip",
               help="The file to write (default: rocmprobe-CHIP-HASH.zip in this folder).")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Write without asking.")
+@click.option("--yes", is_flag=True, help="Write without confirmation.")
 @click.option("--partial", is_flag=True, help="Also accept a run that was interrupted.")
 @click.option(
     "--label",
@@ -111,7 +111,7 @@ def _submit(
         say(row)
     if not yes:
         if not sys.stdin.isatty():
-            raise BadInput("submit: nobody to ask; add --yes to write the bundle")
+            raise BadInput("submit: no terminal to confirm on; add --yes to write the bundle")
         if not click.confirm(f"Write {plain(str(path))}?", default=False):
             say("Nothing was written.")
             return OK
@@ -138,12 +138,12 @@ def _summary(bundle: Bundle, was_redacted: bool) -> Iterator[str]:
         for each in about["gpus"]
     ]
     software = [f"{name} {value}" for name, value in about["software"].items() if value]
-    yield "This would be in the bundle, for everybody to read:"
+    yield "The bundle would contain, in public:"
     yield f"  chip       {about['chip']}" + "".join(f" ({one_line(each)})" for each in gpus)
     yield f"  stack      {about['stack']}"
     yield f"  software   {one_line(', '.join(software), 400)}"
     yield f"  run        {date(results.started)}, rocmprobe {one_line(results.rocmprobe)}" + (
-        ", did not come to its end" if results.partial else ""
+        ", incomplete" if results.partial else ""
     )
     yield "  outcomes   " + ", ".join(f"{amount} {one_line(state)}" for state, amount in states.items())
     if results.recommendation:
@@ -165,7 +165,7 @@ def _summary(bundle: Bundle, was_redacted: bool) -> Iterator[str]:
 
 
 def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
-    yield "Nothing was sent, and nothing was opened. To share it, do one of these yourself:"
+    yield "Nothing was sent. To share the bundle, do one of these:"
     place = f"bundles/{bundle.place}"
     where = one_line(repository.rstrip("/")) if repository else ""
     if where:

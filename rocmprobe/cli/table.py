@@ -75,10 +75,10 @@ def table_command(
             ("--format", form), ("-o", output), ("--by-folder", by_folder), ("--simulated", simulated),
         ):  # fmt: skip
             if given:
-                raise BadInput(f"{option}: does not go with --site; leave one of them out")
+                raise BadInput(f"{option}: cannot be combined with --site; leave one out")
         return _write_site(names, site, repository, raw)
     if repository or raw:
-        raise BadInput("--repository and --raw go with --site; add it, or leave them out")
+        raise BadInput("--repository and --raw need --site; add it, or leave them out")
     chosen = form or (_ENDS.get(output.suffix.lower(), "html") if output else "html")
     if output is None and chosen in ("html", "parquet"):
         output = Path(f"table.{chosen}")

@@ -36,10 +36,7 @@ def refuse(given: Iterable[str]) -> None:
     """Raise BadInput if an option of the command line conflicts with ``--verify``."""
     refused = [name for name in _NOT_WITH_VERIFY if name in given]
     if refused:
-        raise BadInput(
-            "--verify repeats the checks of its results and exits by their outcome; leave out "
-            f"{', '.join(refused)}"
-        )
+        raise BadInput(f"--verify repeats the checks of its results; leave out {', '.join(refused)}")
 
 
 def verifying(requested: RunOptions, expected: Results) -> RunOptions:
@@ -75,7 +72,7 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
         if before.get(name) != now.get(name):
             was, is_now = (f"{name}={each[name]}" if name in each else f"no {name}" for each in (before, now))
             raise BadInput(
-                f"{where}: these results were made with {was}, and now there is {is_now}; make it as it was"
+                f"{where}: these results were made with {was}, but now there is {is_now}; restore it"
             )
 
 
@@ -102,5 +99,5 @@ def verified(expected: Results, results: Results) -> tuple[bool, str]:
     found = assess(asked, setting, dtype, purpose)
     if not found.right:
         failed = ", ".join(outcome.id for outcome in (*found.against, *found.unproven)[:5])
-        return False, f"{name} does not hold: {failed or 'no check could run'}"
-    return True, f"{name} holds: {len(found.counted)} of {len(found.counted)} outcomes are correct"
+        return False, f"{name} no longer works: {failed or 'no check could run'}"
+    return True, f"{name} still works: {len(found.counted)} of {len(found.counted)} outcomes are correct"

@@ -30,15 +30,15 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--profile", type=click.Path(path_type=Path), metavar="RESULTS",
               help="Results that recommend it (default: reports/recommended/results.json).")  # fmt: skip
 @click.option("--setting", default="", metavar="NAME",
-              help="Another setting of the results than the recommended one.")  # fmt: skip
+              help="Use this setting of the results, not the recommended one.")  # fmt: skip
 @click.option("--limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="Skip what takes longer in one call (default: 300).")  # fmt: skip
-@click.option("--retry", is_flag=True, help="Run again what an earlier call skipped.")
-@click.option("--again", is_flag=True, help="Run again everything, also what is warm.")
+              help="Skip a first call that takes longer (default: 300).")  # fmt: skip
+@click.option("--retry", is_flag=True, help="Run again what an earlier `rocmprobe warm` skipped.")
+@click.option("--again", is_flag=True, help="Run everything again, even if it is warm.")
 @click.option("--pack", type=_FILE, metavar="FILE", help="Write MIOpen's databases and kernels to a file.")
 @click.option("--unpack", type=_FILE, metavar="FILE",
-              help="Test the databases and kernels of such a file, and use them.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="With --unpack: run code that somebody else compiled.")
+              help="Test the databases and kernels in a packed file, and use them.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="With --unpack: agree to run code that somebody else compiled.")
 @click.option("--simulate", default="", metavar="MACHINE",
               help="The simulated machine of the results, or its TOML file.")  # fmt: skip
 @answering
@@ -112,7 +112,7 @@ def _warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool)
             say(_row(each))
         code = OK if all(each.outcome.works for each in found) else FINDINGS
     except KeyboardInterrupt:
-        print_stderr("interrupted; the same command goes on from here")
+        print_stderr("interrupted; run the same command to continue")
     served = [each for each in found if each.outcome.works]
     after = content(on.caches)
     first, now = sum(each.before for each in served), sum(each.after for each in served)

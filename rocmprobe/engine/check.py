@@ -158,7 +158,7 @@ def _results(
     if results.simulated != (simulated.name if simulated else None):
         of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
         mend = f"add --simulate {results.simulated}" if results.simulated else "leave out --simulate"
-        raise BadInput(f"{path}: these results are of {of}; {mend}, or name other results")
+        raise BadInput(f"{path}: these results are from {of}; {mend}, or name other results")
     return path, results
 
 
@@ -177,7 +177,7 @@ def _machine(
     found = interpreters([f"{environment.name}={environment.path_here}"])[0]
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:
-        raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tried")
+        raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tested")
     return launch_of(found.python, found.reads_toml), machine
 
 
@@ -200,7 +200,7 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
     for_cpu = machine.value("torch.kind") == "cpu"
     if wanted == "auto" and not before and target.device == "cpu" and (machine.gpus or not for_cpu):
         built = f"torch {machine.value('torch.version')} is built for {'the CPU' if for_cpu else 'one'}"
-        text = f"no GPU that torch could use, and {built}; --device cpu asks it"
+        text = f"no GPU that torch can use, and {built}; --device cpu tests the CPU"
         raise CheckOver("nothing", "no-device", text)
     return target
 
@@ -210,7 +210,7 @@ def _require_same_chip(results: Results, target: Device) -> None:
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))
-        text = f"the results are of {of}, this GPU is {target.native_isa}; name results of one like this"
+        text = f"the results are from {of}, but this GPU is {target.native_isa}; name results from such a GPU"
         raise CheckOver("unknown", "error", text)
 
 
@@ -233,11 +233,11 @@ def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
         if not lease.take(wait=False):
             other = holder(name)
             who = f"pid {other.pid} ({_words(other.run)})" if other else "another rocmprobe"
-            raise CheckOver("busy", "busy", f"{who} holds {name}; nothing was tried")
+            raise CheckOver("busy", "busy", f"{who} uses {name}; nothing was tested")
     found = users(Tree(Path("/")), target.gpu, os.getpid()) if target.gpu and not on_cpu else ()
     if found:
         who = ", ".join(f"pid {each.pid} ({each.name})" if each.name else f"pid {each.pid}" for each in found)
-        raise CheckOver("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tried")
+        raise CheckOver("busy", "busy", f"{who} has the GPU open ({found[0].source}); nothing was tested")
     return lease
 
 
@@ -261,7 +261,9 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     setting = next(each for each in rows if each.name == name)
     if setting.undecided:
-        raise BadInput(f"--setting {name}: a run finds out what it is; name the results of one that did")
+        raise BadInput(
+            f"--setting {name}: only a run determines this setting; name the results of such a run"
+        )
     return setting
 
 

@@ -108,13 +108,13 @@ def _name_of(path: Path) -> str:
 def _asked(name: str, path: Path) -> Interpreter:
     python = _interpreter(path)
     if python is None:
-        what = "a folder without bin/python" if path.is_dir() else "there is no such file"
+        what = "this folder has no bin/python" if path.is_dir() else "no such file"
         return Interpreter(name, str(path), unusable=f"{what}; name an interpreter or a virtual environment")
     ended = children.run([python, "-c", _QUESTION], kept(os.environ), _ANSWER_SECONDS)
     answers = [answer for line in ended.out.splitlines() if isinstance(answer := json_line(line), list)]
     if ended.failure or not answers or len(answers[-1]) != 4 or answers[-1][0] != "python":
         last = (ended.err.strip().splitlines() or [""])[-1][:200]
-        why = f"{ended.failure or 'it does not answer as a Python does'}{f': {last}' if last else ''}"
+        why = f"{ended.failure or 'it does not behave like Python'}{f': {last}' if last else ''}"
         return Interpreter(name, python, unusable=f"no Python that can be used ({why})")
     _, version, folders, reads_toml = answers[-1]
     unusable = ""

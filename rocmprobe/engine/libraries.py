@@ -21,9 +21,7 @@ from rocmprobe.text.redact import redacted
 VARIABLE = "ROCMPROBE_LIBRARIES"
 #: The driver needs both libraries. rocBLAS is optional.
 _NEEDED = ("libamdhip64", "libMIOpen")
-_LOOKED = (
-    "LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's own lib/ were looked at"
-)
+_LOOKED = "searched LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's lib/"
 #: The first start of a GPU after boot is slow. Loading some GB from a cold disk is slow, too.
 _QUERY_SECONDS = 60.0
 
@@ -87,7 +85,7 @@ def found_again(place: Place) -> Place:
     for candidate in candidates:
         if redacted(to_json(candidate)) == redacted(to_json(place)):
             return candidate
-    raise BadInput(f"{place.folder}: the libraries of this run are not found; name them with --libraries")
+    raise BadInput(f"{place.folder}: the libraries of this run are not there; name them with --libraries")
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
@@ -124,10 +122,10 @@ def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
     devices, failure = answers.get("devices", (None, ""))
     failure = answers.get("count", (None, ""))[1] or failure
     if devices is None or failure:
-        how = failure or f"the process that asked it ended {call}: {ended.failure}"
+        how = failure or f"the process that called it ended {call}: {ended.failure}"
         last = "" if failure else (ended.err.strip().splitlines() or [""])[-1][:200]
         raise NothingToTest(
-            f"{place.files['libamdhip64']}: HIP does not answer: {how}{f': {last}' if last else ''}; see "
+            f"{place.files['libamdhip64']}: HIP fails: {how}{f': {last}' if last else ''}; see "
             "`rocmprobe detect`"
         )
     names = [name for name in answers if name in ("hip", "rocblas", "miopen")]

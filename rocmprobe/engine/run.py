@@ -261,11 +261,11 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
         found_again(run.interpreter.name, run.interpreter.python)
     try:
         if not hold_for_good(folder / NAME):
-            raise BadInput(f"{folder}: its run has not ended; wait for it, or end it with Ctrl-C")
+            raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
         with naming_journal(folder):
             _settle(journal_of(folder), run, retry_aborted)
     except OSError as error:
-        raise _unwritable(folder, error, "a run goes on only in its own folder") from error
+        raise _unwritable(folder, error, "a run continues only in its own folder") from error
 
 
 def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
@@ -277,7 +277,7 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
         if retry_aborted and (settled is None or settled.state == "aborted"):
             journal.append("retry", case=case.id)
         elif case.device in targets and settled is None:
-            reason = f"the {what} ended while this was being asked; --retry-aborted asks again"
+            reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
             aborted = unasked(case, targets[case.device], "aborted", cause, reason)
             journal.outcome(_with_progress(aborted, journal.state))
     journal.append("resumed", at=now(), boot=_boot())
@@ -293,7 +293,7 @@ def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
     """Return the outcomes of soaks that were in flight when the run ended, keyed by case."""
     targets = {target.device: target for target in run.targets}
     cases = [state.questions[name] for name in state.progress if name in state.questions]
-    reason = "the run ended before the soak did"
+    reason = "the run ended before the soak finished"
     return {
         case.id: _with_progress(unasked(case, targets[case.device], "aborted", RUN_DIED, reason), state)
         for case in cases
@@ -342,7 +342,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
     derived: set[str] = set()
     for (_, _, name), cure in state.derived.items():
         if name not in settings:
-            raise BadInput(f"setting: {quoted(name)} is none of this run")
+            raise BadInput(f"setting: {quoted(name)} is not a setting of this run")
         # The recommendation is about the first of several devices.
         if cure.env is not None and name not in derived:
             settings[name] = cure.applied(settings[name])

@@ -139,11 +139,13 @@ class Session:
         for state, limit, cause in limits:
             if self.journal.count(state, case) >= limit:
                 message = (
-                    f"{limit:g} questions under {case.setting} ended in a {state}; the rest is not asked"
+                    f"{limit:g} tests under {case.setting} ended in a {state}; its other tests did not run"
                 )
                 return self._blocked(case, message, cause)
         if setting.solver and self._hanging_solvers(case):
-            return self._blocked(case, "solvers that ran alone hung; the rest is not asked", "many-hangs")
+            return self._blocked(
+                case, "solvers hung when run alone; the other solvers did not run", "many-hangs"
+            )
         meaningless = self._meaningless_on_gpu(case)
         if meaningless:
             return self._unasked(case, "n/a", None, meaningless)
@@ -161,9 +163,9 @@ class Session:
         setting, target = self._setting(case), self._target(case)
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
-            return f"for native ISAs {setting.isa} alone; that of this GPU is {native}"
+            return f"only for native ISAs {setting.isa}; this GPU is {native}"
         if OVERRIDE in setting.env and target.effective_isa != target.native_isa:
-            return f"an override is set already: this GPU claims to be {target.effective_isa}"
+            return f"an override is already set: this GPU runs as {target.effective_isa}"
         return None
 
     def _hanging_solvers(self, case: Case) -> bool:
@@ -189,7 +191,9 @@ class Session:
                 return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
             if not gate.works:
                 return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
-        return self._unasked(case, "skipped", None, "default is right here: nothing needs to be found out")
+        return self._unasked(
+            case, "skipped", None, "the default gives correct results here, so no other setting is needed"
+        )
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
         """Derive the case's setting from earlier outcomes. Return an outcome if no setting can be derived."""

@@ -145,7 +145,7 @@ def _called_directly(
     """Return the devices of the driver capi, and the machine with HIP's facts."""
     if device == "cpu":
         raise NothingToTest(
-            "--driver capi calls HIP, rocBLAS and MIOpen, which know no CPU; take --driver torch, or a GPU"
+            "--driver capi calls HIP, rocBLAS and MIOpen, which need a GPU; use --driver torch, or a GPU"
         )
     number = None if device in ("auto", "all") else _number(device)
     place = libraries.find_place(wanted, first)

@@ -422,7 +422,7 @@ class Trials:
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
-        return {**settled, "message": f"the yardsticks were not timed: {answer['message']}"}
+        return {**settled, "message": f"the reference operations were not timed: {answer['message']}"}
 
     def _crashed(self, child: Child, phase: str) -> _Reply:
         exit_status = child.exit(self._budgets.teardown)

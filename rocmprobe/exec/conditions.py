@@ -103,7 +103,7 @@ def conditions(
     except NoRun as error:
         if bypass == "always" and not setting:
             return _bypass_alone()
-        raise BadInput(f"{error} with --profile, or take the bypass alone with --bypass always") from error
+        raise BadInput(f"{error} with --profile, or use only the bypass with --bypass always") from error
     if chosen.configuration.setting is None:
         if bypass == "always":
             return _bypass_alone()
@@ -136,7 +136,7 @@ def _within(found: Conditions, environment: Environment, path: Path) -> Conditio
 
 
 def _bypass_alone() -> Conditions:
-    return Conditions("the bypass alone", NO_PACKING, bypass=_ALL)
+    return Conditions("only the bypass", NO_PACKING, bypass=_ALL)
 
 
 def _configured(path: Path, results: Results, configuration: Configuration, bypass: str) -> Conditions:
@@ -150,7 +150,7 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
     holds += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
     holds += ["vendor library off"] if off else []
     holds += ["bypass"] if on else []
-    holds += [f"{OPTIONS[option]} by PyTorch" for option in setting.pytorch_layers]
+    holds += [f"{OPTIONS[option]} in PyTorch" for option in setting.pytorch_layers]
     holds += ["GPUs hidden, so it runs on the CPU"] if setting.device == "cpu" else []
     caches = _caches(results, configuration, setting)
     if caches:

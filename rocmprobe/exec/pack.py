@@ -64,7 +64,7 @@ class Origin:
 
     @property
     def words(self) -> str:
-        isa = self.native_isa if self.native_isa == self.effective_isa else "{1} that claims to be {0}"
+        isa = self.native_isa if self.native_isa == self.effective_isa else "{1} that runs as {0}"
         isa = isa.format(self.effective_isa, self.native_isa)
         return f"MIOpen {self.miopen} on {isa} with {self.compute_units} compute units"
 
@@ -129,7 +129,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
         if named.kind in _KINDS[folder]
     }
     if not shapes or not found:
-        what = "no shape is warm" if not shapes else "MIOpen has stored no file"
+        what = "no shape is warm" if not shapes else "MIOpen has not stored any files"
         raise BadInput(f"--pack: {what} in {on.caches.folder}; call `rocmprobe warm --shapes FILE` first")
     files: dict[str, PackedFile] = {}
     try:
@@ -191,7 +191,7 @@ class OpenPack:
         """The reason why a user must agree before the pack is used."""
         made = self.manifest
         return (
-            f"{self._path}: holds kernels that somebody else compiled ({made.origin.words}, "
+            f"{self._path}: contains kernels that somebody else compiled ({made.origin.words}, "
             f"{len(made.shapes)} first calls). They would run on this GPU, and in your programs. Checksums "
             "and tests show that they are whole and compute correctly, not that they are harmless. Add --yes "
             "if you trust who made it"
@@ -317,7 +317,7 @@ def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
     if sum(entry.file_size for entry in entries) > _LARGEST:
         raise archive.Unacceptable(f"unpacks to more than {_LARGEST:,} bytes")
     if not archive.is_dense(entries, size):
-        raise archive.Unacceptable("holds data beside its files")
+        raise archive.Unacceptable("contains data outside its files")
     names = {entry.filename for entry in entries}
     if MANIFEST not in names:
         raise archive.Unacceptable(f"lacks {MANIFEST}")

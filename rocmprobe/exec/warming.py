@@ -141,7 +141,7 @@ def _require_same_machine(path: Path, results: Results, simulated: Optional[Simu
         return
     of = f"the simulated machine {results.simulated}" if results.simulated else "a real machine"
     remedy = f"add --simulate {results.simulated}" if results.simulated else "leave out --simulate"
-    raise BadInput(f"{path}: these results are of {of}; {remedy}, or name other results with --profile")
+    raise BadInput(f"{path}: these results are from {of}; {remedy}, or name other results with --profile")
 
 
 def _set_override(results: Results) -> None:
@@ -204,7 +204,7 @@ class FirstCall:
         """The reason why the caches do not serve this case, or "" if they do."""
         if self.outcome.works:
             return ""
-        said = self.outcome.evidence[0] if self.outcome.evidence else "nothing is known of it"
+        said = self.outcome.evidence[0] if self.outcome.evidence else "no information about it"
         return f"{self.outcome.state}: {said}"
 
 

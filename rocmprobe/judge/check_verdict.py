@@ -150,7 +150,8 @@ def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], 
     if last and state_of(last["state"], last["cause"]).blocks:
         return _failed(progress, last)
     if progress.unkillable:
-        text = f"hang: a process cannot be killed in {_what(progress, progress.running)}; restart the machine"
+        what = _what(progress, progress.running)
+        text = f"hang: a process cannot be killed during {what}; restart the machine"
         return "problem", "hang", text, _ids(progress)
     if progress.over.get("state"):
         over = progress.over
@@ -158,10 +159,10 @@ def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], 
     if progress.ended == "over":
         return _completed(progress)
     if progress.ended == "died":
-        return "unknown", "internal", f"the probe itself died in {_what(progress, progress.running)}", ()
+        return "unknown", "internal", f"rocmprobe itself died in {_what(progress, progress.running)}", ()
     why = "ended by a signal" if progress.ended == "signal" else f"out of time (budget {budget:g} s)"
     correct = sum(works(each["state"]) for each in progress.answers)
-    so_far = f", {correct} of {len(progress.planned)} right so far" if progress.planned else ""
+    so_far = f", {correct} of {len(progress.planned)} checks correct so far" if progress.planned else ""
     return "unknown", "time", f"time: {why} in {_what(progress, progress.running)}{so_far}", ()
 
 
@@ -169,9 +170,9 @@ def _completed(progress: CheckProgress) -> tuple[str, Optional[str], str, tuple[
     correct = [each for each in progress.answers if works(each["state"])]
     not_applicable = [each for each in progress.answers if each["state"] == "n/a"]
     if not any(each["check"] == "convolution" for each in correct):
-        why = next((each["evidence"][0] for each in not_applicable if each["evidence"]), "nothing was asked")
-        return "unknown", "error", f"{_under(progress)}: nothing was learned of convolution: {why}", ()
-    return "ok", None, f"{_under(progress)}: {len(correct)} checks right in {progress.seconds:.1f} s", ()
+        why = next((each["evidence"][0] for each in not_applicable if each["evidence"]), "no check ran")
+        return "unknown", "error", f"{_under(progress)}: convolution has no result: {why}", ()
+    return "ok", None, f"{_under(progress)}: {len(correct)} checks correct in {progress.seconds:.1f} s", ()
 
 
 def _failed(
@@ -181,16 +182,16 @@ def _failed(
     what = _what(progress, last["id"])
     why = (last["evidence"] or [""])[0]
     if state == "probe-error":
-        return "unknown", "internal", f"the probe itself failed in {what}: {why}", ()
+        return "unknown", "internal", f"rocmprobe itself failed in {what}: {why}", ()
     if last["cause"] in _MEMORY:
-        return "unknown", "error", f"no memory for {what}: {why}", ()
+        return "unknown", "error", f"not enough memory for {what}: {why}", ()
     if last["cause"] == "torch-unusable":
         return "problem", "error", f"error in {what}: {why}", (last["id"],)
     if state == "hang" and not _proven(progress, last):
         return "unknown", "time", f"time: still {_doing(last)} in {what}: {why}", ()
     reason = state if state in ("hang", "crash", "wrong") else "error"
     if state == "flaky":
-        why = f"comes and goes: {why}"
+        why = f"intermittent: {why}"
     return "problem", reason, f"{reason} in {what}: {why}", (last["id"],)
 
 

@@ -113,15 +113,15 @@ def _against(other: Member, best: Member, timed: Speed, on_cpu: Collection[str])
     if other.unusable:
         return f"the environment {other.name} cannot be tested"
     if other.verdict == "none":
-        return f"in the environment {other.name} no setting is right"
+        return f"in the environment {other.name} no setting gives correct results"
     if not other.setting:
-        return f"the environment {other.name} is not judged"
+        return f"the environment {other.name} has no verdict"
     on = " on the CPU" if other.name in on_cpu and best.name not in on_cpu else ""
-    under = f"that of the environment {other.name} under {other.setting}{on}"
+    under = f"the environment {other.name} with {other.setting}{on}"
     if best.name not in timed.seconds or other.name not in timed.seconds:
-        return f"against {under} it was not timed"
+        return f"speed was not compared with {under}"
     if not timed.comparable(best.name, other.name):
-        return f"against {under}, {too_noisy(timed.noise(best.name, other.name))}"
+        return f"compared with {under}: {too_noisy(timed.noise(best.name, other.name))}"
     if timed.level(best.name, other.name):
-        return f"its time is level with {under}: what they differ by is within the noise"
-    return f"its time is {timed.seconds[best.name] / timed.seconds[other.name]:.2f} times {under}"
+        return f"speed is the same as {under} (difference within noise)"
+    return f"time is {timed.seconds[best.name] / timed.seconds[other.name]:.2f}x of {under}"

@@ -101,7 +101,7 @@ def run_seconds(results: Results) -> float:
 
 #: Words for each kind of change.
 CHANGE_WORDS = {
-    REGRESSION: "regressed", LOST: "no longer answered", MENDED: "mended", CHANGED: "came out otherwise",
+    REGRESSION: "regressed", LOST: "without a result", MENDED: "fixed", CHANGED: "changed",
     NEW: "new", MISSING: "missing",
 }  # fmt: skip
 #: Most changes of each kind on the page. results.json has all changes.
@@ -111,9 +111,9 @@ _CHANGES_SHOWN = 200
 def changes_sentence(changes: Changes) -> str:
     """Return a sentence with the baseline's date and the number of changes of each kind."""
     counts = [f"{len(changes.of(kind))} {words}" for kind, words in CHANGE_WORDS.items() if changes.of(kind)]
-    asked = text.count(changes.compared, "question")
+    compared = text.count(changes.compared, "test")
     return (
-        f"{asked} of the run of {text.date(changes.started)} asked again: {', '.join(counts) or 'no change'}"
+        f"{compared} of the run of {text.date(changes.started)} repeated: {', '.join(counts) or 'no change'}"
     )
 
 

@@ -106,7 +106,7 @@ def test_a_healthy_machine_is_ok_in_an_empty_environment(tmp_path: Path) -> None
     assert (answer["setting"], answer["device"], answer["native_isa"]) == ("default", "cuda:0", "gfx1010")
     assert answer["simulated"] == "machine"
     assert answer["results"] is None
-    assert answer["verdict"].startswith("ok: default on gfx1010 (cuda:0) (simulated): 10 checks right in ")
+    assert answer["verdict"].startswith("ok: default on gfx1010 (cuda:0) (simulated): 10 checks correct in ")
     asked = [(each["check"], each["direction"]) for each in answer["checked"]]
     assert asked[:4] == [("copy", None), ("elementwise", None), ("gemm", None), ("convolution", "fwd")]
     assert ("convolution", "bwd-weights") in asked
@@ -223,7 +223,7 @@ def test_a_full_disk_is_an_answer(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["/none/results.json"], "/none/results.json: cannot be read"),
-        ([EXAMPLES / "conv-hang"], "these results are of the simulated machine conv-hang; add --simulate"),
+        ([EXAMPLES / "conv-hang"], "these results are from the simulated machine conv-hang; add --simulate"),
         (["--device", "cpu", "--setting", "warp"], "--setting: onednn has no setting 'warp'"),
         (["--device", "gpu"], "--device 'gpu': unknown"),
         (["--simulate", "vega"], "no machine 'vega'"),

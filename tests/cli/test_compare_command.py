@@ -79,7 +79,7 @@ def test_bad_files_are_one_line_and_exit_code_2(made: Run, tmp_path: Path) -> No
     bad = {
         "cannot be read": tmp_path / "none.json",
         "schema_version is 99": changed(made, tmp_path / "later.json", schema_version=99),
-        "holds no outcome": changed(made, tmp_path / "empty.json", outcomes=[]),
+        "contains no outcomes": changed(made, tmp_path / "empty.json", outcomes=[]),
     }
     for words, path in bad.items():
         ended = cli("compare", good, path)

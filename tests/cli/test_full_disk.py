@@ -100,7 +100,7 @@ def test_a_run_cannot_go_on_without_room(tmp_path: Path, whole: Run) -> None:
     done = limited(1000, "run", "--resume", folder)
     assert done.returncode == 2
     assert done.stderr == (
-        f"rocmprobe: {folder}: cannot be written (File too large); a run goes on only in its own folder\n"
+        f"rocmprobe: {folder}: cannot be written (File too large); a run continues only in its own folder\n"
     )
 
 

@@ -120,7 +120,7 @@ def test_wheels_for_one_chip_alone_pin_the_torch_that_has_them() -> None:
 def test_a_chip_that_computes_wrong_with_every_torch_gets_none() -> None:
     code, text = asked(*facts(true_gfx="gfx1033", os=UBUNTU))
     assert code == 1
-    assert "No published torch is known that works here." in text
+    assert "No published torch is known to work here." in text
     assert "gradcheck fails" in text
 
 
@@ -217,7 +217,7 @@ def test_a_simulated_machine() -> None:
 def test_a_machine_without_an_answer() -> None:
     code, text = asked(*facts(true_gfx="gfx1010", os="WSL2"))
     assert code == 1
-    assert "No published torch is known that works here." in text
+    assert "No published torch is known to work here." in text
     assert "WSL" in text
 
 

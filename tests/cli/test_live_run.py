@@ -16,7 +16,8 @@ def test_a_run_that_has_not_ended_cannot_be_resumed(tmp_path: Path) -> None:
     refused = cli("run", "--resume", folder, "--retry-aborted")
     assert refused.returncode == 2
     assert (
-        refused.stderr == f"rocmprobe: {folder}: its run has not ended; wait for it, or end it with Ctrl-C\n"
+        refused.stderr
+        == f"rocmprobe: {folder}: its run is still active; wait for it, or end it with Ctrl-C\n"
     )
     assert (folder / "journal.jsonl").read_bytes() == before
     stuck.kill()

@@ -130,7 +130,7 @@ class TestVerdicts:
         assert ended.returncode == FINDINGS
         said = verdict(ended)
         assert said.startswith("Not stable: the GPU was reset, after ")
-        assert said.endswith(", no mismatch; the device answers again.")
+        assert said.endswith(", no mismatch; the device responds again.")
         outcome = outcome_in(tmp_path)
         assert outcome.numerics["steps"] > 10
         assert len(outcome.attempts) == 1
@@ -144,7 +144,7 @@ class TestVerdicts:
         )
         ended = soak(tmp_path, machine(tmp_path, *gone, first_call=20, steady=3, start=60))
         assert ended.returncode == WEDGED
-        assert verdict(ended).endswith("; the device does not answer any more.")
+        assert verdict(ended).endswith("; the device no longer responds.")
 
     def test_the_setting_of_results_is_soaked(self, tmp_path: Path) -> None:
         simulated = machine(tmp_path, {**FLIP, "settings": ["default"]})
@@ -219,8 +219,8 @@ class TestEnds:
     [
         (("--setting", "float64"), "a soak trains in float32 on contiguous images"),
         (("--setting", "nonsense"), "--setting: onednn has no setting 'nonsense'"),
-        (("--setting", "no-faulty-solvers"), "a run finds out what it is"),
-        (("--device", "all"), "a soak loads one device"),
+        (("--setting", "no-faulty-solvers"), "only a run determines this setting"),
+        (("--device", "all"), "a soak tests one device"),
     ],
 )  # fmt: skip
 def test_wrong_usage(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -81,7 +81,7 @@ def test_a_check_passes_no_cpu_in_place_of_the_card(untested: Run, tmp_path: Pat
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     answer = rocmprobe("check", untested.folder, env={"PYTHONPATH": path})
     assert (answer.returncode, answer.stderr) == (3, "")
-    assert answer.stdout.startswith("nothing: no GPU that torch could use")
+    assert answer.stdout.startswith("nothing: no GPU that torch can use")
 
 
 def test_no_program_runs_under_it(either: Run) -> None:

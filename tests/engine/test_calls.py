@@ -108,7 +108,7 @@ class TestAskingHip:
     @pytest.mark.parametrize(
         ("faults", "seconds", "message"),
         [
-            ("hipInit=hang", 3.0, "the process that asked it ended in hipInit: no answer in 3 s"),
+            ("hipInit=hang", 3.0, "the process that called it ended in hipInit: no answer in 3 s"),
             ("hipGetDevicePropertiesR0600=abort", 60.0, "ended in hipGetDevicePropertiesR0600: SIGABRT"),
             ("hipSetDevice=status:98", 60.0, "hipSetDevice: hipErrorInvalidDeviceFunction (98)"),
         ],

@@ -151,10 +151,11 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     assert of(done, "batch-norm").state == "error"
     assert "under any of" not in recommendation.sentence
     assert (
-        "Batch norm fails there: a model that has it needs PyTorch's own kernels" in recommendation.sentence
+        "Batch norm fails there: a model with batch norm needs PyTorch's own kernels"
+        in recommendation.sentence
     )
     convolution, batch_norm = recommendation.configuration.layers
-    assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, right"
+    assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, correct"
     assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not")
 
 
@@ -165,7 +166,7 @@ def test_where_everything_fails_it_says_what_only_a_torch_can_add(asked):
     assert done.ended.returncode == 1
     recommendation = done.results.recommendation
     assert recommendation.verdict == "none"
-    assert "did not hold in MIOpen itself under any of 9 setting(s)" in recommendation.sentence
+    assert "failed in MIOpen itself under all 9 tested setting(s)" in recommendation.sentence
     assert "only with PyTorch" in recommendation.sentence
     [finding] = [each for each in done.results.findings if each.id == "native-convolution"]
     assert finding.layer.startswith("miopen")
@@ -207,10 +208,10 @@ def test_each_fault_ends_as_the_right_outcome(asked, faults, check, direction, s
         (("--driver", "capi"), {"LC_STAND_IN_DEVICES": "0"}, 3, "sees 0 device(s)"),
         (("--device", "cuda:3"), {}, 3, "--device cuda:3: HIP in"),
         (("--device", "all"), {"LC_STAND_IN_FAULTS": "hipInit=segv"}, 3,
-         "HIP does not answer: the process that asked it ended in hipInit: SIGSEGV"),
+         "HIP fails: the process that called it ended in hipInit: SIGSEGV"),
         (("--driver", "capi"), {"LC_STAND_IN_FAULTS": "hipGetDeviceCount=status:101"}, 3,
          "hipGetDeviceCount: hipErrorInvalidDevice (101)"),
-        (("--device", "cpu"), {}, 3, "know no CPU"),
+        (("--device", "cpu"), {}, 3, "which need a GPU"),
         (("--device", "gpu"), {}, 2, "unknown; use auto, cpu, cuda:N or all"),
         (("--libraries", "nowhere"), {}, 2, "neither a folder nor one of"),
         (("--libraries", "torch"), {}, 3, "no libamdhip64 with a libMIOpen at the place 'torch'"),

@@ -98,7 +98,7 @@ def test_each_environment_is_a_run_of_its_own(three: Run, pythons: Path) -> None
     assert list(found) == ["right", "broken", "gone"]
     assert found["right"].python == str(pythons / "alone" / "bin" / "python")
     assert found["broken"].torch == "2.4.0"
-    assert "there is no such file" in found["gone"].unusable
+    assert "no such file" in found["gone"].unusable
     right, broken = member(three, "right"), member(three, "broken")
     states = {outcome.id: outcome.state for outcome in right.outcomes}
     assert states[f"cpu/torch/bypass/convolution/{PROBLEM}/fwd"] == "pass"
@@ -117,13 +117,13 @@ def test_one_environment_is_chosen_with_its_setting(three: Run) -> None:
     joined = named(three)
     assert joined.chosen == "right"
     assert joined.sentence.startswith("Use the environment right (torch ")
-    assert "in the environment broken no setting is right" in joined.cost
+    assert "in the environment broken no setting gives correct results" in joined.cost
     assert "the environment gone cannot be tested" in joined.cost
     right, broken, gone = joined.members
     assert (right.setting, bool(right.seconds)) == ("default", True)
     assert (broken.verdict, broken.setting) == ("none", "")
     assert broken.note == f"import torch: OSError: {MISSING}"
-    assert gone.note == "there is no such file; name an interpreter or a virtual environment"
+    assert gone.note == "no such file; name an interpreter or a virtual environment"
     assert not joined.partial
 
 
@@ -263,7 +263,7 @@ def test_a_single_environment_is_an_ordinary_run(pythons: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (("nowhere",), "there is no such file"),
+        (("nowhere",), "no such file"),
         (("a=/usr/bin/env", "a=/bin/sh"), "two environments are named 'a'"),
         (("a b=/usr/bin/python3",), "'a b' is no name"),
         (("/bin/true",), "no Python that can be used"),

@@ -161,7 +161,7 @@ def test_a_yardstick_that_ends_the_process_costs_its_figure_alone(
     assert outcome.state == "pass"
     assert outcome.timings["fwd"] > 0
     assert "gemm" not in outcome.timings
-    assert outcome.evidence[0].startswith("the yardsticks were not timed: ")
+    assert outcome.evidence[0].startswith("the reference operations were not timed: ")
     assert how in outcome.evidence[0]
     assert done.ended.returncode == 0
 

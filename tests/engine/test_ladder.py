@@ -99,7 +99,7 @@ def test_after_some_hangs_or_crashes_of_a_setting_the_rest_of_it_is_not_asked(tm
     assert [len(found.of("default", text).attempts) for text in texts] == [2, 1, 0, 0, 0]
     assert found.of("default", texts[2]).cause == "many-hangs"
     assert found.of("immediate", texts[3]).cause == "many-crashes"
-    assert "3 questions under immediate ended in a crash" in found.of("immediate", texts[4]).evidence[0]
+    assert "3 tests under immediate ended in a crash" in found.of("immediate", texts[4]).evidence[0]
 
 
 @pytest.mark.parametrize("poisons", [False, True])

@@ -195,7 +195,7 @@ def test_why_a_solver_tells_nothing(runs: Mapping[str, Run]) -> None:
 def test_one_finding_names_the_faulty_ones(runs: Mapping[str, Run]) -> None:
     found = finding(runs["two families"], "faulty-solvers")
     assert found.title == (
-        f"2 of MIOpen's 3 solvers that apply fail: {WINOGRAD} computes wrong numbers, {OCL} crashes"
+        f"2 of MIOpen's 3 applicable solvers fail: {WINOGRAD} computes wrong numbers, {OCL} crashes"
     )
     assert found.severity == "warning"
     assert "every convolution tested then is right" in found.advice
@@ -210,7 +210,7 @@ def test_page_and_terminal_show_them(runs: Mapping[str, Run]) -> None:
     section = page.partition('id="h-solvers"')[2].partition("</section>")[0]
     assert section.count("<tr>") == 1 + 3
     assert "computes wrong numbers" in section
-    assert "2 of MIOpen's 3 solvers that apply fail" in made.ended.stdout.replace("\n", " ")
+    assert "2 of MIOpen's 3 applicable solvers fail" in made.ended.stdout.replace("\n", " ")
 
 
 @pytest.mark.thorough
@@ -263,10 +263,12 @@ class TestHealthy:
         assert len(swept) > 5
         assert {outcome.state for outcome in swept} == {"skipped"}
         assert {outcome.evidence[0] for outcome in swept} == {
-            "default is right here: nothing needs to be found out"
+            "the default gives correct results here, so no other setting is needed"
         }
         told = [line for line in made.ended.stdout.splitlines() if line.startswith("[skipped]")]
-        assert any(f"{len(swept)} cases of solver  default is right here" in line for line in told)
+        assert any(
+            f"{len(swept)} cases of solver  the default gives correct results here" in line for line in told
+        )
         assert len(told) <= 2
         cured = made.of("no-faulty-solvers")
         assert (cured.state, cured.evidence[0]) == (
@@ -282,7 +284,9 @@ class TestHealthy:
         arguments = ("--skip", "*/convolution/*", *asking(GEMM, NAIVE, settings="all"))
         made = run(tmp_path / "out", "--simulate", machine, *arguments)
         assert classes(made) == {GEMM: "ok", NAIVE: "ok"}
-        assert "Solvers alone: MIOpen's 2 solvers that apply are right" in made.ended.stdout
+        assert (
+            "Solvers alone: MIOpen's 2 applicable solvers all give correct results alone" in made.ended.stdout
+        )
 
 
 @pytest.mark.thorough

@@ -132,8 +132,8 @@ def test_a_problem_drains_the_node_with_the_verdict_as_reason(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize(("verdict", "code"), [
-    ("ok: default on gfx1010 (cuda:0): 10 checks right in 6.6 s", 0),
-    ("busy: pid 4711 (python) has the GPU open; nothing was tried", 6),
+    ("ok: default on gfx1010 (cuda:0): 10 checks correct in 6.6 s", 0),
+    ("busy: pid 4711 (python) has the GPU open; nothing was tested", 6),
     ("unknown: out of time", 6),
     ("nothing: no such device", 3),
     ("", 1),  # a Python that does not start

@@ -73,7 +73,7 @@ def test_a_pack_makes_the_first_calls_of_another_machine_short(place: Place) -> 
     kernels(place.caches() / "miopen-cache" / "gfx1030_18.ukdb", "naive_conv", "im2col")
     done = place.warm("--pack", pack)
     assert done.returncode == 0, done.stderr
-    assert "for 3 first calls of MIOpen 2.17.0 on gfx1010 that claims to be gfx1030" in done.stdout
+    assert "for 3 first calls of MIOpen 2.17.0 on gfx1010 that runs as gfx1030" in done.stdout
     with zipfile.ZipFile(pack) as packed:
         assert sorted(packed.namelist()) == [KERNELS, RECORDS, "pack.json"]
 
@@ -122,8 +122,8 @@ def test_former_caches_are_kept_under_a_dated_name(place: Place) -> None:
 @pytest.mark.parametrize(
     ("machine", "variables", "words"),
     [
-        ({"miopen": "3.4.0"}, {}, "made for MIOpen 2.17.0 on gfx1010 that claims to be gfx1030 with 36"),
-        ({"cus": 40}, {}, "here is MIOpen 2.17.0 on gfx1010 that claims to be gfx1030 with 40 compute units"),
+        ({"miopen": "3.4.0"}, {}, "made for MIOpen 2.17.0 on gfx1010 that runs as gfx1030 with 36"),
+        ({"cus": 40}, {}, "here is MIOpen 2.17.0 on gfx1010 that runs as gfx1030 with 40 compute units"),
         ({}, {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "under the setting 'default' with other variables"),
     ],
 )
@@ -187,7 +187,7 @@ DISHONEST: dict[str, tuple[Callable[[Path], object], str]] = {
     "a link": (linked, "is a link or another special file"),
     "two files of one name": (twice, "more than once"),
     "a bomb": (bomb, "is larger than"),
-    "data behind it": (followed, "holds data beside its files"),
+    "data behind it": (followed, "contains data outside its files"),
     "no manifest": (
         lambda path: zipfile.ZipFile(path, "w").close(), "lacks pack.json"
     ),

@@ -37,7 +37,7 @@ sys.exit(7)
     assert process.returncode == 7
     assert output == f"{process.pid} ['--bypass', '--', '-o'] given"
     ours, said = errors.splitlines()
-    assert ours == "rocmprobe: running under the bypass alone"
+    assert ours == "rocmprobe: running under only the bypass"
     assert said == "said"
 
 

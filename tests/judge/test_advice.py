@@ -82,7 +82,7 @@ def test_what_no_other_build_mends_is_told():
         "dmesg__events": Fact([{"kind": "kfd-rejects-atomics", "line": line, "count": 1}]),
     }  # fmt: skip
     results = run(backend="onednn", machine=dataclasses.replace(machine(**facts), gpus=(gpu,)))
-    assert "Put the card into a slot wired to the processor" in " ".join(
+    assert "Put the card into a slot connected directly to the processor" in " ".join(
         row["text"] for row in advice(results)
     )
 
@@ -100,7 +100,7 @@ def test_the_build_of_the_card_that_failed_and_no_override():
     # An override that is not needed comes before any other build.
     dead = run(DEAD, machine=machine(torch__targets=Fact(["gfx1010"], "libtorch_hip.so")))
     [row] = [each for each in advice(dead) if "override" in each["title"]]
-    assert row["title"] == "Take the override away"
+    assert row["title"] == "Remove the override"
     assert "`unset HSA_OVERRIDE_GFX_VERSION`" in row["text"]
     assert row["source"] == "torch.targets: gfx1010, from libtorch_hip.so"
     assert not any("torch[device-" in each["text"] for each in advice(dead))

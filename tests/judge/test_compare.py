@@ -114,7 +114,7 @@ def test_a_single_problem_is_named_where_it_is_far_off() -> None:
     slower = longer(first, 3, ("fwd", "fwd_bwd"))
     changed = dataclasses.replace(new, outcomes=(slower, *others))
     comparison = compare(old, changed, "old.json", "new.json")
-    assert verdict(comparison) == "no change; 1 single time stands out"
+    assert verdict(comparison) == "no change; 1 single time differs"
     assert not worse(comparison)
     assert {each.id for each in comparison.measurements.changed_as("more")} == {first.id}
 
@@ -157,7 +157,7 @@ def test_failures_and_slow_downs_are_both_told() -> None:
     assert verdict(comparison) == "6 regressions, 1 setting slower"
     assert worse(comparison)
     mended = compare(broken, old, "old.json", "new.json")
-    assert verdict(mended) == "6 mended, 1 setting faster"
+    assert verdict(mended) == "6 fixed, 1 setting faster"
     assert not worse(mended)
 
 
@@ -244,7 +244,7 @@ def test_processors_are_told_apart() -> None:
         return dataclasses.replace(results, outcomes=(*results.outcomes, beside))
 
     comparison = compare(of(run(), "pass"), of(other_card(pci_id="1"), "crash"), "o", "n")
-    assert verdict(comparison) == "not comparable: different GPUs; of the other devices 1 regression"
+    assert verdict(comparison) == "not comparable: different GPUs; on the other devices: 1 regression"
     assert [each.id for each in comparison.changed] == [CPU.outcomes[0].id]
 
     # Processors are told apart by name and cores.
@@ -263,7 +263,7 @@ def test_what_worked_and_is_blocked_fails_a_job_and_what_is_skipped_or_slow_does
         return run({"default/convolution/*": state})
 
     blocked = compare(of("pass"), of("blocked"), "o", "n")
-    assert (verdict(blocked), worse(blocked)) == ("6 no longer answered", True)
+    assert (verdict(blocked), worse(blocked)) == ("6 without a result", True)
     for before, after in (("error", "blocked"), ("pass", "skipped"), ("pass", "n/a"), ("pass", "slow")):
         assert not worse(compare(of(before), of(after), "o", "n"))
 
@@ -344,8 +344,8 @@ def test_a_comparison_of_nothing_does_not_pass() -> None:
     comparison = compare(old, new, "old.json", "new.json")
     assert worse(comparison)
     assert verdict(comparison).startswith("nothing was compared")
-    assert "The new run did not come to its end: what is missing in it was not asked." in comparison.notes
-    with pytest.raises(BadInput, match=r"new\.json: it holds no outcome"):
+    assert "The new run is incomplete: its missing tests did not run." in comparison.notes
+    with pytest.raises(BadInput, match=r"new\.json: contains no outcomes"):
         compare(old, dataclasses.replace(new, outcomes=()), "old.json", "new.json")
 
 

@@ -73,10 +73,10 @@ class TestNotCovered:
     def test_of_the_whole_run(self):
         # Levels.
         assert (
-            "the problems of level standard and long, and those of your own program (--shapes)"
+            "the problems of level standard and long, and the problems of your own program (--shapes)"
             in left_out(run())
         )
-        assert "the problems of level long, and those of your own program (--shapes)" in left_out(
+        assert "the problems of level long, and the problems of your own program (--shapes)" in left_out(
             options(run(), level="standard")
         )
         assert not any("level" in words for words in left_out(options(run(), level="long")))
@@ -87,7 +87,7 @@ class TestNotCovered:
         results = dataclasses.replace(results, outcomes=(*results.outcomes, second))
         assert left_out(results)[-3:] == (
             "cuda:1: the recommendation is about cuda:0",
-            "what the run had not reached when it ended",
+            "everything after the point where the run stopped",
             "the GPU itself: the machine was simulated",
         )
 
@@ -108,22 +108,25 @@ def nothing_safe(changes, **fields):
 def test_where_nothing_is_safe_it_says_so_and_why():
     told = nothing_safe({"*/convolution/*": STATUS, "*/elementwise/float32": "crash"})
     assert re.match(
-        r"No safe configuration was found: float32 convolution did not hold under any of \d+ setting\(s\)\. "
-        r"The first check that fails is elementwise in float32: it crashes\.",
+        r"No safe configuration was found: float32 convolution failed under all \d+ tested setting\(s\)\. "
+        r"The first failing check is elementwise in float32: it crashes\.",
         told,
     )
     assert "The CPU was not tried" not in told
-    assert "The CPU was not tried." in nothing_safe({"*/convolution/*": STATUS}, wanted="vendor-off")
+    assert "The CPU was not tested." in nothing_safe({"*/convolution/*": STATUS}, wanted="vendor-off")
 
 
 def test_what_was_not_asked_did_not_fail():
     told = nothing_safe({"*": "blocked"})
-    assert "float32 convolution was not tested, since what it depends on fails. No check could run." in told
+    assert (
+        "float32 convolution was not tested, because a test that it depends on fails. No check could run."
+        in told
+    )
 
     # What holds is named where something else does not.
     told = nothing_safe({"*/training-step/*": "wrong", "find-*/convolution/*": STATUS})
     assert re.search(
-        r"held under \d+ of \d+ setting\(s\) \(default, [\w, .+-]+\), but training step did not\.",
+        r"worked under \d+ of \d+ tested setting\(s\) \(default, [\w, .+-]+\), but training step failed\.",
         told,
     )
-    assert "did not hold" not in told
+    assert "convolution failed" not in told

@@ -80,36 +80,36 @@ class TestNativeConvolution:
         assert found.severity == "error"
         assert found.layer == "miopen-find"
         assert found.cause == "miopen-no-solver"
-        assert "MIOpen is the layer at fault" in found.title
-        assert "under 9 of 9 MIOpen settings" in found.title
-        assert "passes with vendor-off, bypass" in found.title
+        assert "MIOpen fails on float32 convolution" in found.title
+        assert "(9 of 9 settings)" in found.title
+        assert "correct (vendor-off, bypass" in found.title
         assert any("miopenStatusUnknownError" in line for line in found.evidence)
 
     def test_some_native_settings_work(self):
         results = run({**natively("wrong"), "no-winograd/*": "pass"})
         found = finding(results, "native-convolution")
         assert (found.cause, found.layer) == ("wrong-results-solver", "miopen-exec")
-        assert "works with no-winograd" in found.title
+        assert "is correct with no-winograd" in found.title
 
         # A blocked setting does not count as failing.
         results = run({**DEAD, "find-fast/convolution/*": "blocked"})
-        assert "under 8 of 9" in finding(results, "native-convolution").title
+        assert "(8 of 9 settings)" in finding(results, "native-convolution").title
 
         # Blocked proves nothing.
         assert "native-convolution" not in ids(run({"default/convolution/*": "blocked"}))
 
     def test_with_and_without_the_library(self):
         found = finding(run({"*/convolution/*": "wrong"}), "native-convolution")
-        assert "with MIOpen and without it" in found.title
+        assert "with and without MIOpen" in found.title
         assert found.layer == "hip"
 
         # What was not asked is not claimed.
         only_native = run(DEAD, wanted="no-winograd")
         found = finding(only_native, "native-convolution")
-        assert "was not learned" in found.title
+        assert "was not tested" in found.title
         assert found.layer.startswith("miopen")
         blocked = {**DEAD, "vendor-off/*": "blocked", "bypass*/*": "blocked"}
-        assert "was not learned" in finding(run(blocked), "native-convolution").title
+        assert "was not tested" in finding(run(blocked), "native-convolution").title
 
     def test_evidence_that_names_another_layer_is_believed(self):
         other = {"state": "error", "evidence": ("RuntimeError: HIP error: invalid device function",)}
@@ -222,7 +222,7 @@ class TestPrimitives:
     def test_one_that_fails_in_the_library_alone(self, check, name, words):
         results = healthy(changes={f"default/{check}/*": ERROR})
         found = finding(results, name)
-        assert found.title == f"{words} fails in MIOpen; it passes with MIOpen off"
+        assert found.title == f"{words} fails in MIOpen; it is correct with MIOpen off"
         assert found.layer in ("miopen-exec", "miopen-find")
         assert found.severity == ("error" if check.startswith("batch-norm") else "warning")
         assert "enabled=False" in found.advice
@@ -231,7 +231,7 @@ class TestPrimitives:
     @every_row(("check", "name", "words"), PRIMITIVES)
     def test_one_that_fails_without_the_library_too(self, check, name, words):
         found = finding(healthy(changes={f"*/{check}/*": "error"}), name)
-        assert found.title == f"{words} fails with MIOpen and without it: the fault lies below MIOpen"
+        assert found.title == f"{words} fails with and without MIOpen, so the fault is below MIOpen"
         assert found.layer == "torch-build"
 
     def test_one_whose_twin_was_not_asked_or_that_fails_in_float16_alone(self):
@@ -239,13 +239,13 @@ class TestPrimitives:
         found = finding(healthy(changes={"default/lstm/*": "wrong", "vendor-off/lstm/*": "blocked"}), "lstm")
         assert (
             found.title
-            == "LSTM computes wrong numbers in MIOpen; whether it works without MIOpen was not learned"
+            == "LSTM computes wrong numbers in MIOpen; whether it works without MIOpen was not tested"
         )
         assert found.cause == "wrong-results-unexplained"
 
         # One that fails in float16 alone.
         found = finding(healthy(changes={"default/gru/float16": ERROR}), "gru")
-        assert found.title == "GRU fails in MIOpen in float16; it passes with MIOpen off; float32 works"
+        assert found.title == "GRU fails in MIOpen in float16; it is correct with MIOpen off; float32 works"
         batch_norm = finding(healthy(changes={"default/batch-norm/float16": ERROR}), "batch-norm")
         assert batch_norm.severity == "warning"
 
@@ -268,7 +268,7 @@ class TestPrimitives:
         # Float64 which never enters MIOpen points below it.
         found = finding(healthy(changes={f"*/convolution-kinds/{DOUBLE}/*": "wrong"}), "2-d-convolution")
         assert (found.layer, found.cause) == ("torch-build", "wrong-results-unexplained")
-        assert "in float64 with MIOpen and without it" in found.title
+        assert "in float64 with and without MIOpen" in found.title
 
     @every_row(
         ("problem", "name"),
@@ -305,7 +305,7 @@ class TestControls:
 
 
 class TestSeveralGpus:
-    @every_row(("check", "words"), [("all-reduce", "the same sum"), ("data-parallel", "DataParallel")])
+    @every_row(("check", "words"), [("all-reduce", "different sums"), ("data-parallel", "DataParallel")])
     def test_the_first_that_fails_is_told(self, check, words):
         found = finding(healthy(changes={f"default/{check}/*": "wrong"}), "multi-gpu")
         assert found.severity == "warning"
@@ -345,7 +345,7 @@ class TestOtherLayers:
         # A clean environment fails where as found holds.
         results = run({f"default/convolution/{FP32}/fwd": "error"}, wanted="all")
         found = finding(results, "only-as-found")
-        assert found.title == "1 question(s) pass in your own environment alone, and fail in a clean one"
+        assert found.title == "1 test(s) pass only in your own environment and fail in a clean one"
         assert found.evidence[0].startswith("cuda:0/torch/default/convolution/")
         assert "only-as-found" not in ids(run({f"*/convolution/{FP32}/fwd": "error"}, wanted="all"))
 

@@ -47,7 +47,7 @@ def test_what_one_driver_fails_and_the_other_computes():
     results = by_capi(run(natively(STATUS)))
     finding = findings(results)["driver-torch"]
     assert (finding.severity, finding.layer) == ("error", "torch-build")
-    assert "MIOpen called directly computes it: the way PyTorch calls it is at fault" in finding.title
+    assert "MIOpen works when called directly, so the fault is in how PyTorch calls it" in finding.title
     assert any("/torch/default/" in line for line in finding.evidence)
     assert any("/capi/default/" in line for line in finding.evidence)
     assert findings(results)["native-convolution"].layer == "miopen-find"
@@ -56,7 +56,7 @@ def test_what_one_driver_fails_and_the_other_computes():
     blocked = {"state": "blocked", "cause": "rung:elementwise", "evidence": ()}
     broken = {**natively(STATUS, "elementwise/float32"), **natively(blocked, "gemm/*"), **natively(blocked)}
     advice = findings(by_capi(run(broken)))["driver-torch"].advice
-    assert "Without PyTorch these checks pass as well: gemm and convolution." in advice
+    assert "These checks pass without PyTorch, too: gemm and convolution." in advice
 
     # Both fail is evidence against MIOpen.
     results = by_capi(run(natively(STATUS)), {"/convolution/": STATUS})
@@ -64,8 +64,7 @@ def test_what_one_driver_fails_and_the_other_computes():
     assert "driver-torch" not in found
     evidence = "\n".join(found["native-convolution"].evidence)
     assert (
-        "without PyTorch it fails, too, in 6 of 6 questions put to both: MIOpen itself is at fault"
-        in evidence
+        "6 of 6 tests that ran both ways also fail without PyTorch: the fault is in MIOpen itself" in evidence
     )
     assert f"/capi/default/convolution/{FP32}/fwd" in evidence
 
@@ -86,7 +85,7 @@ def test_other_copies_of_the_library_are_named():
         by_capi(run(natively(STATUS))), trials=(trial("torch", "/a.so"), trial("capi", "/b.so"))
     )
     finding = findings(results)["driver-torch"]
-    assert "another copy of MIOpen computes it" in finding.title
+    assert "another copy of MIOpen works" in finding.title
     assert "libMIOpen: torch has /a.so; capi has /b.so" in finding.evidence
 
     # Two copies in one process.
@@ -112,12 +111,12 @@ def test_capi_alone_with_a_part_broken():
     assert recommendation.sentence == (
         "Native convolution works: MIOpen gives correct results on all float32 problems tested. "
         "Batch norm fails there: "
-        "a model that has it needs PyTorch's own kernels for it, which were not available. "
+        "a model with batch norm needs PyTorch's own kernels for it, which were not available here. "
         "Tested on MIOpen itself, without PyTorch."
     )
     assert recommendation.configuration.layers == (
-        "convolution: MIOpen as it comes, right",
-        "batch norm: fails in MIOpen; PyTorch's own kernels, which were not available: "
+        "convolution: MIOpen unchanged, correct",
+        "batch norm: fails in MIOpen. Use PyTorch's own kernels, which were not available here: "
         '`rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")`',
     )
     assert recommendation.verify
@@ -141,8 +140,8 @@ def test_capi_alone_with_everything_broken():
     facts = {**machine.facts, "rocblas.targets": Fact(["gfx900", "gfx1010"], "file names")}
     results = run(machine=dataclasses.replace(machine, facts=facts))
     told = recommend(by_capi(results, {**blocked, "/elementwise/": crash}, alone=True))
-    assert "float32 convolution was not tested, since what it depends on fails" in told.sentence
-    assert "The first check that fails is elementwise in float32: it crashes." in told.sentence
+    assert "float32 convolution was not tested, because a test that it depends on fails" in told.sentence
+    assert "The first failing check is elementwise in float32: it crashes." in told.sentence
     assert "batch norm" not in told.sentence
     [away] = told.advice
     assert "`unset HSA_OVERRIDE_GFX_VERSION`" in away["text"]
@@ -169,7 +168,7 @@ def test_an_isa_that_hip_does_not_confirm():
     assert "hip-isa" not in told("gfx1030")
     finding = told("gfx1010:xnack-")["hip-isa"]
     assert (finding.severity, finding.cause) == ("warning", "override-not-effective")
-    assert finding.title == "HIP reports cuda:0 as gfx1010, the facts of this machine say gfx1030"
+    assert finding.title == "HIP reports cuda:0 as gfx1010, but the other sources on this machine say gfx1030"
 
 
 def test_a_run_that_was_cut_off_recommends_nothing_that_was_not_asked_whether_it_trains():
@@ -193,7 +192,8 @@ def test_batch_norm_alone_is_not_told_as_convolution():
     told = recommend(dataclasses.replace(results, outcomes=mended))
     assert told.configuration.setting == "gemm-only"
     assert told.sentence.startswith(
-        "Native float32 convolution holds, batch norm with MIOpen does not. MIOpen gives correct results with"
+        "Native float32 convolution works, but batch norm fails with MIOpen. "
+        "MIOpen gives correct results with"
     )
 
 

@@ -64,7 +64,7 @@ def test_an_override_that_does_harm():
     finding = found(POSING, kfd__device="present")["isa-mismatch-0"]
     assert (finding.severity, finding.cause) == ("warning", "override-isa-mismatch")
     assert any("dot-product" in line for line in finding.evidence)
-    assert "No official PyTorch wheel holds code for gfx1010" in finding.advice
+    assert "No official PyTorch wheel contains code for gfx1010" in finding.advice
 
     # An override that the runtime refuses is an error.
     finding = found(variables={"HSA_OVERRIDE_GFX_VERSION": "gfx1030"})["variable-HSA_OVERRIDE_GFX_VERSION"]
@@ -82,9 +82,7 @@ def test_an_override_that_does_harm():
     )
     struck = found(card, integrated)["isa-mismatch-1"]
     assert struck.severity == "warning"
-    assert (
-        struck.advice == "`export HIP_VISIBLE_DEVICES=1` hides this GPU in the processor and keeps RX 7600."
-    )
+    assert struck.advice == "Run `export HIP_VISIBLE_DEVICES=1` to hide this integrated GPU and keep RX 7600."
 
 
 @every_row(
@@ -259,15 +257,15 @@ def beside(order, index, apu=False, name="RX 5700 XT"):
 @every_row(
     ("card", "integrated", "variables", "severity", "title", "advice"),
     [
-        ((1, 1), (0, 0), {}, "warning", "that take the first GPU", "`export HIP_VISIBLE_DEVICES=1` leaves"),
-        ((0, 0), (1, 1), {}, "info", "see Raphael", "`export HIP_VISIBLE_DEVICES=0` leaves"),
+        ((1, 1), (0, 0), {}, "warning", "that use the first GPU", "Run `export HIP_VISIBLE_DEVICES=1`:"),
+        ((0, 0), (1, 1), {}, "info", "(Raphael) as well as RX", "Run `export HIP_VISIBLE_DEVICES=0`:"),
         (
             (1, None), (0, 0), {"HIP_VISIBLE_DEVICES": "0"},
-            "warning", "hide RX 5700 XT", "`export HIP_VISIBLE_DEVICES=1` leaves",
+            "warning", "hide RX 5700 XT", "Run `export HIP_VISIBLE_DEVICES=1`:",
         ),
         (
             (1, None), (0, 0), {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "0"},
-            "warning", "hide RX 5700 XT", "`unset HIP_VISIBLE_DEVICES; export ROCR_VISIBLE_DEVICES=1` leaves",
+            "warning", "hide RX 5700 XT", "Run `unset HIP_VISIBLE_DEVICES; export ROCR_VISIBLE_DEVICES=1`:",
         ),
         ((1, 0), (0, None), {"HIP_VISIBLE_DEVICES": "1"}, None, None, None),
     ],
@@ -304,7 +302,11 @@ READY = {
     [
         ({"wsl__dxg": False}, "there is no /dev/dxg", "`wsl --update`"),
         ({"wsl__librocdxg": None}, "librocdxg is not installed", "https://github.com/ROCm/librocdxg"),
-        ({"torch__hip": "5.2.21151"}, "ROCm 5.2.21151 does not load librocdxg", "torch of ROCm 7.1 or newer"),
+        (
+            {"torch__hip": "5.2.21151"},
+            "ROCm 5.2.21151 does not load librocdxg",
+            "torch for ROCm 7.1 or newer",
+        ),
         ({"torch__hip": "7.2.1"}, "DETECTION is not set", "`export HSA_ENABLE_DXG_DETECTION=1`"),
         ({"container__wsl": "WSL1"}, "WSL1 has no GPU", "`wsl --set-version NAME 2`"),
         (

@@ -78,6 +78,6 @@ def test_a_cure_that_no_cache_stores_comes_with_new_caches() -> None:
     results = run(*triton)
     results = replace(results, settings=(*results.settings, cure))
     (finding,) = [each for each in diagnose(results) if each.id == "triton"]
-    assert finding.title.endswith("with AMDGCN_USE_BUFFER_OPS=0 it is right")
+    assert finding.title.endswith("with AMDGCN_USE_BUFFER_OPS=0 it is correct")
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         assert f'`export {name}="$HOME/.cache/triton-no-buffer-ops/' in finding.advice

@@ -292,7 +292,7 @@ class TestByStanders:
         found = answer(f"Requested to load AutoencoderKL\n{remark}", Facts(exit=exit))
         said = " ".join((found.summary, found.action, found.causes[0].advice))
         assert "Warnings that working programs also print" in found.summary
-        assert "If the program failed or stopped here, the log does not hold the reason" in said
+        assert "If the program failed or stopped here, the log does not contain the reason" in said
         assert not re.search("[Nn]othing (needs|is broken)|breaks nothing", said)
 
     @every_row("remark", [KDB, WORKSPACE])

@@ -357,7 +357,7 @@ class TestScope:
     def test_a_log_that_ends_in_a_warning(self, line):
         found = answer(f"loading\n{line}")
         assert found.causes[0].cause == "benign-warning"
-        assert "If the program failed or stopped here, the log does not hold the reason" in found.action
+        assert "If the program failed or stopped here, the log does not contain the reason" in found.action
 
     @pytest.mark.parametrize(
         "text",

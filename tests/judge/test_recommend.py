@@ -91,7 +91,7 @@ class TestSpeed:
 
         # The sentence says that native is right too.
         found = recommend(run(seconds={"vendor-off": (0.29, 0.3, 0.31)}))
-        assert "MIOpen with its defaults is right too, but slower" in found.sentence
+        assert "MIOpen with its defaults gives correct results too, but is slower" in found.sentence
 
         # Not on a simulated machine.
         results = run(seconds={"vendor-off": (0.29, 0.3, 0.31)}, simulated="somewhere")
@@ -157,7 +157,7 @@ class TestSpeed:
             assert recommend(results).others == {}
 
         # What the choice costs is told against other kinds.
-        assert "time 0.33x of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
+        assert "time: 0.33x of vendor-off" in recommend(run(DEAD, seconds=SLOW)).cost
 
 
 class TestDtypesAndPurposes:
@@ -186,7 +186,7 @@ class TestDtypesAndPurposes:
         # No configuration for float16.
         found = recommend(run({"*/convolution/*fp16*": "wrong"}))
         assert found.verdict == "native"
-        assert "No configuration was found right for float16" in found.sentence
+        assert "No configuration gives correct results in float16" in found.sentence
 
         # Training in mixed precision needs the training step too.
         results = run({"default/training-step/*": "wrong"})
@@ -233,14 +233,14 @@ class TestByLayer:
         found = recommend(by_layer(run(DEAD_BATCH_NORM, seconds=SLOW)))
         assert (found.verdict, found.configuration.setting) == ("native", "by-layer")
         assert found.sentence.startswith(
-            "Native float32 convolution holds, batch norm with MIOpen does not. Convolution native, batch "
-            "norm by PyTorch's own kernels: all float32 problems tested give correct results."
+            "Native float32 convolution works, but batch norm fails with MIOpen. Run convolution natively, "
+            "batch norm with PyTorch's own kernels: all float32 problems tested give correct results."
         )
         assert "Change nothing" not in found.sentence
         assert found.configuration.layers[:2] == (
-            "convolution: MIOpen as it comes, right", "batch norm: PyTorch's own kernels, right",
+            "convolution: MIOpen unchanged, correct", "batch norm: PyTorch's own kernels, correct",
         )  # fmt: skip
-        assert "LSTM: MIOpen, right" in found.configuration.layers
+        assert "LSTM: MIOpen, correct" in found.configuration.layers
         code = found.configuration.code.splitlines()
         assert code[-1] == 'rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")'
 
@@ -280,15 +280,16 @@ class TestWrongByLayer:
         assert 'convolution="native"' not in repr((found.findings, found.recommendation))
         batch_norm = next(each for each in found.findings if each.id == "batch-norm")
         assert batch_norm.advice == (
-            "Use the recommended configuration if there is one. Convolution in MIOpen with batch norm "
-            "outside of MIOpen fails here: cuda:0/torch/by-layer/training-step/float32: wrong."
+            "Use the recommended configuration, if there is one. Convolution in MIOpen fails here with batch "
+            "norm outside MIOpen: cuda:0/torch/by-layer/training-step/float32: wrong."
         )
 
     def test_a_finding_names_the_step_and_no_layer_goes_where_it_fails(self):
         # A finding names the step.
         found = next(each for each in judge(self.results()).findings if each.id == "training-step")
         assert found.title == (
-            "A small network does not train correctly under by-layer, although its parts passed"
+            "A small network does not train correctly under by-layer, although each of its layers "
+            "passed alone"
         )
         assert (found.severity, found.cause) == ("error", "wrong-results-unexplained")
         assert found.evidence == ("cuda:0/torch/by-layer/training-step/float32: wrong",)
@@ -298,7 +299,7 @@ class TestWrongByLayer:
         changes = {"default/lstm/*": "error"}
         results = by_layer(run(changes), {"training-step": "wrong"}, options=("rnn",))
         assert recommend(results).configuration.layers == (
-            "LSTM fails in MIOpen. Convolution in MIOpen with LSTM outside of MIOpen fails here: "
+            "LSTM fails in MIOpen. Convolution in MIOpen fails here with LSTM outside MIOpen: "
             "cuda:0/torch/by-layer/training-step/float32: wrong.",
         )
 
@@ -307,7 +308,7 @@ class TestWrongByLayer:
         (native,) = recommend(run(changes)).configuration.layers
         (bypass,) = recommend(run({**DEAD, **changes}, seconds=SLOW)).configuration.layers
         for words in (native, bypass):
-            assert words.endswith("fails here: cuda:0/torch/vendor-off/lstm/float32: wrong.")
+            assert words.endswith("outside MIOpen: cuda:0/torch/vendor-off/lstm/float32: wrong.")
             assert "install(" not in words
 
         # Native convolution that fails is not named either.
@@ -330,7 +331,7 @@ class TestBatchNormWithoutATrainingStep:
         assert objections["default"].startswith("cuda:0/torch/default/batch-norm/float32: error")
         for name in ("bypass", "no-winograd", "clean-db"):
             assert objections[name] == (
-                "not asked about what fails elsewhere: cuda:0/torch/default/batch-norm/float32: error"
+                "not tested on a known failure: cuda:0/torch/default/batch-norm/float32: error"
             )
         assert "bypass+vendor-off" not in objections
 
@@ -346,7 +347,7 @@ class TestBatchNormWithoutATrainingStep:
         changes = {**ONLY_BATCH_NORM, "*/batch-norm/float32": "error", "cpu/*": "blocked"}
         found = recommend(run(changes))
         assert found.verdict == "none"
-        assert "batch norm did not" in found.sentence
+        assert "batch norm failed" in found.sentence
 
         # Inference does not need its training form.
         assert answer(run(ONLY_BATCH_NORM, purpose="inference")) == ("native", "default")
@@ -361,9 +362,7 @@ class TestConfiguration:
         # A machine that works rests on it too.
         told = recommend(run())
         assert told.configuration.env == {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}
-        assert (
-            "Change nothing: it rests on HSA_OVERRIDE_GFX_VERSION=10.3.0, which is set here." in told.sentence
-        )
+        assert "Change nothing: it needs HSA_OVERRIDE_GFX_VERSION=10.3.0, which is set here." in told.sentence
         assert "Change nothing." in recommend(run(machine=Machine())).sentence
 
     @every_row(
@@ -411,15 +410,15 @@ class TestConfiguration:
 
     def test_what_other_layers_need_besides_is_said_as_it_was_checked(self):
         assert self.layers({}) == (
-            "batch norm and RNN stay in MIOpen; batch norm, batch norm in evaluation, RNN, LSTM, GRU and "
-            "CTC loss were checked there",
+            "Batch norm and RNN still run in MIOpen. Tested and correct: batch norm, batch norm in "
+            "evaluation, RNN, LSTM, GRU and CTC loss.",
         )
         assert self.layers({**self.others("n/a"), "default/lstm/float32": "pass"}) == (
-            "batch norm and RNN stay in MIOpen; batch norm and LSTM were checked there; batch norm in "
-            "evaluation, RNN, GRU and CTC loss were not checked",
+            "Batch norm and RNN still run in MIOpen. Tested and correct: batch norm and LSTM. Not tested: "
+            "batch norm in evaluation, RNN, GRU and CTC loss.",
         )
         unchecked = {"*/training-step/*": "n/a", **self.others("n/a")}
-        assert self.layers(unchecked) == ("batch norm and RNN stay in MIOpen, which was not checked here",)
+        assert self.layers(unchecked) == ("Batch norm and RNN still run in MIOpen. They were not tested.",)
 
     def test_layers_that_fail_beside_the_choice(self):
         # A layer that fails beside the bypass needs the library off.
@@ -429,13 +428,13 @@ class TestConfiguration:
         # A layer that fails beside native convolution is run without the library.
         recommendation = recommend(run({"default/lstm/*": "error"}))
         assert recommendation.sentence.endswith(
-            "Nothing has to change for it, but LSTM fails in MIOpen: see the configuration."
+            "It needs no change, but LSTM fails in MIOpen: see the configuration."
         )
         found = recommendation.configuration
         assert found.setting == "default"
         assert found.layers == (
             "LSTM fails in MIOpen: run it inside `with torch.backends.cudnn.flags(enabled=False):`, "
-            "or send it alone to PyTorch's own kernels: "
+            "or send only this layer to PyTorch's own kernels: "
             '`rocmprobe.bypass.install(convolution="native", rnn="pytorch")`',
         )
         assert recommend(run({"default/lstm/float16": "error"})).configuration.layers == ()
@@ -443,8 +442,8 @@ class TestConfiguration:
         # With the library off a layer that fails there is told.
         changes = {"bypass*/convolution/*": "wrong", "*/gru/*": "wrong"}
         (told,) = self.layers(changes)
-        assert "leave MIOpen too" in told
-        assert told.endswith("; GRU fails without MIOpen as well")
+        assert "do not use MIOpen either" in told
+        assert told.endswith(". GRU fails without MIOpen as well.")
 
     def test_the_users_databases(self):
         # What the users databases cure is no recommendation.
@@ -461,21 +460,21 @@ class TestConfiguration:
 
         # A clean environment that cures is said.
         results = run({"as-found/convolution/*": "error"}, wanted="all")
-        assert "With your own it fails" in recommend(results).sentence
+        assert "With your own environment it fails" in recommend(results).sentence
 
         # The configuration names clean databases where the users own fail.
         broken = run({"as-found/convolution/*": "error"}, wanted="all")
         for results, named in ((broken, True), (run(wanted="all"), False)):
             recommended = judge(results).recommendation
             assert recommended is not None
-            assert any("clean databases" in line for line in recommended.configuration.layers) is named
+            assert any("Clean databases" in line for line in recommended.configuration.layers) is named
 
 
 def test_confidence_names_what_was_not_learned():
     results = dataclasses.replace(run({"cpu/*": "probe-error"}), partial=True, simulated="somewhere")
     confidence = recommend(results).confidence
-    assert "were not answered" in confidence
-    assert "did not come to its end" in confidence
+    assert "have no result" in confidence
+    assert "the run is incomplete" in confidence
     assert "simulated" in confidence
 
 
@@ -534,7 +533,7 @@ class TestSettingsThatChangeTheProblems:
         assert found.configuration.setting == "channels-last"
         assert found.configuration.env["PYTORCH_MIOPEN_SUGGEST_NHWC"] == "1"
         assert "model = model.to(memory_format=torch.channels_last)" in found.configuration.code
-        assert "not checked in channels-last" in found.configuration.layers[0]
+        assert "not tested in channels-last" in found.configuration.layers[0]
 
         # Its times are compared with those of the same problems.
         quick = {"channels-last": (0.09, 0.1, 0.11), "default": (0.9, 1.0, 1.1)}
@@ -571,12 +570,10 @@ class TestProblemMatrix:
         assert answer(results) == ("vendor-off", "vendor-off")
         found = {each["setting"]: each for each in recommend(results).alternatives}
         assert not found["find-fast"]["right"]
-        assert found["find-fast"]["reason"].startswith(
-            "not asked about what fails elsewhere: cuda:0/torch/def"
-        )
+        assert found["find-fast"]["reason"].startswith("not tested on a known failure: cuda:0/torch/def")
         assert found["bypass"]["right"]
         assert found["cpu"]["right"]
-        assert "holds for common problems, for others it fails in MIOpen" in recommend(results).sentence
+        assert "works for common problems, but fails for others in MIOpen" in recommend(results).sentence
 
     def test_it_speaks_for_what_was_asked(self):
         # A setting that was asked itself speaks for itself.
@@ -603,8 +600,8 @@ class TestProblemMatrix:
     def test_the_finding_says_what_fails_and_where_it_holds(self):
         (found,) = [each for each in judge(run(IN_MATRIX)).findings if each.id == "problem-matrix"]
         assert found.title == (
-            "3 of 3 questions of the problem matrix fail in MIOpen (conv_transpose3d; fp32; fwd, bwd-data, "
-            "bwd-weights); the same work passes with vendor-off, bypass"
+            "3 of 3 tests of the problem matrix fail in MIOpen (conv_transpose3d; fp32; fwd, bwd-data, "
+            "bwd-weights); the same tests pass with vendor-off, bypass"
         )
         assert found.layer == "miopen-exec"
         assert not [each for each in judge(run()).findings if each.id == "problem-matrix"]
@@ -641,4 +638,4 @@ def test_bfloat16_is_named_whatever_float16_came_to(half, state):
         if (each.check, each.dtype) == ("convolution", "float16")
     )  # fmt: skip
     told = recommend(dataclasses.replace(results, outcomes=(*results.outcomes, *brain))).sentence
-    assert "No configuration was found right for bfloat16." in told
+    assert "No configuration gives correct results in bfloat16." in told

@@ -76,8 +76,7 @@ def test_the_configuration_leaves_a_program_the_card_that_the_run_chose(two):
 def test_a_card_that_works_as_it_comes_is_chosen_by_a_variable_all_the_same(two):
     right = dataclasses.replace(two, outcomes=on(run(), "cuda:1"), options={**two.options, "device": "auto"})
     assert (
-        "Set HIP_VISIBLE_DEVICES=1, so that programs take the GPU that was tested"
-        in recommend(right).sentence
+        "Set HIP_VISIBLE_DEVICES=1, so that programs use the GPU that was tested" in recommend(right).sentence
     )
 
 
@@ -106,7 +105,7 @@ def test_it_is_written_read_and_shown(two, tmp_path):
     shown = io.StringIO()
     render_run(again, {}, Console(file=shown, width=300))
     assert "cuda:0 (Raphael, in the processor): Native convolution works" in shown.getvalue()
-    assert "Alone: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
+    assert "To use only this GPU: HIP_VISIBLE_DEVICES=1" in shown.getvalue()
     text = markdown(again)
     assert "## For each device" in text
     assert "Recommendation by device</h2>" in page(again)

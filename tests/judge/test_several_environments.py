@@ -36,13 +36,13 @@ def test_which_environment_is_recommended() -> None:
     joined = together(slow=run(seconds=every(1.9, 2.0, 2.1)), fast=run())
     assert chosen(joined) == ("fast", "default")
     assert joined.sentence == "Use the environment fast (torch 2.1)."
-    assert "0.50 times that of the environment slow under default" in joined.cost
+    assert "time is 0.50x of the environment slow with default" in joined.cost
     assert [each.seconds for each in joined.members] == [2.0, 1.0]
 
     # Of two that are level the smaller change is recommended.
     joined = together(bypassed=run(DEAD), native=run())
     assert chosen(joined) == ("native", "default")
-    assert "level with that of the environment bypassed under" in joined.cost
+    assert "the same as the environment bypassed with" in joined.cost
     assert chosen(together(first=run(), second=run())) == ("first", "default")
 
     # A torch without GPUs comes after one that has them.
@@ -52,7 +52,7 @@ def test_which_environment_is_recommended() -> None:
 
     # An environment on the CPU is called that beside one on a card.
     joined = together(card=run(), cpu=run(backend="onednn", seconds=every(0.1, 0.1, 0.1)))
-    assert "10.00 times that of the environment cpu under default on the CPU" in joined.cost
+    assert "10.00x of the environment cpu with default on the CPU" in joined.cost
     assert "| cpu | cpu | Native |" in markdown(joined)
     assert "| card (recommended) | `cuda:0` | Native |" in markdown(joined)
     assert joined.sentence == "Use the environment card (torch 2.0)."

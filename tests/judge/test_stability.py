@@ -77,8 +77,8 @@ def soaked(state: str = "pass", device: str = "cuda:0", **fields: Any) -> Result
         ),
         (
             soaked("hang", numerics={"answers": False}, evidence=("no answer in 60 s in phase steady",)),
-            f"Not stable: no answer in 60 s in phase steady, after {SO_FAR}; the device does not "
-            "answer any more.", "error", "gpu-hang-reset",
+            f"Not stable: no answer in 60 s in phase steady, after {SO_FAR}; the device no "
+            "longer responds.", "error", "gpu-hang-reset",
         ),
         (
             soaked("crash", cause="SIGKILL", numerics={"answers": True}),

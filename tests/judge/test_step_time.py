@@ -108,7 +108,7 @@ def test_what_leaves_no_sum() -> None:
 @every_row(
     ("steps", "words"),
     [
-        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "recorded on cuda, and this is cpu"),
+        (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "recorded on cuda, this is cpu"),
         (dataclasses.replace(STEPS, device="several", rest_seconds=None), "recorded on several devices"),
         (dataclasses.replace(STEPS, rest_seconds=None), "in several threads at once"),
         (dataclasses.replace(STEPS, device="cuda", rest_seconds=None), "while the program runs"),

@@ -80,12 +80,12 @@ def test_what_the_finding_says() -> None:
 
     # All right.
     results = swept(alone("fft", "pass"), alone("GemmFwdRest", "pass"))
-    assert summary(results) == "MIOpen's 2 solvers that apply are right, each alone"
+    assert summary(results) == "MIOpen's 2 applicable solvers all give correct results alone"
     assert finding(results) is None
 
     # The gravest of what a solver does.
     results = swept(alone("fft", "wrong"), alone("fft", "crash", direction="bwd-data"))
-    assert summary(results) == "1 of MIOpen's 1 solvers that apply fails: fft crashes"
+    assert summary(results) == "1 of MIOpen's 1 applicable solvers fails: fft crashes"
 
     # Many are counted.
     names = ("fft", "GemmFwdRest", "ConvAsm3x3U", "ConvAsm1x1U", "ConvOclDirectFwd", "ConvOclDirectFwdGen")
@@ -114,13 +114,13 @@ def test_cause(outcomes: tuple[Outcome, ...], cause: str) -> None:
 @every_row(
     ("cured", "advice"),
     [
-        ("", "Ask with --settings no-faulty-solvers"),
+        ("", "Run with --settings no-faulty-solvers"),
         (
             "pass",
-            "MIOPEN_DEBUG_CONV_FFT=0 switches it off, and every convolution tested then is right.",
+            "MIOPEN_DEBUG_CONV_FFT=0 switches it off. With it, every tested convolution is correct.",
         ),
-        ("wrong", "fails all the same"),
-        ("n/a", "was not learned"),
+        ("wrong", "convolution still fails"),
+        ("n/a", "was not tested"),
     ],
 )
 def test_advice(cured: str, advice: str) -> None:

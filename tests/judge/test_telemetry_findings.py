@@ -46,7 +46,7 @@ def test_a_fan_at_33_per_cent_and_104_degrees() -> None:
     assert (finding.severity, finding.cause, finding.layer) == ("warning", "thermal-throttling", "hardware")
     assert finding.title == "The fan runs at 33 % while junction is at 104 °C"
     assert finding.evidence[0] == (
-        "junction 104 °C in 10 samples between second 5 and 14; its limit is 105 °C"
+        "junction 104 °C in 10 samples between second 5 and 14; the limit is 105 °C"
     )
     assert "fan curve" in finding.advice
     assert "setpoweroverdrive" in finding.advice
@@ -143,8 +143,8 @@ def test_limits_of_several_cards() -> None:
     assert alarms({**HOT, "fan_percent": 33.0, "throttled_heat": 1.0}, LIMITS) == (
         "junction 104 °C, limit 105 °C", "slowed down for heat", "fan at 33 % only",
     )  # fmt: skip
-    assert alarms({**HOT, "fan_rpm": 0.0}, LIMITS)[1:] == ("fan stands still",)
-    assert alarms(STILL, LIMITS) == ("fan stands still",)
+    assert alarms({**HOT, "fan_rpm": 0.0}, LIMITS)[1:] == ("fan does not turn",)
+    assert alarms(STILL, LIMITS) == ("fan does not turn",)
     assert alarms({**COOL, "vram_used_bytes": 5.9e9}, LIMITS) == ("GPU memory nearly full",)
 
 

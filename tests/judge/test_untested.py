@@ -34,7 +34,7 @@ def on_cpu(kind, *gpus, device="auto", **fields):
         ("rocm", [NVIDIA], "Your RTX 3060 was not tested: this torch is built for ROCm.", "detect"),
         ("rocm", [HIDDEN], "Your RX 5700 XT was not tested: it is hidden under HIP_VISIBLE_DEVICES=-1.",
          "detect"),
-        ("rocm", [AMD], "Your RX 5700 XT was not tested: this torch does not see it.", "detect"),
+        ("rocm", [AMD], "Your RX 5700 XT was not tested: this torch does not detect it.", "detect"),
     ],
 )  # fmt: skip
 @every_row("device", ["auto", "all"])
@@ -120,7 +120,7 @@ class TestStopped:
         # A dtype of which too little was tested has no setting.
         found = self.stopped({"default/convolution/*fp16*": "wrong"}, "default")
         assert found.verdict == "native"
-        assert "Too little was tested to say what is right for float16." in found.sentence
+        assert "Too little was tested to recommend a configuration for float16." in found.sentence
         assert "None" not in found.sentence
 
         # Before any convolution.

@@ -169,7 +169,7 @@ def test_the_command_prints_30_lines_or_the_full_text(tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) > MAX_LINES
     done = cli("report", path, "--format", "md", "--full")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--full goes with --format issue" in done.stderr
+    assert "--full needs --format issue" in done.stderr
 
 
 class TestRepeats:

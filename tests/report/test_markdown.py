@@ -140,7 +140,7 @@ def test_the_report_says_what_the_page_says() -> None:
     assert "✕ error" in document
     assert "nothing ran on RDNA1" in document
     assert "the GPU itself: the machine was simulated" in document
-    assert "any AMD GPU: this run tested none" in report(sample.healthy_cpu())
+    assert "any AMD GPU: this run did not test one" in report(sample.healthy_cpu())
 
 
 def test_without_a_recommendation_there_still_is_a_report() -> None:

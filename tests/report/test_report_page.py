@@ -344,7 +344,7 @@ def test_settings_that_are_level_are_said_to_be(tmp_path: Path) -> None:
     results = sample.rdna1()
     assert results.recommendation
     rows = ({"setting": "bypass", "seconds": 0.2, "level": True}, {"setting": "cpu", "level": False})
-    cost = "its time is level with that of bypass: what they differ by is within the noise"
+    cost = "speed is the same as bypass (difference within noise)"
     changed = dataclasses.replace(results.recommendation, alternatives=rows, cost=cost)
     results = dataclasses.replace(results, recommendation=changed)
     page = render(results, tmp_path).html

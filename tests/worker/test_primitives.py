@@ -186,7 +186,7 @@ def test_a_fault_of_lstm_alone_is_judged_right(tmp_path: Path) -> None:
         assert set(states(made, check).values()) <= {"pass", "n/a"}
     [finding] = made.results.findings
     assert (finding.id, finding.layer) == ("lstm", "miopen-exec")
-    assert finding.title == "LSTM fails in MIOpen; it passes with MIOpen off"
+    assert finding.title == "LSTM fails in MIOpen; it is correct with MIOpen off"
     recommendation = made.results.recommendation
     assert recommendation is not None
     assert recommendation.verdict == "native"

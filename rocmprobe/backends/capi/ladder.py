@@ -168,9 +168,11 @@ class Ladder:
     def _convolve(self, asked: Problem, direction: str) -> CheckResult:
         problem, direction = reference.plain(asked, direction)
         if problem.dtype == "float64":
-            raise NotApplicable("MIOpen computes no convolution in float64")
+            raise NotApplicable("MIOpen has no convolution in float64")
         if problem.noncontiguous:
-            raise NotApplicable("PyTorch makes operands contiguous before it calls MIOpen: ask without it")
+            raise NotApplicable(
+                "PyTorch makes operands contiguous before it calls MIOpen, so this needs no test"
+            )
         if problem.flops > 2 * MOST_PRODUCTS:
             products = problem.flops // 2
             raise NotApplicable(f"{products:.2g} products are too many for the reference in plain Python")
@@ -220,7 +222,7 @@ class Ladder:
         if stray and judged.state == "pass":
             when = "while MIOpen searched" if searched == stray else "when it was run"
             return replace(
-                judged, state="wrong", message=f"{stray} bytes beside the result were written {when}"
+                judged, state="wrong", message=f"{stray} bytes outside the result were written {when}"
             )
         return judged
 
@@ -291,7 +293,7 @@ class Ladder:
             if _judged(step, each, dtype, terms, exact).state == "pass"
         ]
         if right:
-            message += f"; {' and '.join(right)} right"
+            message += f"; {' and '.join(right)} correct"
         failed = [error for error in failures.values() if isinstance(error, CallFailed)]
         if not failed:
             return replace(step, state="n/a", message=message)

@@ -56,7 +56,7 @@ class TensorOperations:
         content = tensor.buffer.read()
         stray = tensor.buffer.stray_writes()
         if stray:
-            raise StrayWrites(f"{stray} bytes beside the result were written")
+            raise StrayWrites(f"{stray} bytes outside the result were written")
         return decode(content, dtype or self._dtype)
 
     def operate(

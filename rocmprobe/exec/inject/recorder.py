@@ -140,7 +140,7 @@ class Recorder(dispatch.Interceptor):
             append(self._path, line)
         except OSError as error:
             # Recording must not make a program fail.
-            print(f"rocmprobe: process {os.getpid()} records no more ({error.strerror})", file=sys.stderr)
+            print(f"rocmprobe: process {os.getpid()} stopped recording ({error.strerror})", file=sys.stderr)
             self._path = os.devnull
 
 

@@ -38,7 +38,7 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
         try:
             append(path, line)
         except OSError as error:
-            print(f"rocmprobe: {path}: no status was written ({error.strerror})", file=sys.stderr)
+            print(f"rocmprobe: {path}: the status could not be written ({error.strerror})", file=sys.stderr)
 
     at_end(write)
 

@@ -114,11 +114,11 @@ def _strange(results: Results) -> str:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))
     if not compared:
-        return "The baseline asked none of the questions of this run: nothing was compared"
+        return "The baseline has no test in common with this run: nothing was compared"
     narrowed = any(results.options.get(name) for name in ("only", "skip", "problems", "shapes"))
     if missing <= compared or narrowed or results.partial:
         return ""
-    return f"{missing} of the {compared + missing} questions of the baseline were not asked again"
+    return f"{missing} of the {compared + missing} tests of the baseline did not run this time"
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
@@ -137,23 +137,23 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
         cause, layer = blamed(results, failing, library_layer(results, failing))
         yield Finding(
             "regressions", "error", cause, layer,
-            f"{len(failing)} question(s) worked in the baseline and fail now",
+            f"{len(failing)} test(s) passed in the baseline and fail now",
             quoted(failing, _QUOTED),
-            "Look at what changed on the machine since the baseline; the other findings say what fails.",
+            "Check what changed on the machine since the baseline. The other findings say what fails.",
         )  # fmt: skip
     yield from _known(results)
     mended = tuple(outcome for outcome in results.outcomes if outcome.state == "xpass")
     if mended:
         yield Finding(
             "unexpected-passes", "info", "unknown", "warning-only",
-            f"{len(mended)} question(s) were expected to fail, and work",
+            f"{len(mended)} test(s) were expected to fail, but pass",
             tuple(
                 f"{each.id}: {each.expected.state}, expected to fail: {each.expected.reason}"
                 for each in mended[:_QUOTED]
                 if each.expected
             ),
-            "Take this run's results as the baseline from now on; if rocmprobe's own table is out of date, "
-            "report it (docs/ci.md).",
+            "Use this run's results as the new baseline. If rocmprobe's own table is out of date, report it "
+            "(docs/ci.md).",
         )  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def _known(results: Results) -> Iterator[Finding]:
     for number, ((reason, link, cause), outcomes) in enumerate(rows.items()):
         yield Finding(
             f"known-failure-{number}", "info", cause, layers.get(cause, "warning-only"),
-            f"{len(outcomes)} failure(s) are known of this chip and these versions: {reason}",
+            f"{len(outcomes)} failure(s) are known for this chip and these versions: {reason}",
             (link, *quoted(map(observed, outcomes))),
-            f"Read {link} for what others found; what fails here is still not to be used.",
+            f"See {link} for what others found. Do not use what fails here.",
         )  # fmt: skip

@@ -55,7 +55,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
     """
     for results, path in ((old, old_path), (new, new_path)):
         if not results.outcomes:
-            raise BadInput(f"{path}: it holds no outcome; name the results.json of a run that has some")
+            raise BadInput(f"{path}: contains no outcomes; name the results.json of another run")
     found = differences(old, new)
     shared = sorted(_devices(old) & _devices(new))
     apart = {device: why for device in shared if (why := _apart(old, new, device))}
@@ -89,7 +89,7 @@ def worse(comparison: Comparison) -> bool:
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return the result in one line, such as "1 regression, 2 mended, 1 setting slower" or "no change".
+    """Return the result in one line, such as "1 regression, 2 fixed, 1 setting slower" or "no change".
 
     Cases that only one run tested are left out.
     """
@@ -103,11 +103,11 @@ def verdict(comparison: Comparison) -> str:
     rest = ", ".join(parts) or "no change"
     alone = len({each.id for each in comparison.measurements.changed if _alone(each)})
     if alone:
-        rest += f"; {alone} single {'time stands' if alone == 1 else 'times stand'} out"
+        rest += f"; {alone} single {'time differs' if alone == 1 else 'times differ'}"
     if comparison.not_comparable:
         why = " and ".join(sorted(set(comparison.not_comparable.values())))
-        return f"not comparable: {why}" + (f"; of the other devices {rest}" if comparison.compared else "")
-    return rest if comparison.compared else "nothing was compared: the runs share no question"
+        return f"not comparable: {why}" + (f"; on the other devices: {rest}" if comparison.compared else "")
+    return rest if comparison.compared else "nothing was compared: the runs have no test in common"
 
 
 def _alone(each: Measured) -> bool:
@@ -132,10 +132,10 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
 def _count(comparison: Comparison, kind: str) -> str:
     amount = len(comparison.of(kind))
     words = {
-        REGRESSION: "regression" if amount == 1 else "regressions", LOST: "no longer answered",
-        MENDED: "mended",
+        REGRESSION: "regression" if amount == 1 else "regressions", LOST: "without a result",
+        MENDED: "fixed",
     }  # fmt: skip
-    return f"{amount} {words.get(kind, 'came out otherwise')}"
+    return f"{amount} {words.get(kind, 'changed')}"
 
 
 def _measured_in(found: list[Measured], word: str) -> list[str]:
@@ -202,17 +202,17 @@ def _notes(
 ) -> Iterator[str]:
     if apart:
         yield (
-            f"Nothing of {', '.join(apart)} is compared, since what fails on one machine and works on "
-            f"another is no regression. The old run: {_machine(old)}. The new one: {_machine(new)}."
+            f"Results on {', '.join(apart)} are not compared, because a difference between two machines is "
+            f"not a regression. The old run: {_machine(old)}. The new one: {_machine(new)}."
         )
     for device in shared:
         if device not in apart and _other_processor(old, new, device):
             yield (
-                f"Times and memory of {device} are not compared: the old run is of {_processor(old)}, "
-                f"the new one of {_processor(new)}."
+                f"Times and memory of {device} are not compared: the old run is from {_processor(old)}, "
+                f"the new one from {_processor(new)}."
             )
     for side, results in (("old", old), ("new", new)):
         if results.partial:
-            yield f"The {side} run did not come to its end: what is missing in it was not asked."
+            yield f"The {side} run is incomplete: its missing tests did not run."
     if not compared and not apart:
         yield "Compare runs with the same device, driver, level and settings."

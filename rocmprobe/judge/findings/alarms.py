@@ -40,11 +40,11 @@ _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
 _CHIP = ("temperature_junction_c", "temperature_edge_c")
 
 _FAN_ADVICE = (
-    "Set a steeper fan curve (in the firmware's or driver's own: CoreCtrl, LACT, or pwm1_enable and pwm1 in "
-    "hwmon), and let air into the case. A lower power limit costs little speed: `sudo rocm-smi "
+    "Set a steeper fan curve (with CoreCtrl, LACT, or pwm1_enable and pwm1 in hwmon), and improve the case's "
+    "airflow. A lower power limit costs little speed: `sudo rocm-smi "
     "--setpoweroverdrive 120`, or power1_cap in hwmon, where the card allows it."
 )
-_WEAK = "The fan can run faster, which is a separate finding: start there."
+_WEAK = "The fan can run faster. Start with the finding about the fan."
 
 
 def telemetry_findings(results: Results) -> Iterator[Finding]:
@@ -116,15 +116,15 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
         warm = [(at, each) for at, each in every if stands_still(each)]
         yield _finding(
             device, "fan-stopped", suffix, "warning", "hw-power-or-fault",
-            f"The fan stands still while the GPU is at {_degrees(warm, hottest)} ({word})",
+            f"The fan does not turn while the GPU is at {_degrees(warm, hottest)} ({word})",
             (
                 _in_words(warm, hottest, word, limit.value),
                 f"fan 0 rpm, driven at {_range(warm, 'fan_percent', '%')}",
                 _from(limit),
             ),
-            "Look whether it turns. If it does, its sensor is not connected, as in most notebooks, where the "
-            "fan is not the card's; if not, set it to automatic (pwm1_enable 2 in hwmon), and if it stays "
-            "still, it or its cable is broken: stop the work before the card does.",
+            "Check whether the fan turns. If it does, its sensor is not connected, as in most notebooks. If "
+            "it does not, set it to automatic (pwm1_enable 2 in hwmon). If it still does not turn, the fan "
+            "or its cable is broken: stop the work before the card does.",
         )  # fmt: skip
     if not _lasting(device, at_limit):
         return
@@ -147,7 +147,7 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
     if not slowed and not weak and not stands:
         yield _finding(
             device, "temperature-limit", suffix, "info", "thermal-throttling",
-            f"The GPU works at the limit of its temperature: {word} at {_degrees(hot, hottest)}", evidence,
+            f"The GPU works at its temperature limit: {word} at {_degrees(hot, hottest)}", evidence,
             advice_for("thermal-throttling", frozenset()),
         )  # fmt: skip
 
@@ -160,7 +160,7 @@ def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, R
     """
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
-        return f"the driver says so in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
+        return f"the driver reports it in {len(throttled)} of {len(hot)} samples at the limit (gpu_metrics)"
     times = {at for at, _ in hot}
     busy = [
         (at, each)
@@ -172,7 +172,7 @@ def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, R
     if min(len(then), len(before)) < LASTING_SAMPLES or median(then) > _SLOWED * median(before):
         return ""
     return (
-        f"busy at the limit the clock is {median(then):.0f} MHz, as busy below it {median(before):.0f} MHz "
+        f"under load the clock is {median(then):.0f} MHz at the limit and {median(before):.0f} MHz below it "
         f"(medians of {len(then)} and {len(before)} samples)"
     )
 
@@ -210,16 +210,16 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     if least >= _VRAM_TAKEN:
         yield _finding(
             device, "vram-taken", suffix, "warning", "vram-oom",
-            f"GPU memory was never less than {least:.0%} full: other programs hold it", evidence,
-            "End them: `sudo fuser -v /dev/kfd /dev/dri/*` names them. The largest batches of this run are "
-            "too small.",
+            f"GPU memory was never less than {least:.0%} full: other programs use it", evidence,
+            "End them: `sudo fuser -v /dev/kfd /dev/dri/*` lists them. The largest batches found in this run "
+            "are too small.",
         )  # fmt: skip
     elif most >= _VRAM_FULL:
         yield _finding(
             device, "vram-full", suffix, "info", "vram-oom", f"GPU memory was up to {most:.0%} full",
             evidence,
-            "The search for the largest batch fills it on purpose. In a training of your own, take a smaller "
-            "batch.",
+            "The search for the largest batch fills it on purpose. If your own training does this, use a "
+            "smaller batch.",
         )  # fmt: skip
 
 
@@ -239,12 +239,12 @@ def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     if lasts([at for at, _ in capped]) and 2 * len(capped) >= len(busy):
         yield _finding(
             device, "power-cap", suffix, "info", "benign-warning",
-            f"The GPU draws as much power as it may: {limit.value:.0f} W",
+            f"The GPU runs at its power limit: {limit.value:.0f} W",
             (
                 f"power {_range(capped, 'power_w', ' W')} in {len(capped)} of {len(busy)} busy samples",
                 _from(limit),
             ),
-            "This is how such cards work, and no fault. A higher power1_cap gives a little speed for much "
+            "This is normal and not a fault. A higher power1_cap gives a little more speed and much more "
             "heat.",
         )  # fmt: skip
 
@@ -270,7 +270,7 @@ def _in_words(moments: Sequence[tuple[float, Reading]], quantity: str, word: str
     first, last = moments[0][0], moments[-1][0]
     return (
         f"{word} {_range(moments, quantity, '°C')} in {len(moments)} samples between second {first:.0f} and "
-        f"{last:.0f}; its limit is {limit:.0f} °C"
+        f"{last:.0f}; the limit is {limit:.0f} °C"
     )
 
 
@@ -305,7 +305,7 @@ def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
     if chip <= AT_LIMIT and reading.get("throttled_heat"):
         found.append("slowed down for heat")
     if chip <= _FAN_MUST_TURN and reading.get("fan_rpm") == 0:
-        found.append("fan stands still")
+        found.append("fan does not turn")
     elif chip <= AT_LIMIT and reading.get("fan_percent", 100.0) < WEAK_FAN:
         found.append(f"fan at {reading['fan_percent']:.0f} % only")
     vram = limits.get("vram_used_bytes")

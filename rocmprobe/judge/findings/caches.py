@@ -40,7 +40,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
     path = str(cache["path"])
     evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
     if not cache["complete"]:
-        evidence += "; only a part of the cache was read"
+        evidence += "; only part of the cache was read"
     finding = name.replace(".", "-")
     number, broken = cache["buffer_ops"], _miscompiling(machine, set(cache["isas"]))
     if number and broken:
@@ -48,7 +48,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
             finding, "warning", "triton-writes-nothing", "triton",
             f"{title}'s cache holds kernels that were compiled without {_BUFFER_OPS}=0",
             (f"{number} of {cache['kernels']} kernels use buffer instructions", evidence, broken),
-            f"Set {_BUFFER_OPS}=0, and move the cache away, because the kernels in it keep the fault: "
+            f"Set {_BUFFER_OPS}=0 and move the cache away, because its kernels still have the fault: "
             f"{_moving(path)}",
         )  # fmt: skip
         return
@@ -97,7 +97,7 @@ def _miopen(machine: Machine) -> Iterator[Finding]:
         f"MIOpen's databases and kernels were made for {' and '.join(said)}",
         (*paths[:_LISTED],
          f"here: {', '.join(sorted(names)) or 'unknown GPU'}, MIOpen {installed or 'unknown'}"),
-        "MIOpen ignores them under its present version and ISA, and uses them again under an override. "
+        "The installed MIOpen ignores them for this ISA, but uses them again under an ISA override. "
         f"To rule them out as a cause, move them away: {_moving_files(paths)}",
     )  # fmt: skip
 

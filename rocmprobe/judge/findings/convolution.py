@@ -52,14 +52,14 @@ def _at_fault(
     name = library(results)
     cause, layer = blamed(results, broken(default), library_layer(results, broken(default)), cured=True)
     cause, layer = _explained(results, cause, layer, broken(default), cures)
-    title = f"{_failure(dtype, name, settings)}; " + (
-        f"it works with {', '.join(cure.name for cure in cures)}"
-        if cures
-        else f"the same work passes with {', '.join(works)}"
-    )
+    title = _failure(dtype, name, settings)
     if layer.startswith(name.lower()):
-        title = f"{name} is the layer at fault: {title}"
-    advice = "Use the recommended configuration; attach this report to a bug issue."
+        title = f"{name} fails on {dtype} convolution ({_failing(settings)} settings)"
+    if cures:
+        title += f"; it is correct with {', '.join(cure.name for cure in cures)}"
+    else:
+        title += f"; without {name} the same convolutions are correct ({', '.join(works)})"
+    advice = "Use the recommended configuration, and attach this report to a bug issue."
     return Finding("native-convolution", "error", cause, layer, title, _evidence(default), advice)
 
 
@@ -95,9 +95,9 @@ def _below(results: Results, dtype: str, default: Assessment) -> Finding:
     cause, layer = blamed(results, broken(default), rung_layer(results, "copy"))
     return Finding(
         "native-convolution", "error", cause, layer,
-        f"{dtype} convolution fails with {name} and without it: the fault lies below {name}",
+        f"{dtype} convolution fails with and without {name}, so the fault is below {name}",
         _evidence(default),
-        "No setting of the library cures this; look at the lower rungs and at the torch build.",
+        "No setting of the library fixes this. Look at the tests below convolution and at the torch build.",
     )  # fmt: skip
 
 
@@ -106,17 +106,20 @@ def _alone(results: Results, dtype: str, settings: list[Assessment], default: As
     cause, layer = blamed(results, broken(default), library_layer(results, broken(default)))
     return Finding(
         "native-convolution", "error", cause, layer,
-        f"{_failure(dtype, name, settings)}; whether it works without {name} was not learned",
+        f"{_failure(dtype, name, settings)}; whether it works without {name} was not tested",
         _evidence(default),
-        "Install a ROCm build of torch and run again: what leaves the library is tried with it alone."
+        "Install a ROCm build of torch and run again: only PyTorch can compute without the library."
         if driver_of(results) == "capi"
-        else "Run with the default set of settings, and look at the lower rungs.",
+        else "Run with the default set of settings, and look at the tests below convolution.",
     )  # fmt: skip
 
 
 def _failure(dtype: str, name: str, settings: list[Assessment]) -> str:
-    failing = sum(bool(broken(each)) for each in settings)
-    return f"native {dtype} convolution fails under {failing} of {len(settings)} {name} settings"
+    return f"Native {dtype} convolution fails under {_failing(settings)} {name} settings"
+
+
+def _failing(settings: list[Assessment]) -> str:
+    return f"{sum(bool(broken(each)) for each in settings)} of {len(settings)}"
 
 
 def _evidence(default: Assessment) -> tuple[str, ...]:
@@ -143,7 +146,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
             cause = "fp16-broken"
         yield Finding(
             f"native-{dtype}", "warning", cause, layer,
-            f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {name}, {first} works"
+            f"{dtype} convolution {'computes wrong numbers' if wrong else 'fails'} in {name}; {first} works"
             + (f"; {dtype} works with {', '.join(cures)}" if cures else ""),
             quoted(outcomes),
             f"Stay with {first}, or use one of: {', '.join(cures)}." if cures else f"Stay with {first}.",
@@ -171,10 +174,10 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
     answered = [outcome for outcome in default if outcome.works] + list(broken)
     yield Finding(
         "problem-matrix", "warning", cause, layer,
-        f"{len(broken)} of {len(answered)} questions of the problem matrix fail in {name} ({_alike(broken)})"
-        + (f"; the same work passes with {', '.join(cures)}" if cures else ""),
+        f"{len(broken)} of {len(answered)} tests of the problem matrix fail in {name} ({_alike(broken)})"
+        + (f"; the same tests pass with {', '.join(cures)}" if cures else ""),
         quoted(broken),
-        "Ask all settings about one of them: `rocmprobe run --problem TEXT`.",
+        "To test one of them under all settings: `rocmprobe run --problem TEXT`.",
     )  # fmt: skip
 
 

@@ -39,10 +39,10 @@ OF_THE_INSTALLATION = frozenset(
 )  # fmt: skip
 #: What depends on each rung below convolution. Everything depends on copy and elementwise.
 _CARRIES = {
-    "copy": "every rung above depends on it and was not tested",
-    "elementwise": "every rung above depends on it and was not tested",
+    "copy": "every later test depends on it and did not run",
+    "elementwise": "every later test depends on it and did not run",
     "gemm": "the bypass and PyTorch's own convolution depend on it",
-    "im2col": "PyTorch's own convolution works like it",
+    "im2col": "PyTorch's own convolution uses the same method",
 }
 
 
@@ -90,7 +90,7 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
     if not broken or any(outcome.cause != "torch-unusable" for outcome in broken):
         return
     cause, layer = blamed(results, broken, "torch-build")
-    advice = "Fix this first: nothing was tested. See what the message names, or install this torch again."
+    advice = "Fix this first: nothing was tested. Fix what the message names, or reinstall torch."
     yield Finding(
         "torch-unusable", "error", cause, layer, "torch cannot be imported",
         (*quoted(broken), *excluded(results, broken)), advice,
@@ -129,7 +129,7 @@ def _ladder(results: Results) -> Iterator[Finding]:
                 "warning",
                 cause,
                 layer,
-                f"{dtype} breaks at {rung}, below convolution; float32 holds there",
+                f"The {rung} test fails in {dtype}, so the fault is below convolution; float32 works",
                 quoted(outcomes),
                 f"Stay with float32. {cure(results, cause, outcomes)}"
                 if cause == "hipblaslt-missing-arch"
@@ -175,15 +175,16 @@ def _training_step(results: Results) -> Iterator[Finding]:
     if not broken:
         return
     cause, layer = blamed(results, broken, library_layer(results, broken))
-    advice = "Use the recommended configuration if there is one; its training step passed."
+    advice = "Use the recommended configuration, if there is one. Its training step passed."
     if broken[0].device != "cpu" and all(outcome.state == "wrong" for outcome in broken):
         advice += (
-            " To look for the reason, run your program with PYTORCH_NO_CUDA_MEMORY_CACHING=1. If the numbers "
-            "are correct then, a kernel reads memory that holds old values. The variable costs much time."
+            " To find the reason, run your program with PYTORCH_NO_CUDA_MEMORY_CACHING=1. If the numbers are "
+            "correct then, a kernel reads memory that holds old values. The variable makes programs much "
+            "slower."
         )
     yield Finding(
         "training-step", "error", cause, layer,
-        f"A small network does not train correctly {under}, although its parts passed",
+        f"A small network does not train correctly {under}, although each of its layers passed alone",
         quoted(broken), advice,
     )  # fmt: skip
 
@@ -203,9 +204,9 @@ def _gradient_flow(results: Results) -> Iterator[Finding]:
             "error" if in_float32 else "warning",
             cause,
             layer,
-            f"Gradients are wrong in a way of training in {dtypes}, although each direction alone is right",
+            f"Gradients of combined layers are wrong in {dtypes}, although each direction alone is correct",
             quoted(broken),
-            "Avoid the way that the evidence names, or use a configuration under which it passed.",
+            "Avoid the combination in the evidence, or use a configuration under which it passed.",
         )
 
 
@@ -222,7 +223,7 @@ def _memory(results: Results) -> Iterator[Finding]:
             "rocmprobe",
             f"{len(beyond)} memory check(s) used more memory than predicted",
             quoted(beyond),
-            "Results are not affected; plan with the measured amounts.",
+            "Results are correct. Plan with the measured amounts of memory.",
         )
 
 
@@ -230,7 +231,7 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
     """Yield a finding if the autocast step fails. It runs only if the same step works in float32."""
     return _step(
         results, "autocast-step", "warning",
-        "Under autocast to {dtypes} a small network does not train correctly; in float32 it does",
+        "A small network does not train correctly under autocast to {dtypes}; in float32 it does",
         "Train in float32, or use a configuration whose autocast step passed.",
     )  # fmt: skip
 
@@ -240,9 +241,9 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
     images."""
     return _step(
         results, "channels-last-step", "warning",
-        "In channels-last a small network does not train correctly; on contiguous images it does",
-        "Leave `memory_format=torch.channels_last` out of programs, or use a configuration whose "
-        "channels-last step passed.",
+        "A small network does not train correctly in channels-last; with contiguous images it does",
+        "Do not use `memory_format=torch.channels_last`, or use a configuration whose channels-last "
+        "step passed.",
     )  # fmt: skip
 
 
@@ -258,11 +259,11 @@ def _as_found(results: Results) -> Iterator[Finding]:
             "warning",
             cause,
             layer,
-            f"{len(cured)} question(s) pass in your own environment alone, and fail in a clean one",
+            f"{len(cured)} test(s) pass only in your own environment and fail in a clean one",
             quoted(cured),
-            "What makes them pass is yours: a variable that `rocmprobe detect` lists, or what earlier runs "
-            "left in the library's databases and caches (MIOpen: ~/.config/miopen and ~/.cache/miopen). Keep "
-            "a copy: once it is gone, or the library is updated, they fail.",
+            "They pass because of a variable that `rocmprobe detect` lists, or because of entries in the "
+            "library's databases and caches (MIOpen: ~/.config/miopen and ~/.cache/miopen). Keep a copy of "
+            "both: the tests fail without them, or after an update of the library.",
         )
     if broken:
         cause, layer = blamed(results, broken, "user-env")
@@ -271,7 +272,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
             "error",
             cause,
             layer,
-            f"{len(broken)} question(s) fail in your own environment and pass in a clean one",
+            f"{len(broken)} test(s) fail in your own environment and pass in a clean one",
             quoted(broken),
             "Move the library's databases and caches away (MIOpen: `mv ~/.config/miopen "
             "~/.config/miopen.old; mv ~/.cache/miopen ~/.cache/miopen.old`), and unset the variables that "
@@ -301,17 +302,19 @@ def _bypass(results: Results) -> Iterator[Finding]:
     gemm = failed(_of_default(results, "gemm"))
     cause, layer = blamed(results, broken, rung_layer(results, "gemm") if gemm else "rocmprobe")
     if gemm:
-        advice = "GEMM, on which it depends, fails too: fix that first."
+        advice = "The bypass uses GEMM, which fails too. Fix GEMM first."
     elif layer == "rocmprobe":
-        advice = "GEMM, on which it depends, is not known to fail: this may be a bug in rocmprobe, report it."
+        advice = (
+            "The bypass uses GEMM, which is not known to fail. Please report this possible bug in rocmprobe."
+        )
     else:
-        advice = "What the evidence names lies below the bypass: fix that first."
+        advice = "The evidence names a fault below the bypass. Fix it first."
     yield Finding(
         "bypass",
         "error",
         cause,
         layer,
-        f"The bypass fails {len(broken)} of its own checks",
+        f"The bypass fails in {len(broken)} test(s)",
         quoted(broken),
         advice,
     )
@@ -327,9 +330,9 @@ def _fallback(results: Results) -> Iterator[Finding]:
             "info",
             "slow-no-tuned-kernels",
             search_layer(results),
-            f"{library(results)} chose its naive kernels for {len(slow)} question(s)",
+            f"{library(results)} chose its naive kernels in {len(slow)} test(s)",
             quoted(slow),
-            "For a small problem they may be the fastest; compare the measured times of the alternatives.",
+            "They can be the fastest for small problems. Compare the measured times of the alternatives.",
         )
 
 
@@ -342,10 +345,10 @@ def _aborted(results: Results) -> Iterator[Finding]:
             "error" if froze else "info",
             "gpu-hang-reset" if froze else "unknown",
             "driver" if froze else "rocmprobe",
-            f"{len(died)} question(s) were in flight when the {'machine' if froze else 'run'} ended",
+            f"{len(died)} test(s) were running when the {'machine stopped' if froze else 'run ended'}",
             quoted(froze or died),
-            f"`{resume(results)} --retry-aborted` repeats them"
-            + ("; it may take the machine down again." if froze else "."),
+            f"To repeat them, run `{resume(results)} --retry-aborted`."
+            + (" This can stop the machine again." if froze else ""),
         )
 
 
@@ -357,7 +360,7 @@ def _wedged(results: Results) -> Iterator[Finding]:
             "error",
             "gpu-hang-reset",
             "driver",
-            f"The device stopped answering during the run; {len(blocked)} question(s) were not asked",
+            f"The device stopped responding during the run; {len(blocked)} test(s) did not run",
             quoted(failed(results.outcomes)[-1:]),
             f"Reboot, then continue with `{resume(results)}`. rocmprobe never resets a GPU.",
         )
@@ -371,9 +374,9 @@ def _probe_errors(results: Results) -> Iterator[Finding]:
             "warning",
             "unknown",
             "rocmprobe",
-            f"rocmprobe itself failed on {len(broken)} question(s): nothing was learned from them",
+            f"rocmprobe itself failed in {len(broken)} test(s), which therefore have no result",
             quoted(broken),
-            "This is a bug of rocmprobe, please report it.",
+            "This is a bug in rocmprobe. Please report it.",
         )
 
 
@@ -385,9 +388,9 @@ def _teardown(results: Results) -> Iterator[Finding]:
             "info",
             "unknown",
             rung_layer(results, "copy"),
-            f"{len(crashed)} process(es) did not end cleanly, after every result was in",
+            f"{len(crashed)} process(es) crashed at exit, after all results were recorded",
             tuple(f"{trial.id}: {trial.exit}" for trial in crashed[:3]),
-            "Harmless to the results; programs may exit with an error code.",
+            "The results are valid. Your programs may exit with an error code.",
         )
 
 
@@ -398,7 +401,7 @@ def _partial(results: Results) -> Iterator[Finding]:
             "warning",
             "unknown",
             "warning-only",
-            "The run did not come to its end: what is missing was not learned",
+            "The run is incomplete: the missing tests have no result",
             (f"{len(results.outcomes)} outcomes were recorded",),
             f"Continue with `{resume(results)}`.",
         )

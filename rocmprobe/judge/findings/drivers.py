@@ -35,9 +35,9 @@ def disagreement(results: Results) -> Iterator[Finding]:
     if by_capi:
         yield Finding(
             "driver-capi", "info", "unknown", "rocmprobe",
-            f"{len(by_capi)} question(s) fail where rocmprobe calls the library itself, and pass in PyTorch",
+            f"{len(by_capi)} test(s) fail when rocmprobe calls the library directly, and pass in PyTorch",
             (*quoted(direct for _, direct in by_capi), *_copies(results)),
-            "PyTorch's answer is the one that counts for programs that use PyTorch.",
+            "For programs that use PyTorch, the result in PyTorch counts.",
         )  # fmt: skip
 
 
@@ -48,16 +48,16 @@ def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) ->
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
     name = library(results) if in_library else "HIP or rocBLAS"
     copies = _copies(results)
-    at_fault = f"{name} called directly computes it: the way PyTorch calls it is at fault"
+    at_fault = f"{name} works when called directly, so the fault is in how PyTorch calls it"
     if copies:
-        at_fault = f"another copy of {name} computes it: PyTorch's copy or the way it is called is at fault"
-    advice = "Try another build of torch; this report shows that the GPU and its libraries can do it."
+        at_fault = f"another copy of {name} works, so the fault is in PyTorch's copy or in its calls"
+    advice = "Try another build of torch. This report shows that the GPU and its libraries work."
     if beyond:
         checks = joined(list(dict.fromkeys(outcome.check for outcome in beyond)))
-        advice += f" Without PyTorch these checks pass as well: {checks}. PyTorch did not get that far."
+        advice += f" These checks pass without PyTorch, too: {checks}. In PyTorch they could not run."
     return Finding(
         "driver-torch", "error", blamed(results, outcomes, "torch-build")[0], "torch-build",
-        f"PyTorch fails {len(found)} question(s) that pass without it; {at_fault}",
+        f"{len(found)} test(s) fail in PyTorch and pass without it; {at_fault}",
         (*quoted(outcomes), *quoted((direct for _, direct in found), 1), *quoted(beyond, 2), *copies),
         advice,
     )  # fmt: skip
@@ -82,8 +82,8 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:
         if finding.id == "native-convolution" and both:
-            same = f"without PyTorch it fails, too, in {len(both)} of {len(asked)} questions put to both: "
-            note = f"{same}{library(results)} itself is at fault"
+            same = f"{len(both)} of {len(asked)} tests that ran both ways also fail without PyTorch: "
+            note = f"{same}the fault is in {library(results)} itself"
             yield replace(finding, evidence=(*finding.evidence, note, *quoted(both, 2)))
         else:
             yield finding
@@ -105,7 +105,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
         yield Finding(
             "two-copies", "warning", "library-path", "user-env",
             f"Two copies of one library in one process: {names}", tuple(copies)[:5],
-            "Keep one: unset LD_LIBRARY_PATH, or remove the ROCm libraries that this torch does not bring.",
+            "Keep one copy: unset LD_LIBRARY_PATH, or remove the ROCm libraries that do not belong to torch.",
         )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def other_isa(results: Results) -> Iterator[Finding]:
         if arch and arch != isa:
             yield Finding(
                 "hip-isa", "warning", "override-not-effective", "user-env",
-                f"HIP reports {device} as {arch}, the facts of this machine say {isa}",
+                f"HIP reports {device} as {arch}, but the other sources on this machine say {isa}",
                 (f"capi.devices: {arch}", f"effective ISA: {isa}"),
-                "See whether HSA_OVERRIDE_GFX_VERSION reaches every process, and which GPUs are visible.",
+                "Check that HSA_OVERRIDE_GFX_VERSION reaches every process, and which GPUs are visible.",
             )  # fmt: skip

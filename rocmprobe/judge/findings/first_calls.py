@@ -124,8 +124,8 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
             f"The first call of a convolution takes {default.cold.median:.0f} s with {name}'s defaults, and "
             f"{best.cold.median:.1f} s with {best.setting}",
             tuple(_describe(each) for each in (default, best)),
-            f"A network pays this once for each of its shapes: try {best.setting}, and compare its speed "
-            f"once started. {_kept(default)}",
+            f"A network pays this once per shape. Try {best.setting}, and compare its speed after the first "
+            f"calls. {_kept(default)}",
         )
 
 
@@ -138,8 +138,8 @@ def _describe(each: StartUp) -> str:
 
 def _kept(default: StartUp) -> str:
     if default.cache_survives:
-        return f"In a second process it took {default.warm.median:.3g} s: keep the databases and caches."
-    return "A second process was not seen to be faster." if default.cache_survives is False else ""
+        return f"In a second process it took {default.warm.median:.3g} s, so keep the databases and caches."
+    return "A second process was not faster." if default.cache_survives is False else ""
 
 
 @dataclass(frozen=True)
@@ -224,17 +224,17 @@ def slow_new_sizes(results: Results) -> Iterator[Finding]:
         f"Each new input size costs {default.new:.3g} s with {name}'s defaults, and {best.new:.2g} s with "
         f"{best.setting}",
         tuple(described(each) for each in (default, best)),
-        f"A program whose sizes keep changing is better off with {best.setting}; for one that keeps to a few "
-        "sizes, which it pays for once, see the other recommendations. Fewer sizes help under any setting: "
-        "pad to multiples of 32 or more.",
+        f"If your input sizes keep changing, use {best.setting}. If your program uses only a few sizes, it "
+        "pays once per size: see the other recommendations. Fewer sizes help under any setting: pad to "
+        "multiples of 32 or more.",
     )
 
 
 def described(each: NewSizes) -> str:
     return (
         f"{each.setting}: {each.new:.3g} s for a call with a new size (mean of {each.sizes}, at most "
-        f"{each.largest:.3g} s), {each.known:.3g} s with a known one; with a new size in every {CALLS} "
-        f"calls, {each.lost_minutes:.0f} minutes of an hour go into new sizes"
+        f"{each.largest:.3g} s), {each.known:.3g} s with a known size; if one of {CALLS} calls "
+        f"has a new size, new sizes take {each.lost_minutes:.0f} minutes of an hour"
     )
 
 

@@ -46,7 +46,7 @@ def _unlisted(check: str) -> Optional[Explanation]:
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
-    return Explanation(words, "controls", "No setting for it was tried: keep what needs it on the CPU.")
+    return Explanation(words, "controls", "No setting was tested for it. Keep this operation on the CPU.")
 
 
 def _finding(
@@ -65,11 +65,11 @@ def _finding(
         advice = cure(results, cause, broken)
     if curing:
         variables = " ".join(f"{name}={value}" for name, value in curing.env.items())
-        title += f"; with {variables} it is right"
+        title += f"; with {variables} it is correct"
         cost = f"{curing.cost[:1].upper()}{curing.cost[1:]}"
         advice = (
-            f"Set `{variables}` before Python starts{_with_new_caches(curing)}: checked here, by the setting "
-            f"{curing.name}. {cost}."
+            f"Set `{variables}` before Python starts{_with_new_caches(curing)}: tested here, with the "
+            f"setting {curing.name}. {cost}."
         )
     return Finding(broken[0].check, "warning", cause, layer, title, quoted(broken), advice)
 
@@ -118,6 +118,6 @@ def missing_backends(results: Results) -> Iterator[Finding]:
         names = joined(list(dict.fromkeys(_BACKENDS[each.check] for each in lacking)))
         yield Finding(
             _MISSING, "info", _MISSING, rung_layer(results, "controls"),
-            f"This torch has no {names} attention for the chip: PyTorch falls back to separate products",
+            f"This torch has no {names} attention for the chip: PyTorch falls back to separate operators",
             quoted(lacking), cure(results, _MISSING, lacking),
         )  # fmt: skip

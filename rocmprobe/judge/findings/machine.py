@@ -44,7 +44,7 @@ _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there 
 _IDLE = {
     UNKNOWN: ("warning", "is unknown to ROCm, MIOpen and torch"),
     REJECTED: ("warning", "has a value that is not accepted"),
-    FOLKLORE: ("info", "exists in no release: it has no effect"),
+    FOLKLORE: ("info", "exists in no release, so it has no effect"),
     NOT_HERE: ("info", "does not exist in the installed release"),
 }
 
@@ -60,13 +60,13 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
         advice = (
             own.advice
             if own
-            else f"{_wheels(native)}A torch built for {native} needs no override. Until then use the "
-            "configuration that `rocmprobe run` recommends, which is tested on the machine in this state."
+            else f"{_wheels(native)}A torch built for {native} needs no override. Until then, use the "
+            "configuration that `rocmprobe run` recommends, which was tested with the override set."
         )
         advice = hiding(results.machine, gpu) or advice
         if fits is None:
             severity = "warning"
-            risk = f"whether it can run code built for {effective} is not known here"
+            risk = f"it is not known whether this chip can run code built for {effective}"
         elif fits.holds:
             severity, advice = "info", "Nothing to do."
             risk = f"its instructions cover those of {effective}"
@@ -78,7 +78,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
             severity,
             "override-isa-mismatch",
             "user-env",
-            f"{gpu.name.value or 'the GPU'} is {native} silicon that pretends to be {effective}: {risk}",
+            f"{gpu.name.value or 'the GPU'} is {native} hardware that runs as {effective}: {risk}",
             (
                 f"native ISA {native}, from {gpu.native_isa.source}",
                 f"effective ISA {effective}, from {gpu.effective_isa.source}",
@@ -135,7 +135,7 @@ def _wheels(native: str) -> str:
         return ""
     if target.wheels:
         return f"Official PyTorch wheels with code for {native}: {target.wheels}. "
-    none = f"No official PyTorch wheel holds code for {native}. "
+    none = f"No official PyTorch wheel contains code for {native}. "
     own = next((each for each in options(native) if each.status != "fails" and not each.lent), None)
     if own is None:
         return none
@@ -157,7 +157,7 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
         cause, layer, advice = "kfd-permission", "permissions", _join_groups(machine, contained)
     else:
         cause, layer = "kfd-missing", "driver"
-        advice = "Run `sudo modprobe amdgpu` to load the driver; the kernel's log says why it is not loaded."
+        advice = "Run `sudo modprobe amdgpu` to load the driver. The kernel log says why it is not loaded."
         if contained:
             advice = "Start the container with `--device /dev/kfd --device /dev/dri`."
     missed = rocm_torch or any(not card.apu.value for card in cards)
@@ -219,7 +219,7 @@ def _deep(results: Results) -> Iterator[Finding]:
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
     if error:
-        title, evidence = "torch failed when it was asked", (str(error.value),)
+        title, evidence = "torch failed while detecting GPUs", (str(error.value),)
     elif available.value is False and machine.value("deep.hip") and listed and not some_hidden(machine):
         title = f"torch sees no GPU, although the compute driver lists {len(listed)}"
         evidence = (f"{available.source}: False",)
@@ -251,11 +251,11 @@ def _unlisted(results: Results) -> Iterator[Finding]:
         "warning" if missed else "info",
         "pcie-atomics" if atomics else "gpu-unsupported-by-kfd",
         "hardware" if atomics else "driver",
-        f"The compute driver leaves out {_named(left_out)}: ROCm cannot use it",
+        f"The compute driver does not list {_named(left_out)}, so ROCm cannot use it",
         (machine.facts["kfd.unlisted"].source, *(event["line"] for event in said)),
-        "Put the card into a slot wired to the processor: its present slot carries no PCIe atomics."
+        "Put the card into a slot connected directly to the processor: this slot has no PCIe atomics."
         if atomics and missed
-        else "A newer kernel may know it; an integrated or old GPU may never be listed.",
+        else "A newer kernel may list it. Some integrated and old GPUs are never listed.",
     )
 
 
@@ -278,9 +278,9 @@ def _kernel_log(results: Results) -> Iterator[Finding]:
             "warning",
             "gpu-hang-reset",
             "driver",
-            f"The kernel has had trouble with the GPU since it started: {kinds}",
+            f"The kernel has logged GPU faults since boot: {kinds}",
             tuple(f"{event['count']} x {event['line']}" for event in grave[:8]),
-            "Restart the machine before trusting a result: after a reset it may keep giving wrong answers.",
+            "Restart the machine before you trust a result: after a reset, wrong results can continue.",
         )
 
 
@@ -333,7 +333,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
                 "info" if spare else "warning",
                 cause,
                 layer,
-                f"The installed {library} holds no code for {isa} ({names})",
+                f"The installed {library} contains no code for {isa} ({names})",
                 (f"{library}.targets: {' '.join(targets.value)}, from {targets.source}",),
                 own.advice if own else f"{_wheels(isa)}See `rocmprobe list gpus`.",
             )
@@ -355,7 +355,7 @@ def _disagreements(results: Results) -> Iterator[Finding]:
             "torch-build",
             f"{what[0].upper()}{what[1:]}: {_short(one)} against {_short(other)}",
             (f"{_short(one)}, from {one.source}", f"{_short(other)}, from {other.source}"),
-            "Trust what the running program says before what files say.",
+            "Trust the running program more than files.",
         )
 
 
@@ -375,7 +375,7 @@ def _other_libraries(results: Results) -> Iterator[Finding]:
             f"{package} is installed: its install() sends F.conv2d and F.conv3d to hipDNN",
             (f"{package} {version or 'of unknown version'}, from {machine.facts['torch.reroutes'].source}",),
             f"Do not call {package}.install() in a program with the recommended configuration. rocmprobe "
-            "does not test hipDNN, and the bypass sees only the convolutions that hipDNN refuses.",
+            "does not test hipDNN, and the bypass gets only the convolutions that hipDNN rejects.",
         )
     switches = machine.value("deep.switches") or {}
     if switches.get("hipdnn.enabled") is True:
@@ -387,7 +387,7 @@ def _other_libraries(results: Results) -> Iterator[Finding]:
             "torch sends batch norm and convolutions to hipDNN instead of MIOpen",
             ("torch.backends.hipdnn.enabled is True",),
             "Set `torch.backends.hipdnn.enabled = False` in the program. rocmprobe tests MIOpen, and hipDNN "
-            "ignores most settings of MIOpen.",
+            "ignores most MIOpen settings.",
         )
     targets, libraries = machine.facts.get("hipblaslt.targets", Fact()), ("cublaslt", "hipblaslt")
     if switches.get("cuda.preferred_blas_library") in libraries and targets.value:
@@ -406,7 +406,7 @@ def _other_libraries(results: Results) -> Iterator[Finding]:
                         "torch.backends.cuda.preferred_blas_library() is hipBLASLt",
                     ),
                     "Set TORCH_BLAS_PREFER_HIPBLASLT=0 before Python starts, or call "
-                    '`torch.backends.cuda.preferred_blas_library("cublas")` first: then rocBLAS computes.',
+                    '`torch.backends.cuda.preferred_blas_library("cublas")` first. Then torch uses rocBLAS.',
                 )
 
 
@@ -465,7 +465,7 @@ def _linux(machine: Machine, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
         "driver",
         f"The kernel is older than the chip: {knows.says}",
         (f"kernel.release {asked.kernel}, from {machine.facts['kernel.release'].source}", knows.source),
-        "Install a newer kernel of your distribution, or AMD's driver (amdgpu-dkms).",
+        "Install a newer kernel from your distribution, or AMD's driver (amdgpu-dkms).",
     )
 
 
@@ -485,7 +485,7 @@ def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
         "hip",
         f"ROCm is older than the chip: {knows.says}",
         (f"{witness} {fact.value}, from {fact.source}", knows.source),
-        "Install a torch of a newer ROCm: `rocmprobe install` lists those with code for this GPU.",
+        "Install a torch for a newer ROCm: `rocmprobe install` lists builds with code for this GPU.",
     )
 
 

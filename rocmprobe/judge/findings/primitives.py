@@ -86,23 +86,23 @@ def _primitive(
     dtypes = "" if single else f" in {joined(sorted({outcome.dtype for outcome in affected}))}"
     if failed(off):
         layer = rung_layer(results, "controls")
-        title = f"{what}{dtypes} with {name} and without it: the fault lies below {name}"
-        advice = "No setting of the library cures this; see the findings about the lower rungs."
+        title = f"{what}{dtypes} with and without {name}, so the fault is below {name}"
+        advice = "No setting of the library fixes this. See the findings about lower layers."
     else:
         # Only convolution searches for a solver, so only convolution can fail in the search.
         layer = library_layer(results, affected if affected[0].check.startswith("convolution") else ())
         learned = (
-            f"it passes with {name} off" if cured else f"whether it works without {name} was not learned"
+            f"it is correct with {name} off" if cured else f"whether it works without {name} was not tested"
         )
         title = f"{what} in {name}{dtypes}; {learned}"
-        advice = f"Run it with {name} off: inside `with {scoped_off(name)}:`, or as a whole."
+        advice = f"Turn {name} off for this layer (`with {scoped_off(name)}:`), or for the whole program."
         options = options_for((words,))
         against = refuting(results, options, sorted({each.dtype for each in affected})) if options else ()
         if against:
             alone = not_alone(f"Convolution in {name}", words, name, against)
-            advice = f"Use the recommended configuration if there is one. {alone}"
+            advice = f"Use the recommended configuration, if there is one. {alone}"
         elif options:
-            advice += f" Or send it alone to PyTorch's own kernels: `{install_line(options)}`."
+            advice += f" Or send only this layer to PyTorch's own kernels: `{install_line(options)}`."
     if dtypes and any((each.dtype, each.state) == ("float32", "pass") for each in outcomes):
         title += "; float32 works"
     cause, layer = blamed(results, affected, layer, cured)
@@ -113,7 +113,7 @@ def _primitive(
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
     """Return the sentence that ``convolution`` fails if the layers called ``words`` run outside of the
     library ``name``."""
-    return f"{convolution} with {words} outside of {name} fails here: {quoted(against, 1)[0]}."
+    return f"{convolution} fails here with {words} outside {name}: {quoted(against, 1)[0]}."
 
 
 def _id(words: str) -> str:
@@ -148,9 +148,9 @@ def controls(results: Results) -> Iterator[Finding]:
         "error" if any(outcome.operator is None for outcome in single) else "warning",
         cause,
         layer,
-        f"PyTorch's own kernels fail{dtypes} ({words}): that lies below {library(results)}",
+        f"PyTorch's own kernels fail{dtypes} ({words}), so the fault is below {library(results)}",
         quoted(single or broken),
-        f"No setting of {library(results)} changes them; look at the torch build and at what lies under it.",
+        f"No setting of {library(results)} fixes this. Check the torch build and the driver below it.",
     )
 
 
@@ -159,13 +159,13 @@ def several_gpus(results: Results) -> Iterator[Finding]:
     if not broken:
         return
     what = {
-        "all-reduce": "The GPUs do not arrive at the same sum (all-reduce)",
-        "data-parallel": "DataParallel does not train as one GPU does, although their all-reduce is right",
+        "all-reduce": "The GPUs compute different sums (all-reduce)",
+        "data-parallel": "DataParallel trains differently from one GPU, although all-reduce is correct",
     }
     cause, layer = blamed(results, broken, rung_layer(results, "copy"))
     yield Finding(
         "multi-gpu", "warning", cause, layer, what[broken[0].check], quoted(broken),
-        "Train on one GPU; each was checked alone.",
+        "Train on one GPU. Each GPU was also tested alone.",
     )  # fmt: skip
 
 
@@ -195,8 +195,8 @@ def models(results: Results) -> Iterator[Finding]:
                 in_float32,
                 "error",
                 f"{_WORDS[check]} does not train correctly with {library(results)}, "
-                "although its parts passed",
-                "Use a configuration under which it passed: see the models in the report.",
+                "although each of its layers passed alone",
+                "Use a configuration under which it passed. See the models in the report.",
             )
         elif broken:
             dtypes = " and ".join(sorted({outcome.dtype for outcome in broken}))

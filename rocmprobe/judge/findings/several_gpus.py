@@ -26,12 +26,12 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
         return
     severity = "warning"
     if all(gpu.index.value is None for gpu in cards):
-        title = f"Lists of devices hide {_named(cards)}: programs take {_named(seen)} in the processor"
+        title = f"Device variables hide {_named(cards)}: programs use the integrated GPU ({_named(seen)})"
     elif _takes_the_first(machine):
-        title = f"Programs that take the first GPU take {_named(seen)} in the processor"
+        title = f"Programs that use the first GPU get the integrated one ({_named(seen)})"
     else:
         severity = "info"
-        title = f"Programs see {_named(seen)} in the processor besides {_named(cards)}"
+        title = f"Programs see the integrated GPU ({_named(seen)}) as well as {_named(cards)}"
     yield Finding(
         "integrated-gpu",
         severity,
@@ -39,7 +39,7 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
         _LAYER,
         title,
         tuple(_line(gpu) for gpu in sorted(listed, key=lambda gpu: int(gpu.order.value))),
-        f"{_way(machine, cards)} leaves programs {_named(cards)} alone and hides the GPU in the processor.",
+        f"Run {_way(machine, cards)}: programs then see only {_named(cards)}, not the integrated GPU.",
     )
 
 
@@ -54,7 +54,7 @@ def hiding(machine: Machine, gpu: Gpu) -> str:
     cards = [each for each in machine.amd_gpus if each.order.value is not None and not in_processor(each)]
     if not in_processor(gpu) or gpu.index.value is None or not cards:
         return ""
-    return f"{_way(machine, cards)} hides this GPU in the processor and keeps {_named(cards)}."
+    return f"Run {_way(machine, cards)} to hide this integrated GPU and keep {_named(cards)}."
 
 
 def _without_numbers(machine: Machine) -> Iterator[Finding]:
@@ -68,13 +68,13 @@ def _without_numbers(machine: Machine) -> Iterator[Finding]:
         "info",
         _CAUSE,
         _LAYER,
-        f"{_named(cards)} is beside a GPU in the processor, and the order of the two is not known",
+        f"The machine has {_named(cards)} and an integrated GPU, and their order is not known",
         tuple(_line(gpu) for gpu in machine.amd_gpus),
-        f"`rocmprobe detect --no-redact` shows the card's UUID, which {ROCR} takes."
+        f"`rocmprobe detect --no-redact` shows the card's UUID, which {ROCR} accepts."
         if mask and _PLACEHOLDER in mask
-        else f"`export {mask}` leaves programs the card alone."
+        else f"Run `export {mask}`: programs then see only the card."
         if mask
-        else f"`rocminfo` lists the GPUs in the order that {HIP} counts, from 0: name the card's.",
+        else f"`rocminfo` lists the GPUs in the order of {HIP}, from 0. Set {HIP} to the card's number.",
     )
 
 
@@ -88,7 +88,7 @@ def _line(gpu: Gpu) -> str:
     number = "hidden" if gpu.index.value is None else f"cuda:{gpu.index.value}"
     if gpu.order.value is None:
         number = "number not known"
-    where = "in the processor" if in_processor(gpu) else "a card"
+    where = "integrated" if in_processor(gpu) else "a card"
     return f"{number}: {_named([gpu])}, {where}, PCI {gpu.address.value or 'address not known'}"
 
 

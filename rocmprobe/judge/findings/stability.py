@@ -20,8 +20,8 @@ CHECK = "soak"
 #: Causes of a crash that come from outside of the process.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "oom-kill", "killed"})
 _LOAD = (
-    "Take overclocking and undervolting away, or lower the clocks or the power limit, and run `rocmprobe "
-    "soak` again. Until it passes, trust no long training on this device."
+    "Remove any overclocking and undervolting, or lower the clocks or the power limit, and run `rocmprobe "
+    "soak` again. Until it passes, do not trust long training on this device."
 )
 
 
@@ -82,7 +82,7 @@ def _verdict(outcome: Outcome) -> str:
     ran = f"{_steps(soak.steps)} in {duration(soak.seconds)}"
     counted = _counted(soak)
     still = {
-        None: "", True: "; the device answers again", False: "; the device does not answer any more",
+        None: "", True: "; the device responds again", False: "; the device no longer responds",
     }[soak.answers]  # fmt: skip
     if not soak.steps:
         failed = "Wrong" if outcome.state == "wrong" else "Failed before the first step"
@@ -119,7 +119,7 @@ def stability(results: Results) -> Iterator[Finding]:
         soak = read_soak(outcome)
         severity, cause, layer, advice = "info", "benign-warning", "warning-only", "Nothing to do."
         if outcome.state == "aborted" and outcome.cause != "machine-died" and not soak.mismatches:
-            advice = "Run `rocmprobe soak` again, and let it come to its end."
+            advice = "Run `rocmprobe soak` again and let it finish."
         elif not is_stable(outcome):
             mild = outcome.state in ("flaky", "pass") or _ended_from_outside(outcome, soak)
             severity = "warning" if mild else "error"
@@ -156,17 +156,17 @@ def _blamed(results: Results, outcome: Outcome) -> tuple[str, str]:
 def _advice(results: Results, outcome: Outcome) -> str:
     soak = read_soak(outcome)
     if not soak.steps:
-        return "This is no matter of load: run `rocmprobe run`, which finds a configuration that works."
+        return "Load is not the cause. Run `rocmprobe run` to find a configuration that works."
     if soak.stopped:
         return advice_for("thermal-throttling", frozenset(), outcome.native_isa)
     if _ended_from_outside(outcome, soak):
-        return "Another process or the kernel ended it: make sure that memory is free, and run it again."
+        return "Another process or the kernel ended it. Make sure that memory is free, and run it again."
     if soak.answers is False:
         return f"Switch the machine off and on. rocmprobe never resets a GPU. {_LOAD}"
     if outcome.state == "flaky" and library(results) != "oneDNN":
         return (
-            "The difference is within rounding: the library may have added in another order. `rocmprobe soak "
-            f"--setting deterministic` rules that out. {_LOAD}"
+            "The difference is within rounding: the library may have summed in another order. To rule that "
+            f"out, run `rocmprobe soak --setting deterministic`. {_LOAD}"
         )
     return _LOAD
 
@@ -185,7 +185,7 @@ def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
 def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
     """Yield evidence: how the results were compared, and the temperature limits."""
     if soak.bit_for_bit is not None:
-        how = "bit for bit" if soak.bit_for_bit else "within rounding: this setting does not repeat its bits"
+        how = "bit for bit" if soak.bit_for_bit else "within rounding (this setting is not reproducible)"
         yield f"results compared {how}, batch {int(_number(outcome.numerics.get('batch')))}"
     limits = outcome.numerics.get("temperature_limits")
     if isinstance(limits, Mapping) and limits:
@@ -199,7 +199,7 @@ def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
     if not any(name in soak.peak for name in CHIP):
         yield "temperature: no sensor could be read, so no limit was watched"
     elif not limits:
-        yield "temperature limits: none known; name one with --stop-at"
+        yield "temperature limits: none known; set one with --stop-at"
 
 
 def _short(name: str) -> str:

@@ -53,11 +53,11 @@ def summary(results: Results) -> str:
     if not applying:
         return ""
     if not found.faulty:
-        return f"{library(results)}'s {len(applying)} solvers that apply are right, each alone"
+        return f"{library(results)}'s {len(applying)} applicable solvers all give correct results alone"
     broken = failed(outcomes)
     words = [f"{name} {_does(name, broken)}" for name in sorted(found.faulty)]
     more = f" and {len(words) - _MOST_NAMES} more" if len(words) > _MOST_NAMES else ""
-    count = f"{len(words)} of {library(results)}'s {len(applying)} solvers that apply"
+    count = f"{len(words)} of {library(results)}'s {len(applying)} applicable solvers"
     return f"{count} {'fails' if len(words) == 1 else 'fail'}: {', '.join(words[:_MOST_NAMES])}{more}"
 
 
@@ -82,9 +82,9 @@ def faulty_solvers(results: Results) -> Iterator[Finding]:
 def _advice(results: Results) -> str:
     derived = results.setting(DERIVED)
     if derived is None:
-        return f"Ask with --settings {DERIVED} too: it switches the faulty ones off."
+        return f"Run with --settings {DERIVED} too: this setting switches the faulty solvers off."
     if not derived.env:
-        return "No set of switches was found that disables the faulty ones and leaves one that is right."
+        return "No set of switches disables the faulty solvers and leaves a correct one."
     switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
     off = f"{switches} switches {'it' if len(swept(of_sweep(results)).faulty) == 1 else 'them'} off"
     dtypes = dict.fromkeys(
@@ -93,7 +93,7 @@ def _advice(results: Results) -> str:
     held = [assess(results, derived, dtype, results.purpose) for dtype in dtypes]
     asked = [each for each in held if each.counted]
     if not asked:
-        return f"{off}; whether that is enough was not learned."
+        return f"{off}. Whether that is enough was not tested."
     if all(sound(each) and not any(map(in_matrix, each.against)) for each in asked):
-        return f"{off}, and every convolution tested then is right."
-    return f"{off}, and convolution fails all the same: something else is at fault, too."
+        return f"{off}. With it, every tested convolution is correct."
+    return f"{off}, but convolution still fails: there is another fault, too."

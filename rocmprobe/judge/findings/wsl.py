@@ -20,7 +20,7 @@ def way_through_wsl(results: Results) -> Iterator[Finding]:
         return
     missing = ["WSL1 has no GPU"] if kind == "WSL1" else list(_missing(machine))
     advice = (
-        "In PowerShell run `wsl --list`, then `wsl --set-version NAME 2` with the name of this one."
+        "In PowerShell run `wsl --list`, then `wsl --set-version NAME 2` with the name of this distribution."
         if kind == "WSL1"
         else " ".join(_steps(machine))
     )
@@ -32,11 +32,11 @@ def way_through_wsl(results: Results) -> Iterator[Finding]:
         "error" if machine.value("torch.kind") == "rocm" else "warning",
         "unsupported-platform",
         "driver",
-        f"ROCm has no way to a GPU in this WSL: {', '.join(missing)}"
+        f"ROCm cannot reach a GPU in this WSL: {', '.join(missing)}"
         if missing
-        else "librocdxg is there, and ROCm finds no GPU in this WSL",
+        else "librocdxg is installed, but ROCm finds no GPU in this WSL",
         tuple(_evidence(machine)),
-        " ".join(_refused(machine)) or advice or "Update the driver of Windows. " + _generations(machine),
+        " ".join(_refused(machine)) or advice or "Update the GPU driver on Windows. " + _generations(machine),
     )
 
 
@@ -68,7 +68,7 @@ def _steps(machine: Machine) -> Iterator[str]:
     if machine.facts.get("wsl.librocdxg", Fact(True)).value is None:
         yield "Install librocdxg (https://github.com/ROCm/librocdxg)."
     if wsl.too_old(rocm):
-        yield f"Take a torch of ROCm {bridge.first_rocm} or newer."
+        yield f"Install a torch for ROCm {bridge.first_rocm} or newer."
     elif wsl.needs_variable(rocm) and bridge.variable not in machine.variables:
         yield f"Run `export {bridge.variable}=1`: ROCm before {bridge.without_variable} needs it."
 
@@ -78,13 +78,13 @@ def _refused(machine: Machine) -> Iterator[str]:
     found = (answer(of_machine(machine, gpu), "wsl-takes-chip") for gpu in machine.amd_gpus)
     refused = next((each for each in found if each is not None and not each.holds), None)
     if refused:
-        yield f"{refused.says}. Take PyTorch on Windows itself, or Linux without WSL."
+        yield f"{refused.says}. Use PyTorch on Windows itself, or Linux without WSL."
 
 
 def _generations(machine: Machine) -> str:
     takes = machine.value("wsl.takes") or wsl.takes(())
     others = [f"{family.name}: {family.text}" for family in wsl.families() if family.works != "listed"]
-    return f"It takes {', '.join(takes)}. {' '.join(others)}"
+    return f"librocdxg supports {', '.join(takes)}. {' '.join(others)}"
 
 
 def _evidence(machine: Machine) -> Iterator[str]:

@@ -70,7 +70,7 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
         return
     own = needless(results.machine, gpu)
     if own:
-        yield _row("Take the override away", own.advice, own.sources[0])
+        yield _row("Remove the override", own.advice, own.sources[0])
         return
     machine = _installed(results, gpu)
     for row in known_to_break(machine):

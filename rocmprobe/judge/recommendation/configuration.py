@@ -28,8 +28,8 @@ _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
 _CLEAN_DATABASES = (
-    "clean databases and caches are needed, because your own environment fails: `rocmprobe exec` provides "
-    "them; otherwise follow the finding"
+    "Clean databases and caches are needed, because your own environment fails. `rocmprobe exec` provides "
+    "them. Otherwise follow the finding"
 )
 _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so its 4-d inputs"
 
@@ -104,7 +104,7 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
     if setting.device == "cpu":
         return ()
     if setting.channels_last:
-        return ("batch norm and the training step were not checked in channels-last",)
+        return ("Batch norm and the training step were not tested in channels-last.",)
     if setting.pytorch_layers:
         return tuple(_by_layer(results, best))
     if driver_of(results) == "capi":
@@ -114,32 +114,31 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
     broken = [words for words, outcomes in asked.items() if failed(outcomes)]
     fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
     if not setting.vendor_library:
-        leave = f"batch norm and RNN leave {name} too, because one switch turns it off for all"
-        return (f"{leave}; {fail} without {name} as well" if broken else leave,)
+        leave = f"Batch norm and RNN do not use {name} either, because one switch turns it off for all layers"
+        return (f"{leave}. {fail} without {name} as well." if broken else f"{leave}.",)
     options = options_for(broken)
     if not setting.bypass:
         against = refuting(results, options) if broken else ()
         if against:
             alone = not_alone(f"Convolution in {name}", joined(broken), name, against)
             return (f"{fail} in {name}. {alone}",)
-        way = f"run it inside `with {scoped_off(name)}:`, or send it alone to PyTorch's own kernels: "
+        way = f"run it inside `with {scoped_off(name)}:`, or send only this layer to PyTorch's own kernels: "
         return (f"{fail} in {name}: {way}`{install_line(options)}`",) if broken else ()
-    stay = f"batch norm and RNN stay in {name}"
+    stay = f"Batch norm and RNN still run in {name}"
     against = refuting(results, options, bypass=True) if broken else ()
     if against:
         return (f"{stay}, where {fail}. {not_alone('The bypass', joined(broken), name, against)}",)
     if broken:
         off, line = _OFF[name].partition("  #")[0], install_line(options, bypass=True)
-        return (
-            f"{stay}, where {fail}: switch {name} off too, `{off}`, or send that to {_PYTORCH}, `{line}`",
-        )
+        return (f"{stay}, where {fail}: switch {name} off too (`{off}`), or use {_PYTORCH} there (`{line}`)",)
     right = [words for words, outcomes in asked.items() if _works(outcomes)]
     if "batch norm" not in right and any(each.check == "training-step" for each in best.counted):
         right.insert(0, "batch norm")
     if not right:
-        return (f"{stay}, which was not checked here",)
+        return (f"{stay}. They were not tested.",)
     others = [words for words in asked if words not in right]
-    return (f"{stay}; {_checked(right)} there" + (f"; {_checked(others, ' not')}" if others else ""),)
+    untested = f" Not tested: {joined(others)}." if others else ""
+    return (f"{stay}. Tested and correct: {joined(right)}.{untested}",)
 
 
 def unusable(configuration: Configuration) -> str:
@@ -169,38 +168,34 @@ def _printable(text: str) -> bool:
 def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
     """Yield what computes each kind of layer under ``by-layer``, and its result."""
     name, setting = library(results), best.setting
-    yield f"convolution: {name}{_with(setting)}, right"
+    yield f"convolution: {name}{_with(setting)}, correct"
     sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
     own, as_found = layers_asked(results, setting.name), layers_asked(results, "default")
     for words in as_found:
         by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])
         if _works(outcomes) or failed(outcomes):
-            yield f"{words}: {by}, {'fails there too' if failed(outcomes) else 'right'}"
+            yield f"{words}: {by}, {'fails there too' if failed(outcomes) else 'correct'}"
 
 
 def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
     """Return the results of a run without PyTorch: one line for convolution and for each other layer that was
     tested."""
     name, setting = library(results), best.setting
-    lines = [f"convolution: {name}{_with(setting)}, right"]
+    lines = [f"convolution: {name}{_with(setting)}, correct"]
     for words, outcomes in layers_asked(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
-            lines.append(f"{words}: fails in {name}; {_PYTORCH}, which were not available: `{line}`")
+            lines.append(f"{words}: fails in {name}. Use {_PYTORCH}, which were not available here: `{line}`")
         elif _works(outcomes):
-            lines.append(f"{words}: {name}, right")
+            lines.append(f"{words}: {name}, correct")
     return tuple(lines)
 
 
 def _with(setting: Setting) -> str:
     switches = [f"{name}={value}" for name, value in setting.env.items()]
     switches += [f"torch.backends.{name} = {value}" for name, value in setting.torch.items()]
-    return f" with {' '.join(switches)}" if switches else " as it comes"
+    return f" with {' '.join(switches)}" if switches else " unchanged"
 
 
 def _works(outcomes: tuple[Outcome, ...]) -> bool:
     return any(outcome.works for outcome in outcomes)
-
-
-def _checked(words: list[str], negated: str = "") -> str:
-    return f"{joined(words)} {'was' if len(words) == 1 else 'were'}{negated} checked"

@@ -24,15 +24,15 @@ _DIRECTIONS = {
 def confidence(results: Results, best: Optional[Assessment]) -> str:
     """Return the evidence for the recommendation in counts, and its limits."""
     missing = _missing(results)
-    rest = f"; {missing} question(s) of the run were not answered" if missing else ""
+    rest = f"; {missing} test(s) of the run have no result" if missing else ""
     if results.simulated:
-        rest += "; simulated: not run on the GPU it is about"
+        rest += "; simulated: not run on this GPU"
     if results.partial:
-        rest += "; the run did not come to its end"
+        rest += "; the run is incomplete"
     if best is None:
         return f"{len(results.outcomes)} outcomes{rest}"
     if not best.stable:
-        rest = f"; two runs of one convolution differed, both within the limits{rest}"
+        rest = f"; not reproducible: repeated convolutions differed, within the limits{rest}"
     problems = {outcome.problem for outcome in best.counted if outcome.problem}
     tests = f"{len(best.counted)} test{'' if len(best.counted) == 1 else 's'}"
     over = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
@@ -135,13 +135,13 @@ def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
     level = options.get("level", LEVELS[0])
     if level in LEVELS[:-1] and not options.get("shapes"):
         above = joined(LEVELS[LEVELS.index(level) + 1 :])
-        yield f"the problems of level {above}, and those of your own program (--shapes)"
+        yield f"the problems of level {above}, and the problems of your own program (--shapes)"
     if driver_of(results) == "capi":
         yield "PyTorch: the library was tested without it"
     others = sorted({outcome.device for outcome in results.outcomes} - {device_of(results), "cpu"})
     if others:
         yield f"{joined(others)}: the recommendation is about {device_of(results)}"
     if results.partial:
-        yield "what the run had not reached when it ended"
+        yield "everything after the point where the run stopped"
     if results.simulated:
         yield "the GPU itself: the machine was simulated"

@@ -17,14 +17,14 @@ from rocmprobe.model.shapes import Recorded
 from rocmprobe.model.workload import Workload, parse_workload
 
 _LEFT_OUT = (
-    "Networks and images of another size than those that were timed: take the network that resembles yours, "
-    "and expect the time to grow with the pixels.",
+    "Networks and images of another size than those that were timed: use the network most like yours, and "
+    "expect the time to grow with the number of pixels.",
     "Loading and augmenting the data, validation, checkpoints, and the first step, which may compile.",
     "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
 )
 _OWN_LEFT_OUT = (
     "Validation and checkpoints between the epochs, and the first step, which may compile.",
-    "Another way to load the data, or another optimizer: the time outside convolution is kept as recorded.",
+    "Another way to load the data, or another optimizer: the time outside convolution is as recorded.",
     "Slowing down in a long run, as a hot card does: the range is that of single steps, from p10 to p90.",
 )
 _SIMULATED = "The GPU: these are times of the CPU that stands in for it."

@@ -167,8 +167,8 @@ def _objection(each: Assessment) -> str:
     if each.against:
         return quoted(each.against, 1)[0]
     if not each.unproven:
-        return "no convolution was tested under it"
-    why = "does not apply to" if each.unproven[0].state == "n/a" else "not asked about what fails elsewhere:"
+        return "no convolution was tested with this setting"
+    why = "does not apply to" if each.unproven[0].state == "n/a" else "not tested on a known failure:"
     return f"{why} {quoted(each.unproven, 1)[0]}"
 
 
@@ -191,7 +191,7 @@ def _cost(
     level = [verdict for _, verdict, name in rivals if measured.level(own, name)]
     if level:
         times.append(f"same as {' and '.join(level)} (difference within noise)")
-    time = f"time{problems} {', '.join(times)}{where}" if times else ""
+    time = f"time{problems}: {', '.join(times)}{where}" if times else ""
     noise = max((measured.noise(own, name) for _, _, name in rivals), default=1.0)
     if noise > TOO_NOISY:
         time, times = too_noisy(noise), []
@@ -200,7 +200,7 @@ def _cost(
     peaks = [
         f"{memory[own] / memory[name]:.2f}x of {verdict}" for verdict, name in _rivals(results, best, memory)
     ]
-    peak = f"peak memory {', '.join(peaks)}{'' if times else where}" if peaks else ""
+    peak = f"peak memory: {', '.join(peaks)}{'' if times else where}" if peaks else ""
     return "; ".join(filter(None, [best.setting.cost, time, peak]))
 
 

@@ -110,10 +110,8 @@ def _speed(results: Results, own: Assessment, right: Sequence[Assessment], dtype
         return Score("Speed", None, "not measured: the machine was busy")
     level = measured.level(name, fastest)
     share = 1.0 if level else measured.seconds[fastest] / measured.seconds[name]
-    note = " (no difference beyond the noise)" if level and fastest != name else ""
-    return Score(
-        "Speed", round(100 * share), f"time of the fastest correct setting ({fastest}) by its own{note}"
-    )
+    note = " (difference within noise)" if level and fastest != name else ""
+    return Score("Speed", round(100 * share), f"compared with the fastest correct setting ({fastest}){note}")
 
 
 def _memory(results: Results, own: Assessment, right: Sequence[Assessment], dtype: str) -> Score:
@@ -122,17 +120,21 @@ def _memory(results: Results, own: Assessment, right: Sequence[Assessment], dtyp
         return Score("Memory", None, "not measured for this dtype")
     least = min(taken, key=lambda each: taken[each])
     share = 1.0 if taken[name] <= SAME_MEMORY * taken[least] else taken[least] / taken[name]
-    return Score("Memory", round(100 * share), f"peak of the thriftiest correct setting ({least}) by its own")
+    return Score(
+        "Memory", round(100 * share), f"compared with the correct setting that needs least memory ({least})"
+    )
 
 
 def _stability(results: Results, setting: str) -> Score:
     soaks = [each for each in results.outcomes if each.check == _SOAK and each.meaning.counted]
     own = [each for each in soaks if each.setting == setting] or soaks
     if not own:
-        return Score("Stability", None, "not tested: `rocmprobe soak` trains for ten minutes and watches")
+        return Score("Stability", None, "not tested: `rocmprobe soak` tests ten minutes of training")
     works = sum(each.works for each in own)
     return Score(
-        "Stability", round(100 * works / len(own)), f"{works} of {len(own)} long trainings without a fault"
+        "Stability",
+        round(100 * works / len(own)),
+        f"{works} of {len(own)} training runs without a fault",
     )
 
 

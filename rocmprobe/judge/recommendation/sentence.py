@@ -31,28 +31,29 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     without = driver_of(results) == "capi"
     if best is None:
         return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
-            f" {lowest(results)} PyTorch was not available: switching the library off and the bypass "
-            "can be tested only with PyTorch."
+            f" {lowest(results)} PyTorch was not available: vendor-off and the bypass can be tested "
+            "only with PyTorch."
             if without
             else _why(results, ranked)
         )
     if owed_to_the_user(best, ranked):
         return (
-            f"Native convolution works here, but only with your own environment and databases: {name} is "
-            f"correct on all {dtype} problems tested with them, and fails in a clean environment with empty "
-            "databases. Keep them: see the findings. It is no answer for another machine."
+            f"Native convolution works here, but only with your own environment and databases. With them, "
+            f"{name} gives correct results on all {dtype} problems tested; in a clean environment with empty "
+            "databases it fails. Keep them: see the findings. This does not help on another machine."
         )
     if best.setting.unchanged and any(
         each.setting.inherit_environment and failed(each.against) for each in ranked
     ):
         return (
             f"Native convolution works: {name} gives correct results on all {dtype} problems tested, but "
-            "only with a clean environment and empty databases. With your own it fails: see the findings."
+            "only with a clean environment and empty databases. With your own environment it fails: see the "
+            "findings."
         )
     unchanged = next((each for each in ranked if each.right and each.setting.unchanged), None)
     lost_as_it_comes = _lost(results, unchanged) if unchanged and without else ""
     slower = unchanged and unchanged is not best and not lost_as_it_comes
-    faster = f" {name} with its defaults is right too, but slower." if slower else ""
+    faster = f" {name} with its defaults gives correct results too, but is slower." if slower else ""
     as_it_comes = next((each for each in ranked if each.setting.unchanged), None)
     fails = _fails(results, as_it_comes, dtype, name) if as_it_comes and as_it_comes is not best else ""
     lost = _lost(results, best) if without else ""
@@ -63,7 +64,7 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
         "vendor-off": f"Switch {name} off: PyTorch's own kernels give correct results on all {dtype} "
         "problems tested.",
         "bypass": f"Use rocmprobe's bypass: it gives correct results on all {dtype} problems tested.",
-        "cpu": f"Use the CPU: it alone gave correct results on all {dtype} problems tested.",
+        "cpu": f"Use the CPU: only the CPU gave correct results on all {dtype} problems tested.",
     }
     if best.setting.pytorch_layers:
         text = fails + _by_layer(results, best.setting, dtype) + faster
@@ -75,7 +76,7 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
 def _rests_on(results: Results) -> str:
     """Return a clause with the ISA override that is set and must stay set, or ""."""
     override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
-    return f": it rests on {override}, which is set here" if override else ""
+    return f": it needs {override}, which is set here" if override else ""
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
@@ -87,17 +88,17 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
     convolved = [each for each in ranked if _answered(each)]
     if not convolved:
         blocked = any(convolutions(each.counted) for each in ranked)
-        return f"{what} was not tested{', since what it depends on fails' if blocked else ''}."
+        return f"{what} was not tested{', because a test that it depends on fails' if blocked else ''}."
     alone = f" in {library_alone} itself" if library_alone else ""
     holds = [each for each in convolved if not broken(each)]
-    asked = f"{len(convolved)} setting(s)"
+    asked = f"{len(convolved)} tested setting(s)"
     if not holds:
-        return f"{what} did not hold{alone} under any of {asked}."
+        return f"{what} failed{alone} under all {asked}."
     names = ", ".join(each.setting.name for each in holds[:_NAMED]) + (", ..." if holds[_NAMED:] else "")
     checks = dict.fromkeys(each.check for held in holds for each in failed((*held.against, *held.unproven)))
     others = joined([check.replace("-", " ") for check in checks])
-    but = f", but {others} did not" if others else ""
-    return f"{what} held{alone} under {len(holds)} of {asked} ({names}){but}."
+    but = f", but {others} failed" if others else ""
+    return f"{what} worked{alone} under {len(holds)} of {asked} ({names}){but}."
 
 
 def _answered(each: Assessment) -> bool:
@@ -108,7 +109,7 @@ def _answered(each: Assessment) -> bool:
 def _why(results: Results, ranked: list[Assessment]) -> str:
     """Return the lowest failure on the ladder, and a note if the CPU was not tried."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
-    return f" {lowest(results)}{'' if tried else ' The CPU was not tried.'}"
+    return f" {lowest(results)}{'' if tried else ' The CPU was not tested.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
@@ -121,9 +122,10 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
     beside = layers_asked(results, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
     if "problem-matrix" in others:
-        return f"Native {dtype} convolution holds for common problems, for others it fails in {name}. "
+        return f"Native {dtype} convolution works for common problems, but fails for others in {name}. "
     words = " and ".join(check.replace("-", " ") for check in others)
-    return f"Native {dtype} convolution holds, {words} with {name} does not. " if words else ""
+    fail = "fails" if len(others) == 1 else "fail"
+    return f"Native {dtype} convolution works, but {words} {fail} with {name}. " if words else ""
 
 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
@@ -133,8 +135,8 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
     dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
     others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
-    parts = [f"Convolution native{f' with {chr(32).join(switches)}' if switches else ''}"]
-    parts += [f"{joined(others)} by PyTorch's own kernels"] if others else []
+    parts = [f"Run convolution natively{f' with {chr(32).join(switches)}' if switches else ''}"]
+    parts += [f"{joined(others)} with PyTorch's own kernels"] if others else []
     also = (
         f" {joined(dead)} fail{'s' if len(dead) == 1 else ''} without {library(results)}, too."
         if dead
@@ -152,14 +154,14 @@ def _nothing_but(results: Results, name: str) -> str:
     if not dead:
         chosen = " ".join(f"{name}={value}" for name, value in chosen_gpu(results).items())
         if chosen:
-            return f" Set {chosen}, so that programs take the GPU that was tested{_rests_on(results)}."
+            return f" Set {chosen}, so that programs use the GPU that was tested{_rests_on(results)}."
         if results.partial:
             return ""
         if training and not any(outcome.check in TRAINING for outcome in results.outcomes):
             return " Batch norm and a training step were not tested."
         return f" Change nothing{_rests_on(results)}."
     fail = f"{joined(dead)} fail{'s' if len(dead) == 1 else ''}"
-    return f" Nothing has to change for it, but {fail} in {name}: see the configuration."
+    return f" It needs no change, but {fail} in {name}: see the configuration."
 
 
 def _lost(results: Results, best: Assessment) -> str:
@@ -167,8 +169,8 @@ def _lost(results: Results, best: Assessment) -> str:
     computes it."""
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""
-    needed = "PyTorch's own kernels for it, which were not available"
-    return f" Batch norm fails there: a model that has it needs {needed}."
+    needed = "PyTorch's own kernels for it, which were not available here"
+    return f" Batch norm fails there: a model with batch norm needs {needed}."
 
 
 def _with_settings(name: str, setting: Setting) -> str:
@@ -186,9 +188,9 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
             switches = " ".join(f"{name}={value}" for name, value in answer["env"].items())
             parts.append(f" For {dtype}, set {switches or answer['setting']}.")
         elif answer["verdict"] == "none":
-            parts.append(f" No configuration was found right for {dtype}.")
+            parts.append(f" No configuration gives correct results in {dtype}.")
         elif answer["setting"] is None:
-            parts.append(f" Too little was tested to say what is right for {dtype}.")
+            parts.append(f" Too little was tested to recommend a configuration for {dtype}.")
         else:
             parts.append(f" For {dtype}, use the setting “{answer['setting']}”.")
     return "".join(parts)

@@ -58,7 +58,7 @@ class Speed:
 def too_noisy(noise: float) -> str:
     """Return the words that replace a comparison of times."""
     factor = f"{noise:.2g}" if noise < 100 else "100 or more"
-    return f"speeds are not compared: the machine was busy, and noise alone makes a factor of {factor}"
+    return f"speeds are not compared: the machine was busy (noise alone: up to a factor of {factor})"
 
 
 def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:

@@ -107,9 +107,11 @@ def _unknown_rest(device: str, steps: Steps) -> str:
         return "the recorded training steps compute no convolution"
     if steps.device != here:
         where = "several devices" if steps.device == "several" else steps.device
-        return f"steps were recorded on {where}, and this is {here}: what else is in them is unknown here"
+        return f"steps were recorded on {where}, this is {here}: their time outside convolution is unknown"
     if steps.rest_seconds is not None:
         return ""
     if here == "cpu":
-        return "the program convolves in several threads at once: what else is in a step is unknown"
-    return "on a GPU the convolutions of a step cannot be timed while the program runs"
+        return (
+            "the program convolves in several threads at once: a step's time outside convolution is unknown"
+        )
+    return "on a GPU, the convolutions of a step cannot be timed while the program runs"

@@ -30,7 +30,7 @@ _FAILS = {
     "crash": "crashes",
     "hang": "hangs",
     "wrong": "gives wrong results",
-    "flaky": "gives different results when it is repeated",
+    "flaky": "gives different results when repeated",
     "aborted": "stops the machine",
 }
 
@@ -47,7 +47,7 @@ def untested_gpu(results: Results) -> Optional[Recommendation]:
     elif "hidden" in gpu.index.source:
         reason = f"it is {gpu.index.source}"
     else:
-        reason = "this torch does not see it"
+        reason = "this torch does not detect it"
     install = vendor == "amd" and kind != "rocm"
     return Recommendation(
         "gpu-not-tested",
@@ -56,7 +56,7 @@ def untested_gpu(results: Results) -> Optional[Recommendation]:
             command="rocmprobe install" if install else "rocmprobe detect",
             layers=("to test the CPU itself: `rocmprobe run --device cpu`",),
         ),
-        confidence=f"{len(results.outcomes)} outcomes, all of them on the CPU",
+        confidence=f"{len(results.outcomes)} outcomes, all on the CPU",
     )
 
 
@@ -163,7 +163,7 @@ def _what(results: Results, outcome: Outcome) -> str:
     setting = results.setting(outcome.setting)
     if outcome.check not in CONVOLUTIONS:
         dtype = f" in {outcome.dtype}" if outcome.dtype else ""
-        return f"The first check that fails is {outcome.check.replace('-', ' ')}{dtype}: it"
+        return f"The first failing check is {outcome.check.replace('-', ' ')}{dtype}: it"
     if setting and setting.verdict in NATIVE and setting.unchanged:
         return "The first native convolution"
     return f"The first convolution under {outcome.setting}"

@@ -99,7 +99,7 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     unlearned = [change for change in comparison.changed if change.kind not in (MISSING, NEW)]
     unlearned = [change for change in unlearned if not _matters(change)]
     if unlearned:
-        yield "Not learned in either run", f"{text.count(len(unlearned), 'case')}, for another reason now"
+        yield "No result in either run", f"{text.count(len(unlearned), 'case')}, for another reason now"
     if options := [each for each in comparison.environment if _is_option(each)]:
         yield "Options that differ", ", ".join(each.name.partition(".")[2] for each in options)
     for device, factor in found.drift.items():
@@ -124,7 +124,7 @@ def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
             for each in open_[:6]
         )
         more = f" and {len(open_) - 6} more" if len(open_) > 6 else ""
-        yield "Too noisy to tell (new / old)", f"{names}{more}"
+        yield "Too noisy to compare (new / old)", f"{names}{more}"
     for note in comparison.notes:
         yield "Note", note
 

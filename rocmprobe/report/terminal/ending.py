@@ -190,7 +190,7 @@ def _labelled(label: str, words: object, rank: int) -> Iterator[Line]:
 def _devices(found: Recommendation) -> Iterator[Line]:
     for name, answer in found.devices.items():
         gpu = f" ({answer.gpu}{', in the processor' if answer.in_processor else ''})" if answer.gpu else ""
-        alone = f" Alone: {answer.mask}" if answer.mask else ""
+        alone = f" To use only this GPU: {answer.mask}" if answer.mask else ""
         yield from _labelled(f"{name}{gpu}", f"{answer.sentence}{alone}", _SURE)
 
 

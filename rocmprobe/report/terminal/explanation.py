@@ -96,8 +96,8 @@ def _heading(number: int, cause: RankedCause, title: str) -> Text:
 
 def _print_cause(number: int, cause: RankedCause, title: str, console: Console) -> None:
     console.print(_heading(number, cause, title))
-    _print_list("Speaks for it", cause.evidence, console)
-    _print_list("Speaks against it", cause.against, console)
+    _print_list("Evidence for it", cause.evidence, console)
+    _print_list("Evidence against it", cause.against, console)
     for word, sentence in (("What to do", cause.advice), ("To verify", cause.verify)):
         if sentence:
             print_paragraph(_labelled(word, sentence), console, 3)
@@ -115,7 +115,7 @@ def _print_facts(explanation: Explanation, console: Console, machine: bool) -> N
     facts = explanation.facts
     shown = {name: text.one_line(text.show(value), _LONGEST_FACT) for name, value in known(facts).items()}
     listed = "; ".join(f"{name} {value}" for name, value in shown.items())
-    console.print(_labelled("Known", listed or "nothing but the log"))
+    console.print(_labelled("Known", listed or "only the log"))
     if not (machine or explanation.elsewhere or explanation.sure or facts.gpu or facts.true_gfx):
         console.print(
             _labelled(

@@ -35,7 +35,9 @@ def render_machine(machine: Machine, findings: Iterable[Finding], console: Conso
     """Print every GPU, the findings, the software with its sources, and the variables that are set."""
     if machine.value("os.id") == "windows":
         console.print(
-            styled(("GPUs are not looked up on Windows: torch and the variables alone.", "bold yellow"))
+            styled(
+                ("GPUs are not detected on Windows: only torch and the variables are shown.", "bold yellow")
+            )
         )
     elif not machine.amd_gpus:
         console.print(styled(("No AMD GPU was found.", "bold yellow")))
@@ -52,9 +54,9 @@ def render_machine(machine: Machine, findings: Iterable[Finding], console: Conso
         if fact.value is None and (rocm_torch or name not in ("torch.hip", "torch.targets"))
     ]
     if unknown:
-        console.print(styled((f"Not learned: {', '.join(unknown)}", "dim")))
+        console.print(styled((f"Unknown: {', '.join(unknown)}", "dim")))
     broken = {name: fact for name, fact in machine.facts.items() if name.startswith("errors.")}
-    _print_facts("Readers that broke", broken, console)
+    _print_facts("Readers that failed", broken, console)
     _print_variables(machine, console)
     console.print(styled((f"\nAll {len(machine.facts)} facts: rocmprobe detect --json", "dim")))
 

@@ -72,9 +72,9 @@ def verdict(results: Results) -> Iterator[str]:
     )
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
     if recommendation.verify:
-        yield f"Check it again:\n\n{fence(recommendation.verify, 'sh', 1000)}"
+        yield f"Test it again:\n\n{fence(recommendation.verify, 'sh', 1000)}"
     yield "\n".join(
-        f"- **Besides:** {words(row.get('title', ''))}. {words(row.get('text', ''), 1000)}"
+        f"- **Also:** {words(row.get('title', ''))}. {words(row.get('text', ''), 1000)}"
         for row in recommendation.advice[:10]
     )
 
@@ -145,7 +145,7 @@ def _device(device: view.DeviceSection) -> Iterator[str]:
     tables = {"Convolution": device.matrix, "Problem matrix": device.problem_matrix, "Layers": device.layers}
     for name, tabled in tables.items():
         if tabled:
-            yield folded(f"{name}: settings and what came of them", _matrix(tabled))
+            yield folded(f"{name}: settings and their results", _matrix(tabled))
 
 
 def _sizes(results: Results) -> Iterator[str]:
@@ -212,7 +212,7 @@ def _not_covered(results: Results) -> Iterator[str]:
         f"- {text.count(amount, 'outcome')} {look.symbol} {look.name}: {words(why)}"
         for look, why, amount in matrix.unlearned(results)[:20]
     ]
-    yield "\n".join(items) or "Every question was answered."
+    yield "\n".join(items) or "Every test has a result."
     sweep = summary(results)
     if sweep:
         yield f"Solvers alone: {words(sweep)}."
@@ -223,7 +223,7 @@ def _never_run(results: Results) -> Iterator[str]:
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):
-        yield "any AMD GPU: this run tested none"
+        yield "any AMD GPU: this run did not test one"
 
 
 def _environment(results: Results) -> Iterator[str]:

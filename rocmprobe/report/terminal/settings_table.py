@@ -10,10 +10,10 @@ from rocmprobe.model.results import Setting
 
 #: Words for each way in which PyTorch or the driver requests a solver from MIOpen.
 _WAYS = {
-    "find": "PyTorch asks MIOpen's Find",
-    "immediate": "PyTorch asks MIOpen's immediate mode",
-    "exhaustive": "PyTorch asks MIOpen's Find, exhaustively",
-    "find-2.0": "the driver capi asks MIOpen's Find 2.0",
+    "find": "PyTorch calls MIOpen's Find",
+    "immediate": "PyTorch calls MIOpen's immediate mode",
+    "exhaustive": "PyTorch calls MIOpen's Find, exhaustively",
+    "find-2.0": "the driver capi calls MIOpen's Find 2.0",
 }
 
 
@@ -49,8 +49,8 @@ def rows() -> list[Row]:
 def _sets(setting: Setting) -> tuple[str, ...]:
     own = {} if setting.search else setting.torch
     words = (
-        (setting.by_layer, "the layers that the run finds to fail, by PyTorch"),
-        (setting.derived, "the variables that the run finds out"),
+        (setting.by_layer, "layers that fail in the run, with PyTorch's kernels"),
+        (setting.derived, "variables that the run determines"),
         (setting.inherit_environment, "the user's own environment, databases and caches"),
         (bool(setting.search), _WAYS.get(setting.search, "")),
         (setting.channels_last, "2-d problems in channels-last"),

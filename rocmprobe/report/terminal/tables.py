@@ -158,7 +158,7 @@ def _variables() -> Table:
 def _when(row: Variable) -> str:
     """Return the values of a variable, its default, the versions that read it, and the time of reading."""
     if row.of == "nobody":
-        return "read by nobody"
+        return "not read by any library"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
     return "; ".join(
         (

@@ -78,7 +78,7 @@ def test_every_operator_is_right(place, operator):
 def test_an_operator_that_computes_wrong_numbers_or_writes_elsewhere_is_wrong(
     place, monkeypatch, operator, function, part
 ):
-    for fault, message in (("wrong", f"{part}: "), ("beyond", " bytes beside the result were written")):
+    for fault, message in (("wrong", f"{part}: "), ("beyond", " bytes outside the result were written")):
         monkeypatch.setenv("LC_STAND_IN_FAULTS", f"{function}={fault}")
         step = Ladder(place, 0).answer(*OPERATORS[operator])
         assert step.state == "wrong"
@@ -91,7 +91,7 @@ def test_an_operator_that_computes_wrong_numbers_or_writes_elsewhere_is_wrong(
         ("miopenOpTensor=status:7", "tensor-op, float32", "error",
          "add scaled: miopenOpTensor: miopenStatusUnknownError (7)"),
         ("miopenConvolutionBackwardBias=status:7", "bias, float16", "error",
-         "gradient: miopenConvolutionBackwardBias: miopenStatusUnknownError (7); forward right"),
+         "gradient: miopenConvolutionBackwardBias: miopenStatusUnknownError (7); forward correct"),
         ("miopenCompileFusionPlan=status:7", "convolution-relu, float32", "error",
          "miopenCompileFusionPlan: miopenStatusUnknownError (7)"),
         ("miopenExecuteFusionPlan=status:8", "batch-norm-relu, float32", "error",
@@ -139,10 +139,10 @@ def test_convolution_by_every_interface(place, interface, problem, direction):
         ("miopenFindConvolutionBackwardDataAlgorithm=status:7", RUNGS[7], "error",
          "miopenFindConvolutionBackwardDataAlgorithm: miopenStatusUnknownError (7)", "miopen-status"),
         ("miopenConvolutionBackwardWeights=wrong", RUNGS[8], "wrong", "rms_range", None),
-        ("miopenConvolutionForward=beyond", RUNGS[6], "wrong", "4 bytes beside the result", None),
-        ("miopenConvolutionBackwardData=beyond", RUNGS[7], "wrong", "4 bytes beside the result", None),
+        ("miopenConvolutionForward=beyond", RUNGS[6], "wrong", "4 bytes outside the result", None),
+        ("miopenConvolutionBackwardData=beyond", RUNGS[7], "wrong", "4 bytes outside the result", None),
         ("miopenBatchNormalizationForwardTraining=status:7", RUNGS[9], "error",
-         "miopenStatusUnknownError (7); backward and inference right", "miopen-status"),
+         "miopenStatusUnknownError (7); backward and inference correct", "miopen-status"),
         ("miopenBatchNormalizationForwardTraining=wrong", RUNGS[9], "wrong", "training: output: rms_range",
          None),
         ("miopenBatchNormalizationBackward=wrong", RUNGS[9], "wrong", "backward: bias gradient", None),

@@ -92,7 +92,7 @@ def _give_up(error):
             stream.flush()
         except Exception:  # noqa: S110 - closed or gone, and the process ends here anyway
             pass
-    line = "rocmprobe: what this program was to run under does not hold here, so it was ended: " + words
+    line = "rocmprobe: the configuration for this program cannot be applied here, so it was ended: " + words
     os.write(2, (line + "\n").encode("utf-8", "replace"))
     # The program could catch an exception and continue without the conditions.
     os._exit(2)
