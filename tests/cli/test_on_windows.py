@@ -100,7 +100,7 @@ def test_detect_tells_what_python_alone_knows(found):
     assert (facts["torch.version"], facts["torch.kind"]) == ("2.12.0+rocm10.1.0", "rocm")
     assert machine["variables"]["HSA_OVERRIDE_GFX_VERSION"]["value"] == "10.3.0"
     assert not [name for name in facts if name.startswith("errors.")]
-    assert "not looked up on Windows" in found[1]["detect for people"][1]
+    assert "not detected on Windows" in found[1]["detect for people"][1]
 
 
 @pytest.mark.parametrize(("command", "expected"), [("run", 3), ("monitor", 3), ("exec", 2), ("shapes", 2)])
@@ -108,5 +108,5 @@ def test_what_needs_linux_says_so_in_one_line(found, command, expected):
     code, out, err = found[1][command]
     assert (code, out) == (expected, "")
     assert err.count("\n") == 1
-    assert f"`rocmprobe {command}` needs Linux: on Windows start it in WSL" in err
+    assert f"`rocmprobe {command}` needs Linux; on Windows, start it in WSL" in err
     assert not (found[0] / "reports").exists()

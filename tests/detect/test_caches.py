@@ -91,7 +91,7 @@ def test_kernels_with_buffer_instructions_on_rdna1(build: Build) -> None:
     (found,) = findings(build).values()
     assert (found.id, found.severity, found.cause) == ("caches-inductor", "warning", "triton-writes-nothing")
     assert "1 of 1 kernels use buffer instructions" in found.evidence
-    assert "Set AMDGCN_USE_BUFFER_OPS=0, and move the cache away" in found.advice
+    assert "Set AMDGCN_USE_BUFFER_OPS=0 and move the cache away" in found.advice
     assert "`mv /tmp/torchinductor_$USER /tmp/torchinductor_$USER-$(date +%F)`" in found.advice
 
 
