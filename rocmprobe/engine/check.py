@@ -1,7 +1,7 @@
 """The prober of ``rocmprobe check``: it detects the machine and runs a few small cases in one worker.
 
 Any step can block forever, even reading a file. Then ``engine/watchdog.py`` kills the prober. Nothing is left
-behind: the worker dies with the prober, and the guardian removes its folder.
+behind, because the worker dies with the prober and the guardian removes the prober's folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
-    """The end of the check, with its state and reason."""
+    """Exception that ends the check, with its state and reason."""
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
@@ -289,7 +289,10 @@ def cases_of(
 
 
 def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
-    """Return the outcome of the same case in the results. Runs test the ladder under ``default`` only."""
+    """Return the outcome of the same case in the results.
+
+    For the ladder, use ``default``, the only setting under which runs test it.
+    """
     under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
 
@@ -320,7 +323,10 @@ def _cases(
 def _problems(
     setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
 ) -> tuple[Problem, ...]:
-    """Return a few small problems of each dtype: correct problems of the results, else of level quick."""
+    """Return a few small problems of each dtype.
+
+    Prefer problems that were correct in the results, else take them from level quick.
+    """
     if own:
         return tuple(map(parse_problem, own))
     correct = {

@@ -38,10 +38,10 @@ _SWEEP_PATIENCE = 3
 class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
-    ``run`` is the folder that other processes see as the holder of a device. It is None if this process needs
-    no lease. ``launch`` is the way to start a child. If ``spawn``, every child starts from scratch, without a
-    fork server. ``caches`` are variables that name folders of databases and kernels which outlive the
-    session.
+    ``run`` is the folder that other processes see as the holder of a device. ``run`` is None if this process
+    needs no lease. ``launch`` is the way to start a child. If ``spawn``, every child starts from scratch,
+    without a fork server. ``caches`` are variables that name folders of databases and kernels which outlive
+    the session.
     """
 
     def __init__(
@@ -230,7 +230,8 @@ class Session:
     def _by_layer(self, case: Case) -> Cure:
         """Return the content of the setting ``by-layer``.
 
-        Convolution stays unchanged if it passes or was not tested. Else it uses a setting that makes it pass.
+        Convolution stays unchanged if it passes or was not tested. Else convolution uses a setting that makes
+        convolution pass.
         """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
@@ -264,7 +265,10 @@ class Session:
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Hold the devices of a case. Record in the journal if this has to wait for other processes."""
+        """Lease the devices of a case for the block.
+
+        Record in the journal if another process holds a device.
+        """
         if self._run is None:
             yield
             return
