@@ -165,7 +165,10 @@ def _results(
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how a worker starts in ``environment``, or in this Python, and the machine as it sees it."""
+    """Return how a worker starts in ``environment``, or else in this Python.
+
+    Also return the machine as this Python detects it.
+    """
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
@@ -206,7 +209,10 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are of another chip: their recommendation does not apply here."""
+    """Raise CheckOver if the results are of another chip.
+
+    Their recommendation does not apply to this chip.
+    """
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))

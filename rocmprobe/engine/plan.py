@@ -231,7 +231,7 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's own problems, or the problems of the level, in the form that ``setting`` needs.
+    """Return the user's problems, or else the problems of the level, in the form that ``setting`` needs.
 
     Given problems also replace the matrix, because the native suite runs them under every setting. If
     ``few``, use only the heaviest convolutions of a recorded program.

@@ -157,7 +157,7 @@ class Session:
         return self._needless(case) or (self._uncured(case) if setting.undecided else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        """Return why the case's setting has no meaning on this GPU, or None if it has."""
+        """Return the reason why the case's setting has no meaning on this GPU, or None."""
         setting, target = self._setting(case), self._target(case)
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
@@ -250,7 +250,7 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case that another case depends on, or None if it is not in the run."""
+        """Return the outcome of a case that another case depends on, or None if the run lacks that case."""
         # One process settles all cases of a device, so it can settle both cases.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
