@@ -86,7 +86,9 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Return True if the kernel killed a process for lack of memory in between, or None without a counter.
+    """Return True if the kernel killed a process for lack of memory between two counts.
+
+    Return None if no counter could be read.
 
     The machine's counter includes other programs, so the cgroup's counter comes first.
     """
