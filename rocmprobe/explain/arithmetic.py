@@ -1,4 +1,4 @@
-"""Rules of arithmetic: what the numbers of a message say."""
+"""Rules of arithmetic, which evaluate the numbers of a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LDS_BYTES = 65_536
 
 
 def memory(context: LogContext) -> Iterator[Inference]:
-    """Say what took the memory, from the numbers of an out-of-memory message.
+    """Infer from the numbers of an out-of-memory message what uses the memory.
 
     Source: PyTorch c10/cuda/CUDACachingAllocator.cpp.
     """
@@ -46,7 +46,10 @@ def memory(context: LogContext) -> Iterator[Inference]:
 
 
 def _what_took(memory: Memory) -> tuple[str, str]:
-    """Return a clause about what took the memory, and its remedy. Each is "" if the numbers do not tell."""
+    """Return a clause about what uses the memory, and a remedy.
+
+    Both are "" if the numbers do not show the reason.
+    """
     if memory.allowed is not None and memory.free and memory.free - memory.allowed > _NOTICEABLE:
         limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
         cure = (

@@ -1,6 +1,6 @@
 """First error of a failed build (compiler, linker, CMake) in a log, and its remedy.
 
-A build tells its reason first, and ends in messages that only follow from it.
+A build prints the reason for its failure first. The messages at the end only follow from that error.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class BuildError:
-    """First error of a build. ``text`` is its message, ``remedy`` what to do about it ("" if the message
-    does not tell). ``of_amd`` is True if a line names AMD's GPUs or their software, False if none does and a
-    compiler refused a source file, None if that cannot be told."""
+    """First error of a build.
+
+    ``text`` is the message. ``remedy`` says what to do, or is "" if the message does not say. ``of_amd`` is
+    True if a line names AMD's GPUs or their software. ``of_amd`` is False if no line does and a compiler
+    refused a source file, else None.
+    """
 
     line: int
     text: str
@@ -216,7 +219,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def first_error(lines: Collection[Line]) -> Optional[BuildError]:
-    """Return the first error of the build that a log shows, None if it shows no failed build."""
+    """Return the first error of the build that a log shows, or None if the log shows no failed build."""
     texts = [line.text for line in lines]
     for place, line in enumerate(lines):
         if match := _ERROR.search(line.text):

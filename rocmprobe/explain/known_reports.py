@@ -1,8 +1,8 @@
 """Public reports that resemble a log, found by fingerprints of their text.
 
-``data/known_reports.json`` has, for each thread, its address, chip, versions, cause, how it ended in a
-sentence of ours, and a fingerprint: hashes of three words in a row. The text of a thread is not kept.
-``benchmarks/known_reports.py`` makes the file.
+For each thread, ``data/known_reports.json`` has the address, chip, versions, cause and outcome (a sentence by
+rocmprobe's authors). It also has a fingerprint: hashes of three words in a row. The text of a thread is not
+kept. ``benchmarks/known_reports.py`` makes the file.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ _VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w
 
 @dataclass(frozen=True)
 class KnownReport:
-    """A labelled public thread. ``outcome`` is how it ended, ``cause`` one of ``data/causes.toml`` or "" if
-    the thread established none of them."""
+    """A labelled public thread.
+
+    ``outcome`` says how the thread ended. ``cause`` is a name in ``data/causes.toml``, or "" if the thread
+    established no cause.
+    """
 
     url: str
     outcome: str
@@ -50,8 +53,11 @@ class KnownReport:
 
 @dataclass(frozen=True)
 class SimilarReport:
-    """A known report, how much of the log's text it shares (0 to 1), rare words counting more, and how many
-    hashes that is."""
+    """A known report that resembles the log.
+
+    ``similarity`` is the share (0 to 1) of common text, in which rare words count more. ``shared`` is the
+    number of common hashes.
+    """
 
     report: KnownReport
     similarity: float
@@ -87,8 +93,10 @@ def _report(fingerprint: str, **row: Any) -> tuple[KnownReport, frozenset[str]]:
 
 
 def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...]:
-    """Return the reports that share text with a log, the most similar first, apart from the threads
-    ``without``."""
+    """Return the reports that share text with a log, the most similar first.
+
+    Leave out the threads ``without``.
+    """
     known = [(report, hashes) for report, hashes in known_reports() if report.url not in without]
     return ranked(fingerprint(log), known)
 
@@ -96,8 +104,8 @@ def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...
 def votes(resembling: Iterable[SimilarReport], gfx: Optional[str]) -> Iterator[tuple[SimilarReport, float]]:
     """Yield for each cause the report that resembles a log the most, and its vote (0 to 1).
 
-    A report votes that shares enough text and is not from another chip than ``gfx``. Where the same text has
-    several causes, each has its part of the vote.
+    A report votes if it shares enough text and is not from another chip than ``gfx``. If the same text has
+    several causes, they divide the vote.
     """
     voting = [
         each

@@ -1,9 +1,10 @@
-"""Facts besides a log: given by its owner, or printed in the log itself.
+"""Facts about a log: given by the owner of the log, or printed in the log.
 
-Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``,
-MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's
-command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm program prints is the
-effective ISA, since all of them see the GPU through the runtime, which HSA_OVERRIDE_GFX_VERSION deceives.
+The module reads the output of these programs: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``,
+``uname``, ``lspci``, MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp,
+ollama, and a shell's command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm
+program prints is the effective ISA. All ROCm programs see the GPU through the runtime, which
+HSA_OVERRIDE_GFX_VERSION deceives.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 class Facts:
     """Facts about the machine and the run. A fact that is not known is None or empty.
 
-    As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``torch_targets`` and
-    ``rocblas_targets`` are those that the installed library holds code for, by blanks or commas. ``exit`` is
-    one of ``EXITS``, ``first_gpu`` one of ``compatibility.FIRST``.
+    Values have the form in which people write them, such as "5.2.3 wheel", "2.0.x+rocm5.4.2" and "gfx103x".
+    ``torch_targets`` and ``rocblas_targets`` are the targets for which the installed library holds code,
+    separated by blanks or commas. ``exit`` is one of ``EXITS``, ``first_gpu`` one of ``compatibility.FIRST``.
     """
 
     gpu: Optional[str] = None
@@ -88,7 +89,10 @@ def known(facts: Facts) -> dict[str, Any]:
 
 
 class _Print(NamedTuple):
-    """Pattern of a printed fact, its group "it". Each such line has ``trigger``, in lower case."""
+    """Pattern of a line that prints a fact. The named group ``it`` holds the fact.
+
+    Each line that matches contains ``trigger``, once the line is in lower case.
+    """
 
     trigger: str
     pattern: re.Pattern[str]
@@ -248,9 +252,10 @@ def _arch_list(texts: _Texts) -> Optional[str]:
 
 
 def facts_of(given: Mapping[str, Any]) -> Facts:
-    """Return facts from a dictionary with the keys of ``Facts``; ignore the keys of a recorded report.
+    """Return facts from a dictionary with the keys of ``Facts``.
 
-    Raises BadInput for any other key, and for a value of the wrong type.
+    Ignore the further keys of a recorded report. Raise BadInput for any other key, and for a value of the
+    wrong type.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -297,9 +302,9 @@ def over(first: Facts, second: Facts) -> Facts:
 def together(given: Facts, found: Facts) -> Facts:
     """Merge given and found facts, and derive further facts. Given facts win.
 
-    The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read it), and
-    the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
-    that the log names is the chip, unless it is a common override.
+    The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
+    The name of the card gives the true ISA, if only one chip is sold under that name. If neither is known, a
+    target that the log names is the chip, unless that target is a common override.
     """
     facts = over(given, found)
     env = facts.env
@@ -337,7 +342,7 @@ def _chip(names: Iterable[str]) -> Optional[str]:
 
 
 def _target(name: str) -> Optional[str]:
-    """Return the target that a program calls "gfx1030", "10/3/0", "100300" or by the PCI id "73bf"."""
+    """Return the target that a program prints as "gfx1030", "10/3/0", "100300" or as the PCI id "73bf"."""
     if name.lower().startswith("gfx"):
         return name.lower()
     if "/" in name:
@@ -422,7 +427,7 @@ def _model(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _cards() -> Mapping[str, frozenset[str]]:
-    """Targets by the name of a card."""
+    """Return the targets, keyed by the name of a card."""
     found: dict[str, frozenset[str]] = {}
     for target in gpus.all_targets():
         for names in target.names.values():
@@ -434,7 +439,7 @@ def _cards() -> Mapping[str, frozenset[str]]:
 
 @lru_cache(maxsize=1)
 def _chips() -> Mapping[str, frozenset[str]]:
-    """Targets by the code name of a chip."""
+    """Return the targets, keyed by the code name of a chip."""
     found: dict[str, frozenset[str]] = {}
     for target in gpus.all_targets():
         for chip in re.split(r"[,/] ?", target.chip.lower()):

@@ -1,5 +1,7 @@
-"""Rules about scope: whether AMD's stack has a part in a failure, or another vendor, a package manager, the
-network or the program's own code has."""
+"""Rules about scope: who has a part in a failure.
+
+This is AMD's stack, another vendor, a package manager, the network or the program's own code.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ _VENDORS = (
 
 
 def other_vendor(context: LogContext) -> Iterator[Inference]:
-    """Infer that the GPU is another vendor's.
+    """Infer that the GPU is from another vendor.
 
     Source: the names that drivers print (NVIDIA-SMI, Metal, collect_env).
     """
@@ -195,7 +197,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def _remedy(structure: LogStructure) -> str:
-    """Return what to do about the last error, "" if its message does not tell."""
+    """Return what to do about the last error, or "" if its message does not say."""
     error = structure.error
     text = f"{error.kind}: {error.message}" if error else ""
     for pattern, remedy in _REMEDIES:
@@ -206,13 +208,14 @@ def _remedy(structure: LogStructure) -> str:
 
 
 def _raiser(structure: LogStructure) -> str:
-    """Return the package that raised the error, "" for Python itself and the user's own files."""
+    """Return the package that raised the error, or "" for Python itself and the user's own files."""
     return structure.raiser if structure.raiser not in (PYTHON, USER) else ""
 
 
 def plain_error(context: LogContext) -> Iterator[Inference]:
-    """Infer that the program stopped with an error of Python, of a package, a file or the network, and no
-    line names a failure of AMD's stack.
+    """Infer that Python, a package, a file or the network caused the error.
+
+    The rule applies only if no other line explains the failure by AMD's stack.
 
     Source: the types of exceptions and the owner of the innermost frame.
     """
@@ -235,7 +238,10 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
 
 
 def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundError]:
-    """Return the last error as the program's own, None if a failing line names a GPU or its software."""
+    """Return the last error if the program itself caused it.
+
+    Return None if a failing line names a GPU or its software.
+    """
     error = structure.error
     if error is None or any(_OF_A_STACK.search(line.text) for line in lines if reports_failure(line.text)):
         return None
@@ -364,7 +370,7 @@ def installer(context: LogContext) -> Iterator[Inference]:
 
 
 def known_elsewhere(context: LogContext) -> Iterator[Inference]:
-    """Infer from its message that an error is of a file, a package, the system or the program.
+    """Infer from an error's message that a file, a package, the system or the program caused the error.
 
     Source: data/errors.toml.
     """
@@ -417,7 +423,7 @@ _OF_ROCM = re.compile(r"\bHIP\b|\bhip[A-Z_]|\bROC[mkr]\b|\brocm|MIOpen|miopen|\b
 
 
 def other_interface(context: LogContext) -> Iterator[Inference]:
-    """Infer that the program uses the GPU by another interface than ROCm.
+    """Infer that the program uses the GPU through another interface than ROCm.
 
     Source: the words of each interface (``_INTERFACES``).
     """
@@ -451,7 +457,7 @@ _NETWORK = re.compile(
 def network(context: LogContext) -> Iterator[Inference]:
     """Infer that a download or a connection failed.
 
-    Source: the exceptions of the packages that Python programs download with.
+    Source: the exceptions of the packages with which Python programs download.
     """
     if context.fatal:
         return

@@ -1,4 +1,4 @@
-"""Situations: a machine and a failure in the words that rules and advice use as conditions."""
+"""Situations: words that describe a machine and a failure, and that rules and advice use as conditions."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ KNOWN_WORDS = frozenset(
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
-    """Return each word that holds, apart from names of signatures and their kinds."""
+    """Return each word that holds, without the names of signatures and their kinds."""
     return words_and_answers(facts, log)[0]
 
 
@@ -206,7 +206,7 @@ def _combination(
 def _package(text: str) -> Optional[str]:
     """Return the targets in the name of an installed package or index ("gfx110X", or blank-separated).
 
-    Return None if there is none.
+    Return None if no name contains targets.
     """
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
@@ -230,7 +230,7 @@ def _several(text: str, stated: str) -> Iterable[str]:
 
 
 def _kernel_origin(log: Log) -> Optional[str]:
-    """Return where the first kernel that could not be loaded came from, or None if the log does not say."""
+    """Return the origin of the first kernel that could not be loaded, or None if the origin is unknown."""
     refused = next((line.number for line in log.lines if _KERNEL_REFUSED.search(line.text)), 0)
     origins = [
         (line.last if line.last < refused else line.number, word)
@@ -318,7 +318,7 @@ def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
 
 
 def _version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
-    """Return the ROCm that torch was built for, from its version ("1.13.1+rocm5.2")."""
+    """Return the ROCm for which torch was built, from the version of torch ("1.13.1+rocm5.2")."""
     match = _ROCM.search(facts.torch or "")
     return _version(match[1]) if match else None
 
@@ -350,7 +350,7 @@ def _find_restricted(facts: Facts) -> bool:
 def primitive_in(log: Log) -> Optional[str]:
     """Return the word for the last primitive that a line names, or None.
 
-    The last one is nearest to the failure: frames of a traceback are printed from the outermost in.
+    The last primitive is nearest to the failure, because a traceback prints the outermost frame first.
     """
     for line in reversed(log.lines):
         for word, pattern in _LINES.items():
