@@ -107,7 +107,10 @@ def _distinct(files: Sequence[Mapping[str, Any]], key: str) -> str:
 
 
 def _database_names(machine: Machine) -> set[str]:
-    """Return the names of MIOpen's files for the GPUs here. Empty if a GPU is unknown."""
+    """Return the names of MIOpen's databases for the machine's GPUs.
+
+    Return an empty set if the ISA or the number of compute units of a GPU is unknown.
+    """
     known = [(_base_isa(gpu.effective_isa.value), gpu.cus.value) for gpu in machine.amd_gpus]
     if not all(isa and cus for isa, cus in known):
         return set()
@@ -123,7 +126,7 @@ def _base_isa(isa: Optional[str]) -> str:
 
 
 def _base(version: Optional[str]) -> str:
-    """Return a version without its local part, which kernels do not store."""
+    """Return a version without its local part (such as +rocm6.2), because caches do not store that part."""
     return str(version or "").partition("+")[0]
 
 
@@ -137,8 +140,10 @@ def _moving(path: str) -> str:
 
 
 def _moving_files(paths: Sequence[str]) -> str:
-    """Return the command that moves files away. The star also matches the extra files of a database in
-    use."""
+    """Return the command that moves the files at ``paths`` away.
+
+    The command appends ``*`` to each path, to also move the extra files of a database in use.
+    """
     folder = "~/miopen-$(date +%F)"
     words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
     more = " (and those that the command `rocmprobe detect` names then)" if len(paths) > _LISTED else ""
