@@ -244,7 +244,7 @@ _ARCH_LIST = re.compile(
 
 
 def _arch_list(texts: _Texts) -> Optional[str]:
-    """Return the targets that a log says the installed torch holds code for, separated by blanks."""
+    """Return the targets for which the installed torch has code, separated by blanks, if a log names them."""
     if "torch" not in texts.whole and "arch_list" not in texts.whole:
         return None
     match = next((found for text, _ in texts.lines if (found := _ARCH_LIST.search(text))), None)

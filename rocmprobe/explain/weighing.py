@@ -130,7 +130,10 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
 
 
 def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
-    """Return the symptoms of a failure: from lines with its reason, else from the way it ended."""
+    """Return the symptoms of a failure.
+
+    Use lines with its reason, or else the way in which the program ended.
+    """
     of_kind: dict[bool, set[str]] = {True: set(), False: set()}
     for signature in (hit.signature for hit in hits):
         if signature.shows:
