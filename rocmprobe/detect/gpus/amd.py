@@ -337,13 +337,13 @@ def effective_isa(
 
     ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU.
 
-    Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime. If the version is
-    unknown, the source of a per-node value says so.
+    ``hip`` is the version of the runtime. Releases up to 6.2 know only the plain variable, without a node
+    number. If the version is unknown, the source of a per-node value says so.
 
-    Rules of the ROCm thunk (libhsakmt topology.c): the form with a node number overrides the plain form. A
-    variable that is set but empty counts. A malformed value makes the runtime fail. The number counts the
-    nodes of the KFD topology, including processors, so the first GPU is often 1. Nodes that a container may
-    not read are left out.
+    Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION with a node number overrides the
+    plain variable. A variable that is set but empty counts. A malformed value makes the runtime fail. The
+    number counts the nodes of the KFD topology, including processors, so the first GPU is often 1. Nodes that
+    a container cannot read are not counted.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")
