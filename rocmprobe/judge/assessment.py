@@ -284,7 +284,7 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Return True if a setting is correct with the user's environment and no unchanged setting is correct
     without it.
 
-    Such a setting depends on the user's own databases. It does not help on another machine, nor on this
+    Such a setting depends on the user's databases. The setting does not help on another machine, nor on this
     machine once the databases are gone.
     """
     return (

@@ -69,7 +69,10 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the source for a fault of kernels for a chip that is both here and in a cache, or ""."""
+    """Return the source for a fault of cached kernels, or "" if no such fault is known.
+
+    The fault must concern a chip that is in the machine and in ``isas``, the chips of a cache.
+    """
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
         if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):
