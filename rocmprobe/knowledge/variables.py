@@ -257,9 +257,9 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
     """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
 
-    UNKNOWN means that no program reads the name, as it is a misspelling or absent from all sources.
-    NOT_LISTED means that the table can be incomplete. Builds and containers set variables such as
-    ROCBLAS_DIR, so names of this form are not misspellings.
+    UNKNOWN means that the name is a misspelling, or that no source of the table reads the name. NOT_LISTED
+    means that the table can lack the name. Builds and containers set variables such as ROCBLAS_DIR, so names
+    of this form are never UNKNOWN.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
