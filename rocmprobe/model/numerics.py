@@ -72,7 +72,7 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded as people see it, so that they can compute with the same number."""
+    """Return ``value`` rounded to ``digits`` digits. Output shows the same number that checks use."""
     return float(f"{value:.{digits}g}")
 
 
