@@ -111,7 +111,7 @@ def options(
 ) -> tuple[Option, ...]:
     """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    Among the other stacks, those come first that need no build from source and no certain distribution
+    Among the other stacks, those come first that need no build from source and no particular distribution
     (unless the machine has it). Then stacks are sorted by status, code for the chip before an override, fixed
     versions before nightlies, and newer rows before older rows. ``distribution`` is the id in
     /etc/os-release. If it is None, stacks for every distribution are returned.
