@@ -99,8 +99,8 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 def merged(folder: Path) -> dict[str, Any]:
     """Return the merged records of all processes in ``folder``.
 
-    The result has the versions of torch, the problems in the order of their first calls, and the steps of the
-    process that made most steps.
+    The result has the versions of torch and the problems in the order of their first calls. It also has the
+    steps of the process that made most steps.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
