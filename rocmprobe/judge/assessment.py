@@ -349,8 +349,8 @@ def times(
     program computes it. Otherwise, return the geometric mean over the problems of the time of forward and
     backward together. For inference, use only forward times in both cases.
 
-    If ``quantile`` is "", take the medians for the geometric mean, but the means for the sum, because a sum
-    of medians is not the median of the sum. "_p10" and "_p90" take the deciles. Leave out settings without
+    If ``quantile`` is "", take the medians for the geometric mean, but the means for the sum. A sum of
+    medians is not the median of the sum. "_p10" and "_p90" take the deciles. Leave out settings without
     timings. Return {} if the settings share no problem.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
