@@ -318,7 +318,7 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 
 
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
-    """Return the recommendation for each of several devices, and the variable that hides the others."""
+    """Return the recommendation for each of several devices, with the variable that hides all others."""
     rows = [
         {
             "device": name,
