@@ -10,11 +10,11 @@ from rocmprobe.explain.inference import Inference, LogContext
 from rocmprobe.knowledge import causes
 
 _GIB = 1024**3
-#: Of the memory that a limit, another process or the desktop takes: less explains no failure.
+#: A limit, another process or the desktop explains a failure only if it takes at least this much memory.
 _NOTICEABLE = 0.25 * _GIB
-#: So many times the memory that is asked for is enough, in pieces or not.
+#: Free memory of this many times the requested size is enough, even if it is fragmented.
 _AMPLE = 20
-#: A GPU with less memory is the one of a processor, whose share the BIOS sets.
+#: A GPU with less memory is part of a processor. The BIOS sets its share of the memory.
 _SHARE_OF_AN_APU = 3 * _GIB
 #: The LDS of one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
 #: Backend).

@@ -38,7 +38,7 @@ _REFUSED = (
     rf"|{_FILES} ?\(\d+(?:,\d+)?\) ?: (?:fatal )?error C\d{{4}}"
     r"|\berror LNK\d{4}|^error\[E\d{4}\]|shaderc: internal error"
 )
-#: Source: the same, GNU ld, LLD, CMake, GNU make.
+#: Source: the programs above, GNU ld, LLD, CMake, GNU make.
 _ERROR = re.compile(
     rf"(?P<refused>{_REFUSED})"
     r"|(?:^|[\s/])(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|nvcc|glslc|ld|ld\.lld|lld|collect2)(?:-\d+|\.exe)?: "
@@ -60,8 +60,8 @@ _OF_AMD = re.compile(
     r"|composable_kernel|\bck_|migraphx|comgr|\bhsa|/kcl/|\bkcl_|\bdrm_|drivers/gpu/drm"
 )
 
-#: What to do about an error of a build, by its message. ``{name}`` is what the message names.
-#: Source of each: who prints it.
+#: What to do about an error of a build, by its message. ``{name}`` is the name in the message. Source of
+#: each: who prints it.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # CPython's and Clang's headers
         re.compile(r"Python\.h['\"]? ?(?:file not found|: No such)"),

@@ -52,7 +52,7 @@ _OOPS = re.compile(
     r"BUG: (?:kernel NULL pointer|unable to handle)|Oops: \d|general protection fault.*PREEMPT"
 )
 _FROM_DRIVER = re.compile(r"\bamdgpu\b|\bamdkfd\b|\[drm")
-#: So many lines before a crash of the kernel, a message of the driver belongs to it.
+#: A message of the driver belongs to a crash of the kernel if it is at most this many lines before the crash.
 _BEFORE_OOPS = 6
 
 
@@ -70,8 +70,8 @@ def kernel_crash(context: LogContext) -> Iterator[Inference]:
             return
 
 
-#: Steps at which the driver gives a GPU up, and what to look at.
-#: Source: Linux drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
+#: Steps at which the driver can fail to start a GPU, and what to check. Source: Linux
+#: drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
 #: drivers/pci/setup-res.c.
 _INIT_FAILED = re.compile(
     r"Fatal error during GPU init|probe of [\w:.]+ failed with error|hw_init of IP block"

@@ -33,9 +33,9 @@ from rocmprobe.text.log import Log
 
 #: A second cause with less than this share of the best one's score is not worth a question.
 _RIVAL = 0.1
-#: From this score on no question is left between the first two.
+#: From this score on, the first cause needs no question to distinguish it from the second.
 _SURE = 0.9
-#: From this score on a cause, a group or a layer is the answer.
+#: From this score on, a cause, a group or a layer is the answer.
 _ANSWER = 0.7
 #: From this score on a cause is named as a guess. Of 24 first answers to new reports whose best cause scored
 #: less, two helped and seven misled; from here to ``_ANSWER`` it was four and none of twelve
@@ -43,9 +43,9 @@ _ANSWER = 0.7
 _GUESS = 0.6
 #: Longer errors are cut in the answer.
 _LONGEST_QUOTE = 120
-#: So are remedies that the log names.
+#: Longer remedies from the log are cut in the answer.
 _LONGEST_HINT = 240
-#: A known report is shown that shares at least this much of the text, and at most so many are.
+#: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 

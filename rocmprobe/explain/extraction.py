@@ -203,7 +203,7 @@ _QUANTITIES = (
     ("reserved", re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")),
     ("allowed", re.compile(rf"{_SIZE} allowed")),
 )
-#: An out-of-memory message has at most so many lines.
+#: Maximum number of lines of an out-of-memory message.
 _MEMORY_LINES = 5
 _POWERS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SHARED = re.compile(
@@ -224,7 +224,7 @@ _AS_ROOT = re.compile(
 )
 
 
-#: What shows that the output of a command is in the log, by a word of the command.
+#: Text that shows that the output of a command is in the log, keyed by a word of the command.
 _OUTPUTS = {
     "rocminfo": re.compile(r"HSA Agents|Marketing Name:|^ *Name: +gfx", re.MULTILINE),
     "dmesg": re.compile(r"^\[ *\d+\.\d+\] .*(?:amdgpu|kfd|drm)|kernel: .*(?:amdgpu|kfd|drm)", re.MULTILINE),
@@ -288,7 +288,7 @@ def extract(log: Log) -> LogStructure:
     )
 
 
-#: What a program says of its own message, and messages of programs and drivers that work.
+#: Words with which a program calls its own message harmless, and messages of programs and drivers that work.
 #: Source: Linux drivers/gpu/drm/amd (secure display is not needed to compute), drivers/acpi; TensorFlow's
 #: start; PyTorch c10/cuda (expandable segments), torch/utils; Stable Diffusion web UI; xformers; pip.
 _HARMLESS = re.compile(
@@ -302,7 +302,7 @@ _HARMLESS = re.compile(
     r"|redirects are currently not supported|Error caught was: No module named|Unable to initialize backend"
     r"|enable gfxoff|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
 )
-#: One of them is in each such message: a large log is not searched line by line without need.
+#: Each harmless message contains one of these words, so that a large log need not be searched line by line.
 _HARMLESS_WORDS = (
     "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
     "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
@@ -325,7 +325,8 @@ _HINT = re.compile(
     r"(?:`[^`]+`|--\w[\w-]+|\binstead\b|\b(?:pip|conda|dnf|brew) install|\bexport \w+="
     r"|\b[A-Z][A-Z0-9_]{5,}=\S)"
 )
-#: Hints that every such message has, that concern other machines, or that only hide the failure.
+#: Hints to ignore: those in every message of a kind, those for other machines, and those that only hide the
+#: failure.
 _NO_HINT = re.compile(
     r"(?i)LAUNCH_BLOCKING|USE_(?:CUDA|HIP)_DSA|SERIALIZE_KERNEL|ALLOC_CONF|skip-torch-cuda-test|upgrade pip"
     r"|break-system-packages|report|search for|verbose|--help|nvidia|cuda|public link|MORE_DETAILS"
@@ -333,7 +334,7 @@ _NO_HINT = re.compile(
     r"|FutureWarning|DeprecationWarning"
     r"|^\s*(?:import|from|return|raise|def|if|for|self\.)\b"
 )
-#: A hint stands at most so many lines before and after the error.
+#: Maximum number of lines between a hint and the error.
 _HINT_BEFORE, _HINT_AFTER = 1, 10
 _LONGEST_HINT = 400
 
@@ -393,7 +394,7 @@ def _excused(lines: Iterable[Line]) -> frozenset[int]:
     return frozenset(found | last if announced else found)
 
 
-#: pip reports packages that do not fit, and goes on.
+#: pip reports packages that do not fit, but continues.
 _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have \S+ .*incompatible")
 
 

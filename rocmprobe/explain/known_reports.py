@@ -19,7 +19,8 @@ from typing import Any, Optional
 from rocmprobe.text.log import Log
 from rocmprobe.text.tables import json_table
 
-#: Hashes that a fingerprint has at most: the smallest ones, so that two long logs keep the same part.
+#: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that two long logs keep the
+#: same part.
 SIZE = 128
 #: Hexadecimal digits of one hash.
 DIGITS = 6
@@ -27,7 +28,8 @@ _IN_A_ROW = 3
 #: A report that shares less of the text has no vote (leave one out: from here to 0.7, 57 % have the same
 #: cause, above 82 %).
 _ALIKE = 0.5
-#: Nor one that shares fewer hashes: that is one short message, which the signatures weigh.
+#: A report that shares fewer hashes has no vote. It shares one short message, which the signatures already
+#: weigh.
 _ENOUGH = 8
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
 _FRAME = re.compile(r"\s*File \"")

@@ -72,9 +72,8 @@ _SPARE = re.compile(r"libhsa-amd-aqlprofile64")
 _BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object")
 _IN_RELEASE = re.compile(r"/opt/rocm-(\d\.\d[\d.]*)/\S+: cannot open shared object")
 _OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
-#: The releases of ROCm that a number of a library belongs to.
-#: Source: the packages of AMD's repository (repo.radeon.com/rocm/apt) for 3.3 to 7.0; HIP's changelog for
-#: 3.5.
+#: Releases of ROCm, keyed by the version number of a library. Source: the packages of AMD's repository
+#: (repo.radeon.com/rocm/apt) for 3.3 to 7.0; HIP's changelog for 3.5.
 _RELEASES: dict[tuple[str, str], str] = {
     ("hip_hcc", ""): "3.3 or older", ("hip_hcc", "3"): "3.3 or older",
     ("amdhip64", "3"): "3.5 to 3.10", ("amdhip64", "4"): "4", ("amdhip64", "5"): "5", ("amdhip64", "6"): "6",
@@ -144,9 +143,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
 _DLL = re.compile(
     r"(?:Error loading \"[^\"]*[\\/]|Could not find module '(?:[^']*[\\/])?)(?P<name>[\w.-]+\.dll)"
 )
-#: DLLs by the beginning of their names: whose they are, and what to do. The C++ runtime is behind most
-#: others.
-#: Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's amdsmi_wrapper.py.
+#: DLLs by the beginning of their names, with their owners and what to do. The C++ runtime is behind most
+#: others. Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's
+#: amdsmi_wrapper.py.
 _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),

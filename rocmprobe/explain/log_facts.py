@@ -29,7 +29,7 @@ _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
     "log_quality",
 ))  # fmt: skip
-#: Targets that other chips are overridden to, so that a runtime that names one need not sit on that chip.
+#: Common values of the override. If a runtime names one of these targets, the chip may be another.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
 
 _VARIABLE = (
@@ -45,16 +45,16 @@ _ASSIGNED = re.compile(
           | (?P<bare>[^\s"'`;&|<>()\],}}]{{1,400}}) )"""
 )
 _TRIGGER = re.compile(r"[A-Z]_[A-Z]|_DEVICES")
-#: What a program says that gives advice is not what was set.
+#: A variable in a program's advice is not set.
 _ADVICE = re.compile(
     r"""(?xi) (?: passing | setting | consider(?:ing)? | try(?:ing)? | us(?:e|ing) | by | with | via
         | please | or | e\.g\. | example | you[ ](?:can|may|should)[ ](?:also[ ])?set | to[ ]set | need[ ]to
         | should ) \s+ (?:the[ ])? ["'`(]? $"""
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
-#: So many characters before a name tell what it is there for.
+#: Number of characters before a name that show why the name is there.
 _LOOK_BACK = 40
-#: Of compilers, whose definitions look alike.
+#: Definitions for compilers, which look like variables.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 
@@ -104,9 +104,9 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Of the torch that an extension was built for or needs: another one than is installed.
+#: Excludes the torch for which an extension was built, because that is not the installed torch.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
-#: Best first in each: a program made to print the fact, then one that prints it incidentally.
+#: Most reliable pattern first: output of a program made to print the fact, then incidental output.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
     ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
@@ -177,7 +177,7 @@ _EFFECTIVE_PRINTS = _prints(
     ),
     ("major/minor/stepping", r"gfx major/minor/stepping:\s*(?P<it>\d+/\d+/\d+)"),
 )
-#: Of the kernel, which no override deceives: KFD's topology, and PCI ids (dmesg, lspci, ollama).
+#: Facts from the kernel, which no override changes: KFD's topology, and PCI ids (dmesg, lspci, ollama).
 _TRUE_PRINTS = _prints(
     ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
     ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),

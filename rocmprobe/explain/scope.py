@@ -33,12 +33,12 @@ _FOLLOWS = re.compile(
     r"CalledProcessError|BrokenPipe|EOFError|ConnectionReset|ConnectionRefused|ChildFailed|ProcessExited|Dead"
     r"|ActorDied|ActorError|WorkerCrashed|RayTaskError|ProcessRaised|SystemExit|InternalTorchDynamo|BackendCompilerFailed"
 )
-#: Packages with kernels of their own, whose exceptions may come from a GPU.
+#: Packages with their own kernels, so that their exceptions may come from a GPU.
 OF_GPUS = re.compile(
     r"^(?:triton|vllm|flash_attn|xformers|bitsandbytes|deepspeed|apex|aiter|exllama\w*|auto_gptq|awq|jaxlib?|cupy|"
     r"onnxruntime|migraphx|tensorflow|mamba_ssm|causal_conv1d|llama_cpp\w*|ctranslate2)$"
 )
-#: Words by which an error is about a GPU, its libraries or its compiler after all.
+#: Words that show that an error is about a GPU, its libraries or its compiler.
 _OF_A_STACK = re.compile(
     r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
     r"|\.so\b|\.dll\b|\.pyd\b"
@@ -51,7 +51,7 @@ _OF_A_STACK = re.compile(
 _SYSTEM_ERROR = re.compile(r"\[Errno (?:2|13|17|20|21|28|36|101|111)\](?!.*(?:\.so\b|/dev/))")
 
 
-#: Only torch for CUDA has these files: who misses them runs beside another torch.
+#: Only torch for CUDA has these files. A program that misses them runs with another torch.
 NO_CUDA_IN_TORCH = re.compile(r"(?:libtorch_cuda\w*|libc10_cuda)\.so: cannot open shared")
 _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
@@ -215,7 +215,7 @@ def _raiser(structure: LogStructure) -> str:
 def plain_error(context: LogContext) -> Iterator[Inference]:
     """Infer that Python, a package, a file or the network caused the error.
 
-    The rule applies only if no other line explains the failure by AMD's stack.
+    If a line names a failure of AMD's stack or an abnormal end, the inference has less weight.
 
     Source: the types of exceptions and the owner of the innermost frame.
     """
@@ -258,10 +258,9 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
     )
 
 
-#: Programs that install software, how each says that it refuses, and what to do.
-#: Source: pacman and makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions;
-#: apt-pkg;
-#: dnf; uv-resolver; git.
+#: Programs that install software, the message with which each refuses, and what to do. Source: pacman and
+#: makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions; apt-pkg; dnf;
+#: uv-resolver; git.
 _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "pacman",
@@ -401,8 +400,8 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
         yield Inference(says, {"outside": 5.4}, "user-env", elsewhere=True, remedy=remedy)
 
 
-#: Ways to a GPU besides ROCm, and what tests each.
-#: Source: ggml-vulkan, the Vulkan specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
+#: Interfaces to a GPU other than ROCm, each with advice that names a test. Source: ggml-vulkan, the Vulkan
+#: specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
 _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "Vulkan", re.compile(r"ggml[-_]vulkan|\bvk::|VK_ERROR_|\bvk[A-Z]\w+\(|libvulkan"),
@@ -503,7 +502,7 @@ def _is_plain(error: Error, raiser: str) -> bool:
     )
 
 
-#: Extensions that have a build of their own for ROCm, or none.
+#: Extensions that have a separate build for ROCm, or no build for ROCm.
 _EXTENSIONS = re.compile(
     r"\b(?:flash_attn|xformers|bitsandbytes|triton|deepspeed|apex|mamba_ssm|causal_conv1d)\b"
 )

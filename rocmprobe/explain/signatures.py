@@ -11,7 +11,7 @@ from typing import Optional
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
-#: The start of a line that its program calls a warning.
+#: The start of a line that a program marks as a warning.
 _WARNING = re.compile(r"(?:[\w./\\:-]{1,200}: )?(?:User|Runtime|Future|Deprecation)?Warning: ")
 _WARNING_OF_MIOPEN = re.compile(r"MIOpen\(HIP\): (?:Warning|Info)")
 

@@ -23,12 +23,12 @@ _FAMILIES = {
 _VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
 _ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
 _KERNEL = re.compile(r"(?i)(?:linux|kernel|\()[ v-]*(\d\.\d{1,2}(?:\.\d{1,3})?)(?![\d.])")
-#: What a version says of a torch that is not for ROCm, and the suffix of such a build.
+#: Words for a torch that is not for ROCm, keyed by the suffix of its version.
 _OTHER_BUILDS = (
     ("+cu", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
     ("+cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
 )
-#: The words for an answer that is "yes" and for one that is "no", by relation.
+#: The words for the answers "yes" and "no", by relation.
 _BY_ANSWER = {
     "override-is-accepted": ("", "override-invalid"),
     "silicon-fits-override": ("override-covers", "override-lacks"),
@@ -38,7 +38,7 @@ _BY_ANSWER = {
     "runtime-knows-chip": ("", "rocm-before-gpu"),
     "rocblas-has-kernels": ("rocblas-holds", ""),
 }
-#: What shows in a log and in facts alike.
+#: Situations that logs and facts show in the same way.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
     "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
@@ -53,7 +53,7 @@ _ABOUT = {
     "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)|RuntimeError: HIP error",
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
 }
-#: Words that in a log may mean anything, and in a fact do not.
+#: Words that are ambiguous in a log, but not in a fact.
 _STATED = {
     "windows": r"(?i:windows)",
     "container": r"(?i:container)",
