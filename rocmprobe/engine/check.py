@@ -76,7 +76,7 @@ def probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _find_temporary_folder() -> None:
-    """Use a folder with enough room for temporary files. Raise CheckOver if there is none."""
+    """Use a folder with enough room for temporary files. Raise CheckOver if no folder has enough room."""
     named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     failed = ""
     for folder in filter(None, dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS))):  # noqa: S108
