@@ -386,7 +386,7 @@ class NullJournal(BaseJournal):
 
 
 def run_of(folder: Path) -> Run:
-    """Return the first record of the journal in ``folder``. Raise BadInput if the journal is not a run's."""
+    """Return the first record of the journal in ``folder``. Raise BadInput if no run wrote the journal."""
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
@@ -407,7 +407,7 @@ def journal_of(folder: Path) -> Journal:
 def records(folder: Path) -> list[dict[str, Any]]:
     """Return every complete record of the journal in ``folder``.
 
-    Raise BadInput if the journal is not a run's.
+    Raise BadInput if no run wrote the journal.
     """
     return list(_of_a_run(folder))
 
