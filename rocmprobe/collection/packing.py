@@ -189,7 +189,7 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
 def derive(files: Mapping[str, bytes]) -> Results:
     """Return the judged results of the journal and the samples among ``files``.
 
-    Raise BadInput if the journal was not written by a run.
+    Raise BadInput if no run wrote the journal.
     """
     with tempfile.TemporaryDirectory(prefix="bundle-") as name:
         folder = Path(name)
