@@ -45,7 +45,10 @@ class Geometry:
 
     @property
     def depth(self) -> int:
-        """Rows of a group's column matrix: values in one filter, channels / groups * taps."""
+        """Number of values in one filter: channels / groups * taps.
+
+        The column matrix of a group has as many rows.
+        """
         return self.channels // self.groups * self.taps
 
     def span(self, windows: Sequence[int]) -> tuple[int, ...]:

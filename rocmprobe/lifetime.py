@@ -1,5 +1,7 @@
-"""Limits that a child process sets on its own lifetime. The kernel enforces them, even if the child hangs
-inside a library call."""
+"""Limits that a child process sets on its own lifetime.
+
+The kernel enforces these limits, even if the child hangs inside a library call.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: Optional[int] = None) -> None:
-    """Have the kernel kill this process when its parent thread ends. End it now if ``parent`` is gone."""
+    """Have the kernel kill this process when its parent thread ends.
+
+    Exit at once if ``parent`` is already gone.
+    """
     parent = parent or os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

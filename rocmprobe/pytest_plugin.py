@@ -1,7 +1,8 @@
 """The pytest plugin: each case of a suite is an item, and the case's outcome is the item's result.
 
-The plugin is active for suites only. With other tests, it only adds its options. The controller begins the
-run, and writes results and report at the end. With xdist, all items of a device run in one worker.
+The plugin is active for suites only. If pytest runs other tests, the plugin only adds its options. The
+controller begins the run, and writes results and report at the end. With xdist, all items of a device run in
+one worker.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class _XdistWorkers:
             node.config.stash[_FULL] = full
 
     def pytest_keyboard_interrupt(self) -> None:
-        """End the workers and their trials at once, because xdist would wait for the running cases."""
+        """End the xdist workers and their trials at once, because xdist would wait for the running cases."""
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -293,7 +294,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @contextlib.contextmanager
 def _noted_when_full(config: pytest.Config) -> Iterator[None]:
-    """Record that the journal cannot be written, for the end of the run."""
+    """Run the block.
+
+    If it cannot write the journal, record this, so that the end of the run can report it.
+    """
     try:
         yield
     except CannotWrite as error:
@@ -304,7 +308,7 @@ def _noted_when_full(config: pytest.Config) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_when_full(config: pytest.Config) -> Iterator[None]:
-    """End the run in order if the journal cannot be written, because later outcomes would be lost."""
+    """If the journal cannot be written, end the run with the usual cleanup. Later outcomes would be lost."""
     with _noted_when_full(config):
         yield
         return
@@ -333,7 +337,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Report an outcome as pytest's own xpass if it passes although a failure was expected."""
+    """Report an outcome as pytest's xpass if the case passes although a failure was expected."""
     report: Any = yield
     outcome = item.stash.get(_OUTCOME, None)
     if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
@@ -342,7 +346,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def assert_outcome(outcome: Outcome) -> None:
-    """Pass, fail with the evidence, or skip with the reason, depending on the outcome."""
+    """Pass, fail with the evidence, or skip with the reason, according to the state of the outcome."""
     __tracebackhide__ = True
     known = [f"expected: {outcome.expected.reason}"] if outcome.expected else []
     text = "\n".join((f"{outcome.state}: {CHECKS[outcome.check].question}", *known, *outcome.evidence))
@@ -374,7 +378,7 @@ def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Redact pytest's own JUnit file, which names the host."""
+    """Redact the JUnit file that pytest writes, because the file names the host."""
     named = getattr(config.option, "xmlpath", None)
     if not named or _on_worker(config) or not _redacts(config):
         return
@@ -391,7 +395,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
-    """End the processes of the run, then write results and report. A signal shortens the first part."""
+    """End the processes of the run, then write results and report.
+
+    After an interrupt, do not wait for running cases.
+    """
     config = session.config
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     try:
@@ -426,7 +433,7 @@ def _close(config: pytest.Config, at_once: bool) -> None:
 
 
 def _finish(config: pytest.Config, ended: bool) -> None:
-    """Write results and report. If the run has ended, first add its end to the journal."""
+    """Write results and report. If the run is complete (``ended``), first add its end to the journal."""
     folder = config.stash[_RUN]
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):

@@ -12,7 +12,7 @@ from typing import Optional
 def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Path]:
     """Return the path in ``variable``, or ``rocmprobe/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    Return None if caching is disabled: the variable is ``0``, or the user has no home.
+    Return None if the variable is ``0``, which disables caching, or if the user has no home.
     """
     named = environ.get(variable)
     if named == "0":

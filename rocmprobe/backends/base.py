@@ -29,7 +29,7 @@ class Backend(TestedLibrary, Protocol):
         """Return a context in which PyTorch uses its own kernels instead of the library."""
 
     def library_version(self) -> Optional[str]:
-        """Return the version that the running torch reports, or None."""
+        """Return the version of the library that the running torch reports, or None if torch reports none."""
 
     def read(self, log: str) -> Reading:
         """Parse a captured ``log`` for its last convolution and its failures."""
@@ -46,7 +46,7 @@ class Backend(TestedLibrary, Protocol):
 
 @contextmanager
 def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes (owner, name, value), and restore the old values at the end."""
+    """Set attributes (owner, name, value) during the block, and restore the old values at the end."""
     before: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, value in switches:

@@ -43,7 +43,7 @@ class Onednn:
         return switched([(torch.backends.mkldnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
-        """Return the version that torch was built with."""
+        """Return the version of oneDNN that torch was built with."""
         import torch
 
         match = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
@@ -69,7 +69,7 @@ class Onednn:
         meter.peak_bytes = _peak(profiler.kineto_results.events())
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return at most half of the free memory, because other processes need some."""
+        """Return ``wanted``, but at most half of the free memory, because other processes need memory."""
         found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
         return wanted if found is None else min(wanted, int(found[1]) << 9)
 
@@ -114,8 +114,8 @@ class Onednn:
 def _keep_no_freed_memory() -> None:
     """Make glibc return large blocks to the kernel when they are freed.
 
-    Otherwise glibc keeps up to about 60 MiB in pieces. They would count under a limit, a different amount
-    each time.
+    Otherwise glibc keeps up to about 60 MiB of freed blocks. A memory limit would count these blocks, a
+    different amount each time.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):

@@ -99,13 +99,14 @@ def install(
     Args:
         device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored.
             None means "cuda" if PyTorch can use such a device, otherwise "cpu".
-        workspace_mb: cap, in MiB, on the memory that one direction of one convolution allocates above its
-            operands and results, see :func:`plan`. None means the variable
-            ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256.
-        algorithm: "auto" for the fastest, measured in the first call of a problem. Or the name of an
-            algorithm (see ``ALGORITHMS``), used for every problem and direction to which it applies. None
-            means the variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto". Measurements are kept for later
-            processes, see ``docs/training-with-the-bypass.md``.
+        workspace_mb: cap, in MiB, on the memory that one direction of one convolution allocates in addition
+            to operands and results, see :func:`plan`. None means the value of the variable
+            ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256 if the variable is not set.
+        algorithm: "auto" for the fastest algorithm, measured in the first call of a problem. The name of an
+            algorithm (see ``ALGORITHMS``) selects this algorithm for every problem and direction to which it
+            applies. None means the value of the variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if the
+            variable is not set. Measurements are kept for later processes, see
+            ``docs/training-with-the-bypass.md``.
         convolution: "bypass", or "native" for PyTorch's choice, as without the bypass.
         batch_norm: "native", or "pytorch" for PyTorch's own kernels in place of any library. The same words
             apply to ``rnn`` (RNN, LSTM and GRU), ``ctc_loss``, and ``fused_convolution`` (convolution and
@@ -129,8 +130,8 @@ def install(
 def uninstall(device: Device = None) -> None:
     """Undo :func:`install`, for one device type, or for all if ``device`` is None.
 
-    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. The backward of every graph
-    that was built before still runs as its forward did.
+    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. If the bypass computed a
+    forward before, the bypass still computes the backward.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -182,10 +183,10 @@ def patch(
     """Make the convolutions of one model go through the bypass, on every device, until :func:`unpatch`.
 
     The patch covers calls of ``model`` and of its modules, including functional calls in a ``forward``. The
-    patch does not cover ``model.forward(x)`` or convolutions outside of the model. The backward is tied to
-    the forward as in :func:`enabled`. Hooks, parametrisations, state-dict keys and ``isinstance`` stay
-    unchanged. ``type(module)`` becomes a derived class. Deep copies of the model are patched, too. A pickle
-    is not patched. Patching again replaces the arguments.
+    patch does not cover ``model.forward(x)`` or convolutions outside of the model. The bypass also computes
+    the backward of a patched forward, with the exception named in :func:`enabled`. Hooks, parametrisations,
+    state-dict keys and ``isinstance`` stay unchanged. ``type(module)`` becomes a derived class. Deep copies
+    of the model are patched, too. A pickle is not patched. Patching again replaces the arguments.
 
     Raises:
         TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
@@ -229,10 +230,10 @@ def explain(
 def status() -> dict[str, dict[str, Any]]:
     """Return the counts since the last :func:`reset_status`, for all devices and threads.
 
-    ``calls`` maps an algorithm to the number of directions it computed. A backward has up to two: bwd-data
-    and bwd-weights. A bias gradient is a plain sum and not counted. ``native`` maps a reason to the number of
-    convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a kind of other layers, such
-    as "batch_norm", to the number of its forward calls that were kept from the vendor library.
+    ``calls`` maps an algorithm to the number of directions it computed. A backward has up to two directions:
+    bwd-data and bwd-weights. A bias gradient is a plain sum and not counted. ``native`` maps a reason to the
+    number of convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a kind of other
+    layers, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
     ``own_kernels`` maps each GPU and dtype of the calls, such as "cuda:0 float32", to "used" if rocmprobe's
     own kernels may be chosen, otherwise to the reason against them.
     """

@@ -56,7 +56,7 @@ def backward_kernel(*arguments: Any) -> Gradients:
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
     """Return a differentiable convolution that passes through ``held``.
 
-    Use the dispatcher if the dispatcher leads to these interceptors.
+    Call PyTorch's dispatcher if its calls pass through all interceptors in ``held``.
     """
     if dispatch.covers(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
@@ -116,7 +116,7 @@ def _below_autograd() -> Iterator[None]:
 
 
 def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``jvp`` with forward mode enabled, so that outer transforms can differentiate it.
+    """Return ``jvp`` with forward mode enabled, so that outer transforms can differentiate ``jvp``.
 
     PyTorch disables forward mode in the jvp of a Function, and nested derivatives would be zero.
     """
@@ -147,13 +147,20 @@ def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``arguments`` without the wrappers of ended transforms, as Function.apply passes them on."""
+    """Return ``arguments`` without the wrappers of finished functorch transforms.
+
+    Function.apply removes the same wrappers.
+    """
     unwrap = torch._C._functorch.unwrap_if_dead
     return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 
 
 class _Tied(torch.autograd.Function):
-    """Base class that lets both functions below use the two-method form on every torch version."""
+    """Base class of the two functions below.
+
+    Subclasses define ``forward`` and ``setup_context`` separately. For torch 1, ``for_this_torch`` joins
+    them.
+    """
 
     generate_vmap_rule = True
 

@@ -14,14 +14,14 @@ Gradients = tuple[Optional[torch.Tensor], Optional[torch.Tensor], Optional[torch
 
 @dataclass(frozen=True)
 class ConvolutionCall:
-    """Call of ``aten::convolution`` (schema names), or of ``aten::_convolution`` if ``flags`` is set.
+    """Call of ``aten::convolution``, or of ``aten::_convolution`` if ``flags`` is set.
 
-    ``input`` is ``(N, C, *spatial)`` and ``weight`` ``(K, C / groups, *kernel)``, or for a transposed
-    convolution ``(C, K / groups, *kernel)``. The four lists have one entry for each spatial dimension.
-    PyTorch also accepts one entry for all, which is expanded before an interceptor sees the call. Any other
-    wrong length stays unchanged, so that PyTorch raises its own error. ``flags`` are the four trailing
-    booleans of ``aten::_convolution`` (benchmark, deterministic, cudnn_enabled, allow_tf32), the operator
-    that ``torch.jit.trace`` records.
+    The fields have the names of the operator's schema. ``input`` is ``(N, C, *spatial)``. ``weight`` is
+    ``(K, C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` for a transposed convolution. Stride,
+    padding, dilation and output padding have one entry for each spatial dimension. If a caller gives one
+    entry for all dimensions, as PyTorch allows, :meth:`of` repeats the entry. Other lengths stay unchanged,
+    so that PyTorch raises its own error. ``flags`` are the four trailing booleans of ``aten::_convolution``
+    (benchmark, deterministic, cudnn_enabled, allow_tf32). ``torch.jit.trace`` records this operator.
     """
 
     input: torch.Tensor
@@ -37,7 +37,7 @@ class ConvolutionCall:
 
     @staticmethod
     def of(arguments: Sequence[Any]) -> ConvolutionCall:
-        """Return the call for positional ``arguments``: 9, or 13 for ``aten::_convolution``."""
+        """Return the call for the operator's 9 positional ``arguments`` (13 for ``aten::_convolution``)."""
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups = arguments[:9]
         spatial = weight.dim() - 2
         return ConvolutionCall(
@@ -54,7 +54,7 @@ class ConvolutionCall:
         )
 
     def as_2d(self) -> ConvolutionCall:
-        """Return the same 1-d problem with a height of 1, as PyTorch's own kernels take it."""
+        """Return this 1-d convolution as a 2-d convolution of height 1, as PyTorch's own kernels do."""
         return replace(
             self,
             input=self.input.unsqueeze(2),
@@ -94,10 +94,10 @@ class ConvolutionCall:
 
 @dataclass(frozen=True)
 class BackwardCall:
-    """Call of ``aten::convolution_backward`` (schema names).
+    """Call of ``aten::convolution_backward``. The fields have the names of the operator's schema.
 
     ``grad_output`` has the shape of the convolution's output. ``bias_sizes`` is ``(K,)``, or None without
-    a bias. ``output_mask`` selects the gradients to compute: input, weight, bias.
+    a bias. ``output_mask`` has a boolean for each of the gradients of input, weight and bias.
     """
 
     grad_output: torch.Tensor
@@ -133,9 +133,9 @@ class BackwardCall:
         )
 
     def as_2d(self) -> BackwardCall:
-        """Return the same 1-d problem with a height of 1.
+        """Return this backward of a 1-d convolution as a backward of a 2-d convolution of height 1.
 
-        A ``grad_output`` of another rank stays unchanged.
+        Leave ``grad_output`` unchanged if it does not have three dimensions.
         """
         flat = self.grad_output.dim() == 3
         return replace(
@@ -205,7 +205,7 @@ def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
 
 
 def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -> torch.memory_format:
-    """Return the format by determine_backend_memory_format of torch 1.13.
+    """Return the memory format that determine_backend_memory_format of torch 1.13 gives for ``kernel``.
 
     Source: aten/src/ATen/native/Convolution.cpp.
     """
@@ -224,7 +224,7 @@ def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -
 
 
 def _suggested(tensor: torch.Tensor) -> torch.memory_format:
-    """Return c10::TensorImpl's suggest_memory_format, from the order of the strides alone."""
+    """Return the result of c10::TensorImpl's suggest_memory_format, computed from sizes and strides."""
     order = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}.get(tensor.dim())
     sizes, strides = tensor.shape, tensor.stride()
     if order is None or strides[1] == 0:

@@ -19,8 +19,8 @@ from rocmprobe.bypass.counts import count_call, count_native
 from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
-#: Preparations by form of the call, cap and algorithm, for all interceptors of the process. A network has a
-#: few hundred.
+#: Preparations, keyed by form of the call, cap and algorithm, for all interceptors of the process. A network
+#: needs a few hundred preparations.
 _prepared: dict[Any, Union[_Prepared, str]] = {}
 _MOST_PREPARED = 4096
 
@@ -95,7 +95,7 @@ class BypassInterceptor(Interceptor):
         return to_input, to_weight, to_bias
 
     def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
-        """Return what every call of this form shares, or the reason for leaving such calls native."""
+        """Return the preparation for calls of this form, or the reason to leave such calls to PyTorch."""
         key = (call.form(), self._cap, self._algorithm)
         known = _prepared.get(key)
         if known is None:
@@ -120,7 +120,7 @@ class BypassInterceptor(Interceptor):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Preparation of a form of calls. ``lifted`` marks a 1-d problem, computed as 2-d with height 1."""
+    """Preparation for all calls of one form. ``lifted`` marks a 1-d problem, computed as 2-d of height 1."""
 
     problem: ConvolutionShape
     layout: torch.memory_format
@@ -231,7 +231,7 @@ class ConvolutionShape:
 
     Args:
         plain: sizes of the convolution.
-        cap: bytes of workspace for each of its directions.
+        cap: bytes of workspace for each direction of the convolution.
         algorithm: "auto", or the name of the algorithm to use wherever it applies.
     """
 
@@ -251,7 +251,10 @@ class ConvolutionShape:
         bias: torch.Tensor | None,
         result: torch.Tensor,
     ) -> None:
-        """Compute fwd or bwd-data: from one side, the weight and a bias per channel to the other side."""
+        """Compute fwd (image to feature) or bwd-data (feature to image) of ``source`` into ``result``.
+
+        Add ``bias``, one value per channel of the result.
+        """
 
         def run(plan: Plan) -> None:
             algorithm = ALGORITHMS[plan.algorithm]
@@ -271,7 +274,8 @@ class ConvolutionShape:
         self._compute(choice, run)
 
     def weights(self, image: torch.Tensor, feature: torch.Tensor, result: torch.Tensor) -> None:
-        """Compute bwd-weights: from both sides to the gradient of the weight."""
+        """Compute bwd-weights: write the gradient of the weight for ``image`` and ``feature`` to
+        ``result``."""
 
         def run(plan: Plan) -> None:
             ALGORITHMS[plan.algorithm].backward_weights(plan, self.plain, image, feature, result)

@@ -113,7 +113,7 @@ def covers(device_type: str, held: Sequence[Interceptor]) -> bool:
 def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> torch.Tensor:
     """Pass ``call`` through the interceptors of its device.
 
-    Interceptors in ``held`` replace those of the same name.
+    Interceptors in ``held`` replace the device's interceptors of the same name.
     """
 
     def enter(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
@@ -160,7 +160,8 @@ def is_traced(arguments: Sequence[Any]) -> bool:
 
 
 def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
-    """Compute ``aten::convolution`` as PyTorch does, by ``aten::_convolution``, which returns here."""
+    """Compute ``aten::convolution`` through PyTorch's ``aten::_convolution``, which calls our kernels
+    again."""
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
     )
@@ -168,7 +169,7 @@ def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
 
 
 def inside_native() -> bool:
-    """Return True if this thread runs PyTorch's own kernel of a convolution that was intercepted before."""
+    """Return True if this thread is inside PyTorch's own kernel of an already intercepted convolution."""
     return getattr(_local, "inside_native", False)
 
 

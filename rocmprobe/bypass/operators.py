@@ -15,9 +15,9 @@ KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
-    """Register ``kernels``, keyed by operator of ``aten``, under a key.
+    """Register ``kernels`` (operator of ``aten`` -> function) under the dispatch key ``key``.
 
-    They stay registered until the returned object is freed.
+    The kernels stay registered until the returned object is freed.
     """
     # torch does not annotate this class completely.
     library = cast(Any, Library)("aten", "IMPL", key)
@@ -30,7 +30,7 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` so that Dynamo does not compile its frame and the frames below.
+    """Wrap ``function`` so that Dynamo does not compile its frame and the frames below.
 
     If a compiled program has a graph break, Dynamo compiles every Python frame that is entered next,
     including the frame of a kernel written in Python.

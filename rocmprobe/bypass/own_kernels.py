@@ -1,7 +1,7 @@
 """Adapter of :mod:`rocmprobe.kernels` for PyTorch's tensors.
 
-The module decides whether the kernels may be used on a device, and passes problems to them. They run on
-torch's current stream, with a workspace of torch's allocator.
+The module decides whether the kernels can be used on a device, and passes problems to the kernels. The
+kernels run on torch's current stream, with a workspace of torch's allocator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _known: dict[tuple[torch.device, str], _Kernels] = {}
 
 
 def refusal(device: torch.device, dtype: str) -> str:
-    """Return why no kernel of rocmprobe may compute ``dtype`` ("float32") on ``device``, or "" if they may.
+    """Return why rocmprobe's kernels must not compute ``dtype`` ("float32") on ``device``, or "" if they can.
 
     The first call compiles and loads the kernels whose self-test has passed on this machine. If the self-test
     has not run and the variable ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run the self-test in a child process.
@@ -81,7 +81,11 @@ def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
 
 
 def rates(device: torch.device) -> kernels.Rates:
-    """Return the rates that the device reaches in rocmprobe's own kernels. Raise KernelsUnavailable."""
+    """Return the rates that the device reaches in rocmprobe's own kernels.
+
+    Raises:
+        KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
+    """
     memory = torch.cuda.get_device_properties(device).total_memory
     size = int(min(_COPIED, memory * _SHARE_OF_GPU)) // 16 * 16
     with torch.cuda.device(device):
@@ -100,7 +104,8 @@ def compute(
     bias: Optional[torch.Tensor],
     feature: torch.Tensor,
 ) -> None:
-    """Launch a direction of a problem by a variant of a family, with the workspace of its plan.
+    """Launch the kernel ``variant`` of ``family`` for a direction of a problem, with the workspace of the
+    plan.
 
     Raises:
         RuntimeError: if a launch fails, or if the kernels must not be used.
@@ -134,7 +139,7 @@ def _found_out(device: torch.device, dtype: str) -> _Kernels:
 
 
 def _place(device: torch.device) -> tuple[str, int]:
-    """Return the kind and number that a device has in :mod:`rocmprobe.kernels`."""
+    """Return the kind and number by which :mod:`rocmprobe.kernels` names a device."""
     return KINDS[device.type](), device.index or 0
 
 

@@ -72,7 +72,7 @@ def _backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _registered(key: str) -> list[Any]:
-    """Register the kernels of both levels, above and below autograd. Return the objects that keep them."""
+    """Register the kernels above and below autograd. Return the objects that keep the kernels registered."""
     return [
         _library(key, _convolution_kernel, _backward_kernel),
         _library("Autograd" + key, autograd.convolution_kernel, autograd.backward_kernel),

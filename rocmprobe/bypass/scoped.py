@@ -1,10 +1,11 @@
 """Bypass for one model or one call, in the thread that makes the call.
 
-The interceptor of such a scope is added like any other, and acts only on calls inside of :func:`entered`.
+The interceptor of a model or call is added like any other, and acts only on calls inside of :func:`entered`.
 
-Each module of a patched model gets a class derived from its own, whose calls run inside of a scope. The
-instances, their parameters, hooks, parametrisations and state-dict keys stay unchanged, and ``isinstance``
-works. Deep copies and DataParallel replicas are patched too. A pickle contains the former classes.
+Each module of a patched model gets a class derived from its former class. Calls run inside of
+:func:`entered`. The instances, their parameters, hooks, parametrisations and state-dict keys stay unchanged,
+and ``isinstance`` works. Deep copies and DataParallel replicas are patched too. A pickle contains the former
+classes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Interceptor that acts in a thread inside of :func:`entered`, in place of the installed one."""
+    """Interceptor that acts in a thread inside of :func:`entered`, and replaces the installed interceptor."""
 
     rank = RANK_BYPASS + 1
 
@@ -97,7 +98,7 @@ _users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 
 
 class _Patched:
-    """Base class of the derived classes."""
+    """Base class of the classes that :func:`patch_model` gives to modules."""
 
     _bypass_interceptor: ScopedInterceptor
     _bypass_former: Any
@@ -126,7 +127,7 @@ class _Patched:
 
 @cache
 def _call() -> Any:
-    """Return ``__call__`` of the derived classes."""
+    """Return the method ``__call__`` of the classes that :func:`patch_model` gives to modules."""
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(self, _Patched):
@@ -179,10 +180,10 @@ def _restore(model: torch.nn.Module) -> None:
 
 
 def _patched_class(module: torch.nn.Module) -> type:
-    """Return the class to derive from.
+    """Return the class of ``module`` from which the patched class is derived.
 
-    For a parametrised module, this is the base of the class that PyTorch makes for the parametrisation. That
-    class must stay on top, where PyTorch looks for it.
+    For a parametrised module, return the base of the class that PyTorch makes for the parametrisation.
+    PyTorch's class must stay on top, where PyTorch looks for it.
     """
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
@@ -192,7 +193,10 @@ def _derived_of(module: Any) -> type:
 
 
 def _replace(module: Any, old: type, new: type) -> None:
-    """Replace the class of ``module``, or the base of a class that was put on top of it."""
+    """Replace the class ``old`` of ``module`` by ``new``.
+
+    If ``module`` is parametrised, its class is derived from ``old``. Then replace the base of this class.
+    """
     top = type(module)
     if top is old:
         module.__class__ = new

@@ -1,4 +1,4 @@
-"""Checks of scaled dot product attention, one for each backend that PyTorch computes it with."""
+"""Checks of scaled dot product attention, one for each of PyTorch's backends for attention."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
 def _alone(backend: str) -> Iterator[None]:
     """Allow only ``backend`` to compute attention.
 
-    ``backend`` is a name of ``torch.nn.attention.SDPBackend``. Older versions have these flags elsewhere.
+    ``backend`` is a name of ``torch.nn.attention.SDPBackend``. Older versions of torch have these flags in
+    another module.
     """
     import torch
 

@@ -44,8 +44,8 @@ class Curve:
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
     """Double the batch from 1 up to ``most`` while time is left.
 
-    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. A batch is not tried if
-    the previous batch predicts that its measurement takes longer than the time left.
+    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. Stop before a batch whose
+    measurement would take longer than the time left, as predicted from the previous batch.
     """
     found, batch = Curve(), 1
     started = time_left()
@@ -103,7 +103,7 @@ class _TimeLimit:
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context factory that leaves memory to a desktop on the same card."""
+    """Return a context factory that limits memory, to leave some for a desktop on the same card."""
     if on_cpu:
         return nullcontext
     fillable = context.backend.fillable_bytes(context.device, 0)

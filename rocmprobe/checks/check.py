@@ -21,12 +21,13 @@ from rocmprobe.model.results import Outcome
 class Requires:
     """Checks that a check depends on. If one of them fails, the check is blocked.
 
-    ``below`` are checks in its own dtype under ``default``. ``outside`` are such checks, but only required if
-    its setting keeps convolution out of the vendor library. ``beside`` are checks in its own dtype under
-    ``default``, ``vendor-off`` or ``by-layer``, whichever treats other layers as its setting does.
-    ``float32`` are checks in float32 under its own setting. ``autocast`` are checks under autocast to its own
-    dtype, under its own setting, unless the dtype is float32. ``convolution`` requires the first native
-    problem under its own setting, in "every" direction, its "own" direction, or "fwd".
+    ``below`` are checks in the check's own dtype under ``default``. ``outside`` are further checks of this
+    kind, required only if the check's setting keeps convolution out of the vendor library. ``beside`` are
+    checks in its own dtype under ``default``, ``vendor-off`` or ``by-layer``. The one that treats other
+    layers as the check's setting does is used. ``float32`` are checks in float32 under the check's own
+    setting. ``autocast`` are checks under autocast to its own dtype and under its own setting, unless the
+    dtype is float32. ``convolution`` requires the first native problem under its own setting, in "every"
+    direction, its "own" direction, or "fwd".
     """
 
     below: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class Requires:
 
 @dataclass(frozen=True)
 class LibraryLayer:
-    """A kind of layer other than plain convolution that enters a vendor library.
+    """A kind of layer, other than plain convolution, that a vendor library computes.
 
     ``words`` name the layer. ``option`` is the keyword of ``rocmprobe.bypass.install`` that sends the layer
     to PyTorch's own kernels.
@@ -78,18 +79,18 @@ class Check:
     """A kind of test.
 
     ``function`` runs the check by torch in a worker, or is None if the driver torch cannot run the check. If
-    ``exclusive`` is set, the check measures time or memory and gets the device for itself. If ``own_process``
-    is set, each problem or dtype gets its own process. If ``last`` is set, the check runs at the end of a
-    run, because it can stop the machine and nothing depends on it. If ``once`` is set, a failure is not
-    retried, because an attempt takes minutes.
+    ``exclusive`` is set, the check measures time or memory, so no other check uses the device at the same
+    time. If ``own_process`` is set, each problem or dtype gets its own process. If ``last`` is set, the check
+    runs at the end of a run, because it can stop the machine and nothing depends on it. If ``once`` is set, a
+    failure is not retried, because an attempt takes minutes.
 
-    ``capi_dtypes`` are the dtypes that the driver capi runs: empty for those of the problem, None if that
-    driver cannot run the check. If ``verified`` is set, the recommendation rests on the check, so
-    ``--verify`` repeats it. ``seconds`` is the expected time without measurements, from a run of level quick
-    on a two-core desktop. ``script`` returns the computation that ``rocmprobe repro`` prints for an outcome,
-    given the name of the vendor library ("" if off). ``layer`` is the layer of the vendor library that is
-    tested. ``explanation`` is the text of a finding about the check. A primitive that is no layer of the
-    library gets its explanation from its name.
+    ``capi_dtypes`` are the dtypes that the driver capi runs. If empty, the driver uses the dtype of the
+    problem. If None, the driver cannot run the check. If ``verified`` is set, the recommendation rests on the
+    check, so ``--verify`` repeats it. ``seconds`` is the expected time without measurements, from a run of
+    level quick on a two-core desktop. ``script`` returns the computation that ``rocmprobe repro`` prints for
+    an outcome, given the name of the vendor library ("" if off). ``layer`` is the layer of the vendor library
+    that is tested. ``explanation`` is the text of a finding about the check. A primitive that is no layer of
+    the library gets its explanation from its name.
     """
 
     name: str

@@ -40,7 +40,7 @@ def softmax(image: Any) -> Named:
 def instance_norm(image: Any) -> Named:
     """Apply instance norm without weights.
 
-    With weights it would be batch norm, which enters the vendor library.
+    PyTorch computes instance norm with weights as batch norm, which the vendor library runs.
     """
     import torch.nn.functional as F
 

@@ -73,7 +73,8 @@ def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
 def exact_tier(problem: Problem, direction: str, owed: str) -> Computation:
     """Return the computation on integers whose sums are exact.
 
-    The sparse operand is the operand that ``direction`` sums over.
+    Most elements of ``grad`` (bwd-data) or ``input`` (other directions) can be zero, which keeps the sums
+    exact.
     """
     fill = exact_fill(problem.dtype, problem.terms(direction), owed)
     draw = partial(
@@ -104,7 +105,10 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
 
 
 def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
-    """Return a computation whose elements must all be equal, or nearest if transforms are allowed."""
+    """Return a computation on integers.
+
+    Results must be exact, or round to the reference if transforms are allowed.
+    """
     measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
     return Computation(
         draw, call_of(problem, direction), (measure,), {"": {"unequal": 0}}, layout=layout(problem)
@@ -163,7 +167,7 @@ def _is_whole(numerics: Mapping[str, Any]) -> bool:
 
 
 def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
-    """Return True if the outcome has the measure and the value is not a number within the limit."""
+    """Return True if the outcome has the measure and its value exceeds the limit or is not a number."""
     values = (numerics.get(name, 0), limit)
     return name in numerics and not (
         all(isinstance(value, (int, float)) for value in values) and values[0] <= values[1]
@@ -173,8 +177,8 @@ def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
 def convolution(context: CheckContext) -> CheckResult:
     """Compare a convolution with the same direction in fp64 on the CPU, outside the setting.
 
-    The kernels' numerical guarantee (``numerics.SUMS`` and the following) sets the limits. If two runs
-    differ, both are compared.
+    The numerical guarantee of the eligible kernels (such as ``numerics.SUMS``) sets the limits. If two runs
+    differ, both results are compared with the reference.
     """
     tier = float_tier(_problem(context), _direction(context), _owed(context))
     operands = tier.operands(context.dtype, context.seed())
@@ -253,8 +257,8 @@ def _float_tier(
 ) -> None:
     """Check each result against the limits and, if ``sums`` of magnitudes are given, against its error bound.
 
-    The numbers of the first incorrect result are kept, else those of the first result. ``words`` introduce
-    the message.
+    The numbers of the first incorrect result are kept. If all results are correct, the numbers of the first
+    result are kept. ``words`` introduce the message.
     """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
@@ -290,7 +294,7 @@ def _equal_integers(
 ) -> None:
     """Record under ``fill`` ("exact", "cancelling") if every element is equal, and judge the result.
 
-    The result must be equal, or nearest to the integer if transforms are allowed.
+    Each element must equal the reference. If transforms are allowed, the element must round to the reference.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)

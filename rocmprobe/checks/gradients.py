@@ -1,7 +1,7 @@
 """Checks of gradients through autograd.
 
-One compares with finite differences in fp64. The other computes gradients as training requests them, and
-compares each with fp64 on the CPU.
+``gradients`` compares with finite differences in fp64. ``gradient_flow`` computes gradients in the ways that
+training does, and compares each with fp64 on the CPU.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ WAYS: Mapping[str, tuple[Way, Way]] = {
 
 
 def gradient_flow(context: CheckContext) -> CheckResult:
-    """Test every way of ``WAYS``.
+    """Compare the gradients from every use of a convolution in ``WAYS`` with fp64 on the CPU.
 
     A problem in float16 or bfloat16 keeps its operands in float32, as training does, and computes under
     autocast.

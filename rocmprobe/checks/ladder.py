@@ -36,7 +36,7 @@ def random_bytes(dtype: Any, seed: int) -> Named:
 
 
 def returned(sent: Any) -> Named:
-    """Copy the tensor on the device, and back to the CPU."""
+    """Copy the tensor within the device, then back to the CPU."""
     return {"received": sent.clone().cpu()}
 
 
@@ -131,7 +131,7 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed. The exact tier is judged only if the float tier passes."""
+    """Return the tier that failed. The exact tier is compared only if the float tier passes."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 

@@ -1,6 +1,6 @@
 """Check of the memory that convolution allocates, compared with its prediction.
 
-The measurement has the device for itself.
+No other check uses the device during the measurement.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def memory(context: CheckContext) -> CheckResult:
 
     ``peak_bytes`` is the peak above input, weight and the output's gradient, so it includes the output and
     both gradients. ``above_output_bytes`` is the peak above the output, too. ``forward_workspace_bytes`` is
-    the same for forward alone. ``predicted_saved_bytes`` are input and weight, all that PyTorch's
-    ``convolution_backward`` receives other than the gradient (tools/autograd/derivatives.yaml).
+    the same for forward alone. ``predicted_saved_bytes`` is the size of input and weight. PyTorch's
+    ``convolution_backward`` receives only these and the gradient (tools/autograd/derivatives.yaml).
     ``predicted_bytes`` predicts the peak if the implementation reports its workspace. Otherwise
     ``least_bytes`` holds output and gradients. The result is wrong if a value exceeds ``TOLERANCE`` times its
     prediction.
@@ -128,7 +128,7 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
 
 
 def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
-    """Return the workspace of PyTorch's own kernel that the current setting selects.
+    """Return the workspace of the PyTorch kernel that the current setting selects.
 
     Return None if PyTorch selects a library, which does not report its workspace, or if the layout needs
     copies.

@@ -40,8 +40,8 @@ class Found:
     """Result of the search.
 
     ``largest`` is the largest batch that fitted (0 if not even a batch of 1 did). ``refused`` is the smallest
-    that did not (None if no batch was refused). ``ended_by`` is "memory", "time", or "batch" if the largest
-    allowed batch was reached.
+    batch that did not fit (None if all batches fitted). ``ended_by`` is "memory", "time", or "batch" if the
+    largest allowed batch was reached.
     """
 
     largest: int
@@ -50,7 +50,7 @@ class Found:
 
 
 def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool], most: int = MOST) -> Found:
-    """Search the largest batch that ``fits``, starting at ``first``, while ``may_go_on`` returns True."""
+    """Search for the largest batch that ``fits``, starting at ``first``, while ``may_go_on`` returns True."""
     largest, refused, batch = 0, None, min(first, most)
     while may_go_on():
         if fits(batch):
@@ -95,8 +95,8 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
     """Run ``call`` in a new thread and return its result.
 
-    If oneDNN has once lacked memory for generated code, it generates no more code in the same thread. The
-    reason is that Xbyak keeps its error for each thread until the error is cleared.
+    After oneDNN has once lacked memory for generated code, it generates no more code in the same thread. The
+    cause is Xbyak, which keeps an error for each thread until the error is cleared.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()
@@ -105,7 +105,8 @@ def _in_a_new_thread(call: Callable[[], Result]) -> Result:
 class Fits:
     """Predicate that returns True if a batch fits under ``limit``.
 
-    The search may go on while time is left and oneDNN has not ``soured``.
+    The search may go on while time is left and ``soured`` is not set, which marks that oneDNN can generate no
+    more code.
     """
 
     def __init__(self, context: CheckContext, limit: Limit) -> None:
@@ -138,10 +139,10 @@ class Fits:
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
-        """Return True if the memory limit caused a failure that does not say so.
+        """Return True if the memory limit caused a failure whose message does not mention memory.
 
-        Without memory, oneDNN "could not create a primitive". On a GPU only PyTorch has the limit, and it
-        always reports it.
+        Without memory, oneDNN "could not create a primitive". On a GPU only PyTorch has the limit, and
+        PyTorch always reports lack of memory.
         """
         if self._context.backend.device_type != "cpu":
             return False
@@ -168,7 +169,7 @@ def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
 
 
 def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the problem's output and gradients with those in fp64 on the CPU."""
+    """Yield the problem's output and gradients, each with its reference in fp64 on the CPU."""
     problem = context.the_problem
     drawn, placed = problem_operands(problem, context.dtype, context.seed()), operands_on_device(context)
     for direction in DIRECTIONS:

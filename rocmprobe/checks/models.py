@@ -26,7 +26,8 @@ _DIGITS = 6
 def _trains(name: str, context: CheckContext) -> CheckResult:
     """Train a network and compare with fp64. Then time its steps.
 
-    float32 trains directly. Another dtype trains in fp32 under autocast to it, with a scaled loss.
+    For float32, the network trains in fp32 without autocast. For another dtype, the network trains in fp32
+    under autocast to that dtype, with a scaled loss.
     """
     from rocmprobe.checks.networks import training
     from rocmprobe.checks.networks.catalogue import NETWORKS
@@ -66,13 +67,16 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
 
 @lru_cache(maxsize=1)
 def limits() -> dict[str, dict[str, dict[str, float]]]:
-    """Return the largest deviation of ``losses``, ``gradients`` and ``ways``, by network and dtype."""
+    """Return the largest allowed deviation of ``losses``, ``gradients`` and ``ways``.
+
+    Keys are network and dtype.
+    """
     found: dict[str, dict[str, dict[str, float]]] = table("model_limits")
     return found
 
 
 def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
-    """Return NotApplicable if the failure is oneDNN's missing LSTM, else the failure.
+    """Return NotApplicable if ``failure`` reports that oneDNN has no LSTM, else return ``failure``.
 
     oneDNN lacks an LSTM in float16 on some CPUs, but PyTorch still calls it under autocast.
     """

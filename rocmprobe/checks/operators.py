@@ -1,7 +1,7 @@
 """Checks of training operators outside the layers: selection, sorting, scans, padding, losses and more.
 
-PyTorch computes them with its own kernels, or with those of hipCUB and rocPRIM, which each build compiles for
-its chips. Results that are integers must be exact.
+PyTorch computes these operators with its own kernels, or with the kernels of hipCUB and rocPRIM, which each
+build compiles for its chips. Results that are integers must be exact.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def scatter_and_gather(values: Any) -> Named:
 
 
 def reductions(values: Any) -> Named:
-    """Reduce everything, rows and columns to extremes, their places, sums and counts."""
+    """Reduce the whole tensor, its rows and its columns: extremes with their indices, sums and counts."""
     import torch
 
     ranks = torch.arange(256, device=values.device)
@@ -244,7 +244,7 @@ def dropout(ones: Any) -> Named:
 
 
 def dropout_expected(ones: Any) -> Named:
-    """Return the expected values of ``dropout``, which are random within its limit."""
+    """Return the expected values of ``dropout``. Random results differ from these values within the limit."""
     shares = {
         "share dropped": 0.3, "share that two calls treat alike": 0.3**2 + 0.7**2,
         "share of gradients that differ": 0.0, "largest": 1 / 0.7, "least of the rest": 1 / 0.7,

@@ -3,14 +3,14 @@
 Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU.
 
 The limit counts roundoffs (u) of the dtype, as mixed forward and backward stability does (Higham, Accuracy
-and Stability of Numerical Algorithms, 1.5). A correct result is, up to ``limit / u`` roundoffs of its largest
-magnitude, the exact result for inputs that are changed by as many roundoffs. So each sample is also computed
-in fp64 for inputs that are changed by one roundoff. If that changes an element, the scale of the element's
-error grows with the change. Integers and truth values that do not change must be equal. An infinite result is
-wrong, unless the CPU also has an infinite value there in the same dtype, because an intermediate value
-overflows.
+and Stability of Numerical Algorithms, 1.5). A result is correct if it is close to the exact result for
+slightly changed inputs. Both differences may be up to ``limit / u`` roundoffs. So each sample is also
+computed in fp64 for inputs that are changed by one roundoff. If the changed inputs change an element, the
+scale of the element's error grows with the change. Integers and truth values that do not change must equal
+the reference. An infinite element is wrong, unless an intermediate value overflows: then the CPU also returns
+infinity in the same dtype.
 
-``rocmprobe repro`` prints the source of the functions that compute. They follow the rules of
+``rocmprobe repro`` prints the source of the functions that compute. These functions follow the rules of
 ``tools/computation.py``.
 """
 
@@ -135,7 +135,10 @@ def moved(sample: Any, device: str) -> Any:
 
 
 def results(operator: Any, sample: Any, dtype: Any) -> Named:
-    """Return the operator's outputs, and the gradients of its inputs for drawn gradients of the outputs."""
+    """Return the operator's outputs, and the gradients of its inputs.
+
+    The gradients of the outputs are random.
+    """
     import torch
     from torch.utils._pytree import tree_flatten
 

@@ -22,8 +22,8 @@ _REPEATS = 5
 def kernel(context: CheckContext) -> CheckResult:
     """Run the self-test of the kernels of a dtype, and keep its result for the bypass. Then measure rates.
 
-    In float32, the rates of the device in the kernels are measured. In each dtype, the rates of ``torch.mm``
-    are.
+    In every dtype, the rates of ``torch.mm`` are measured. In float32, the rates of the kernels are measured,
+    too.
     """
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")
@@ -60,7 +60,7 @@ def kernel(context: CheckContext) -> CheckResult:
 
 
 def _products(context: CheckContext) -> dict[str, float]:
-    """Return the operations per second of ``torch.mm`` for each product that is not too long."""
+    """Return the operations per second of ``torch.mm`` for each product that does not take too long."""
     found: dict[str, float] = {}
     for rows, inner, columns in _PRODUCTS:
         work = 2.0 * rows * inner * columns

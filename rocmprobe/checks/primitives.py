@@ -1,4 +1,4 @@
-"""Checks of layers other than plain convolution that enter the vendor library.
+"""Checks of layers, other than plain convolution, that the vendor library computes.
 
 These are batch norm, recurrent layers, the CTC loss, and convolution fused with ReLU.
 """
@@ -25,7 +25,7 @@ from rocmprobe.model.numerics import BATCH_NORM_LIMITS
 
 
 def wide(tensor: Any) -> Any:
-    """Return half precision as fp32.
+    """Return ``tensor`` in fp32 if its dtype is half precision, else unchanged.
 
     Autocast keeps the weights of batch norm in fp32, and MIOpen requires fp32.
     """
@@ -44,7 +44,7 @@ def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
     """Apply batch norm with running mean and variance, forward only.
 
-    Backward enters the library only in training mode.
+    The library computes a backward pass only in training mode.
     """
     import torch
     import torch.nn.functional as F
@@ -84,8 +84,8 @@ def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
 def _sequence(gates: int) -> partial[Named]:
     """Return a function that draws 6 steps of 3 samples with 8 inputs, and the weights of two layers.
 
-    Each gate has 10 units, with weights for 8 inputs, for the 10 outputs below, for its own 10, and two
-    biases.
+    Each gate has 10 units. The first layer has weights for 8 inputs, the second for the 10 outputs of the
+    first. Both have weights for their own 10 outputs, and two biases.
     """
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return partial(uniform, {"sequence": (6, 3, 8), "weights": (weights,), "grad": (6, 3, 10)})
@@ -150,9 +150,10 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return the fused convolution by the operator of ``library``.
+    """Return the computation of convolution fused with ReLU, by the operator of ``library``.
 
-    With the vendor library off, separate operators compute the result. They also compute the reference.
+    With the vendor library off, separate operators compute the result. Separate operators always compute the
+    reference.
     """
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:
@@ -170,9 +171,9 @@ def convolution_add_relu(context: CheckContext) -> CheckResult:
 
 
 def _library(context: CheckContext) -> str:
-    """Return the name of the library whose operator is called, or "" if it is off.
+    """Return the name of the library whose operator PyTorch calls, or "" if the library is switched off.
 
-    Raise NotApplicable if there is no such operator.
+    Raise NotApplicable if the library has no operator for the test.
     """
     import torch
 

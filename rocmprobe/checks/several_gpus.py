@@ -1,4 +1,7 @@
-"""Checks of two or more GPUs together. They have never run, because no such machine was available."""
+"""Checks of two or more GPUs together.
+
+These checks have never run, because no machine with two GPUs was available.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Check that repeats a training step for minutes, to test if a loaded device keeps giving the same result.
+"""Check that repeats a training step for minutes.
 
-The progress of the soak holds its results so far. The controller keeps the progress, so a process that is
-killed, or a device that is reset, loses only the last second.
+Under load, the device must give the same result every time. The progress of the soak holds its results so
+far. The controller keeps the progress, so a process that is killed, or a device that is reset, loses only the
+last second.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _DESCRIBED = 10
 def soak(context: CheckContext) -> CheckResult:
     """Repeat a seeded training step, and compare each result with the first result bit for bit.
 
-    If the setting does not repeat its bits, compare each result with fp64 on the CPU within a tolerance.
+    If results differ in their bits from the beginning, compare each result with fp64 on the CPU within a
+    tolerance.
     """
     from rocmprobe.checks.networks.repeated import Comparison
 
@@ -126,7 +128,11 @@ class _Soak:
             self.compare(result)
 
     def compare(self, result: Tensor) -> None:
-        """Count a step. Report the step if its result is a mismatch to describe, or if a report is due."""
+        """Count a step.
+
+        Report the step if a report is due, or if its result is one of the first mismatches, which are
+        described.
+        """
         from rocmprobe.checks.networks.repeated import same_bits
 
         progress, now = self._progress, self._soak.clock()
@@ -153,7 +159,7 @@ class _Soak:
         self._goes_on = self._soak.report(self._progress) and self._goes_on
 
     def result(self) -> CheckResult:
-        """Return the result: ``wrong`` if rounding does not explain a mismatch, ``flaky`` if it could."""
+        """Return the result: ``wrong`` if rounding cannot explain a mismatch, ``flaky`` if rounding can."""
         self._report(self._reported)
         progress = self._progress
         answer = CheckResult(numerics=dict(progress))
@@ -173,7 +179,7 @@ class _Soak:
 
 
 def _finite(error: float) -> Optional[float]:
-    """Return an error with few digits, or None for a result that is not finite, as results store it."""
+    """Return an error with few digits, as results store the error. Return None if the error is not finite."""
     return float(f"{error:.3g}") if error < float("inf") else None
 
 

@@ -1,7 +1,7 @@
 """Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs them.
 
 These are tensor operations, bias, and batch norm fused with ReLU. MIOpen's RNN and its convolutions use the
-tensor operations. PyTorch adds a bias and applies ReLU itself.
+tensor operations. PyTorch adds a bias and applies ReLU with its own kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of the time of convolution. The measurement has the device for itself."""
+"""Checks of the time of convolution. No other check uses the device during the measurement."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def throughput(context: CheckContext) -> CheckResult:
     """Measure the seconds of each direction, and of forward with backward by autograd.
 
     The result has the median with p10 and p90. If a direction is requested, only that direction is measured.
-    Yardsticks take turns with convolution: a matrix product, a copy and, if requested, naive im2col. They run
-    in their own phase, and the times of convolution are settled before the first yardstick runs. So a
-    yardstick that ends this process, or never ends, loses only its own time.
+    Yardsticks take turns with convolution: a matrix product, a copy and, if requested, naive im2col. The
+    times of convolution are reported to the controller before the first yardstick runs, in a phase of its
+    own. So if a yardstick crashes or hangs, only its own time is lost.
     """
     operands = operands_on_device(context)
     own = _calls(context, run, operands)
@@ -114,7 +114,7 @@ def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
 
 
 def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
-    """Return the timings of each call: ``own``, and the yardsticks ``beside`` them.
+    """Return the timings of each call in ``own`` (the convolution) and in ``beside`` (the yardsticks).
 
     The calls run for ``at_least`` seconds in total. They take turns, round by round, so that a drifting clock
     affects all calls alike.
@@ -134,7 +134,7 @@ def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float)
 
 
 def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
-    """Return the seconds of each run of one turn.
+    """Run a call several times in a row, as one turn. Return the seconds of each run.
 
     If there are several runs, the first is dropped, because it finds the caches as the previous call left
     them.

@@ -18,7 +18,7 @@ AUTOCAST_LIMITS: Mapping[str, float] = {"float16": 4e-4, "bfloat16": 2e-3}
 
 
 def training_step(context: CheckContext) -> CheckResult:
-    """Train two steps of SGD. Compare weights and losses with the same training in fp64 on the CPU."""
+    """Train for two steps of SGD. Compare weights and losses with the same training in fp64 on the CPU."""
     return _against_fp64(context, plain(context.dtype), LAYER_LIMITS[context.dtype_name])
 
 

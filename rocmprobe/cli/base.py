@@ -110,8 +110,8 @@ def command(name: str) -> click.Command:
 
 
 class _Commands(CommandGroup):
-    """The group of all commands. It imports only the command that runs, and prints one line if a system
-    resource runs out."""
+    """The group of all commands. The group imports only the command that runs, and prints one line if a
+    system resource runs out."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -149,7 +149,7 @@ def main() -> None:
 def needs_linux(command: str) -> str:
     """Return why ``command`` cannot run on this system, in one line, or "" if it can.
 
-    It needs to fork processes and to end process groups, which Windows does not support.
+    Commands that test a device fork processes and end process groups, which Windows does not support.
     """
     if sys.platform != "win32":
         return ""

@@ -65,7 +65,8 @@ def _clean(name: str, value: Any) -> Any:
 def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
     """Print the changes, and write them to the summary of a GitHub job. Return True if a job should fail.
 
-    Two joined runs are compared environment by environment. Raise BadInput as ``compared`` does.
+    If both runs tested several Python environments, compare each environment that both runs share. Raise
+    BadInput if a run has no results or no outcome, or if the runs share no environment.
     """
     found = {name: compared(*pair) for name, pair in _pairs(old, new).items()}
     if as_json:
@@ -90,8 +91,11 @@ def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> b
 
 
 def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the two runs to compare. For two joined runs, return the runs of each common environment, by its
-    name."""
+    """Return the pairs of runs to compare, keyed by the name of the Python environment.
+
+    If a run tested one environment only, return the pair of ``old`` and ``new`` under the key "". Raise
+    BadInput if the runs share no environment.
+    """
     before, after = (read_joined(results_file(each)) for each in (old, new))
     if not before or not after:
         return {"": (old, new)}

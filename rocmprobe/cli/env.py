@@ -81,7 +81,10 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
 
 
 def _new_caches(chosen: Choice) -> dict[str, str]:
-    """Return the cache folders of `rocmprobe exec` for variables of a configuration that need new caches."""
+    """Return variables that name new cache folders, if variables of the configuration need new caches.
+
+    The folders are those of `rocmprobe exec`.
+    """
     from rocmprobe.exec.caches import caches_of
     from rocmprobe.knowledge.stacks import new_caches
 

@@ -33,7 +33,8 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def annotate(results: Results, environ: Mapping[str, str]) -> None:
-    """Print annotations (GITHUB_ACTIONS) and append to the job's summary, if the variables are set."""
+    """Print annotations if GITHUB_ACTIONS is "true". Append to the job's summary if GITHUB_STEP_SUMMARY is
+    set."""
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
@@ -44,7 +45,8 @@ def annotate(results: Results, environ: Mapping[str, str]) -> None:
 
 
 def summarise(summary: str, environ: Mapping[str, str]) -> None:
-    """Append Markdown to the job's summary (GITHUB_STEP_SUMMARY), if there is one.
+    """Append Markdown to the job's summary, the file that GITHUB_STEP_SUMMARY names. Without this variable,
+    do nothing.
 
     If the summary cannot be written, print one line to stderr.
     """

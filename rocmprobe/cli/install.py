@@ -91,7 +91,7 @@ def _machine(simulated: Optional[str]) -> Machine:
 def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
     """Return the machine that ``--facts`` and ``--fact`` describe. ``--fact`` overrides ``--facts``.
 
-    Raise BadInput if a file or a fact cannot be read, and NothingToTest if they name no chip.
+    Raise BadInput if the file or a fact cannot be read, and NothingToTest if the facts name no chip.
     """
     recorded = read_facts(path) if path else None
     if isinstance(recorded, Machine) and not given:
@@ -108,9 +108,10 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
 
 
 def place_of(machine: Machine) -> Place:
-    """Return the properties of a machine that installation depends on. Cards precede GPUs in processors.
+    """Return the properties of a machine that installation depends on.
 
-    Raise NothingToTest if the machine has no AMD GPU, or no AMD GPU with a known target.
+    If the machine has a graphics card, leave out GPUs that are part of a processor. Raise NothingToTest if
+    the machine has no AMD GPU, or no AMD GPU with a known target.
     """
     named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
     cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
@@ -135,7 +136,7 @@ def place_of(machine: Machine) -> Place:
 def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
     """Return the options for a machine, best first. ``stack`` selects a single option.
 
-    Raise BadInput if the stack is unknown or not available here.
+    Raise BadInput if the stack is unknown or not available for this machine.
     """
     found = options(place.gfx, place.system, place.distribution, place.atomics)
     if stack is None:
@@ -152,7 +153,8 @@ def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
 def write_constraints(option: Option, place: Place, file: Path) -> None:
     """Write the constraints of a stack.
 
-    Raise BadInput if its versions are unknown before the installation, or if the file cannot be written.
+    Raise BadInput if the versions of the stack are unknown before the installation, or if the file cannot be
+    written.
     """
     lines = plan(option, place).constraints
     if not lines:
@@ -176,7 +178,8 @@ def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[st
 
 
 def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
-    """Yield the stacks as text: the first with its commands, the others by name, then those that fail."""
+    """Yield the stacks as text: the first stack with its commands, other stacks by name, then failing
+    stacks."""
     working = [each for each in found if each.status != "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""

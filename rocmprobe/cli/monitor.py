@@ -57,7 +57,7 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
 
 
 class Watched:
-    """A device with its own reader thread, so that a read that never returns does not stop the others."""
+    """A device with its own reader thread, so that a read that never returns does not stop other devices."""
 
     def __init__(self, tree: Tree, device: sensing.SensorDevice, interval: float) -> None:
         self.device = device
@@ -83,7 +83,7 @@ class Watched:
 
     @property
     def used(self) -> str:
-        """Runs of rocmprobe that hold the device now."""
+        """Description of the run of rocmprobe that holds the device now, or ""."""
         return describe_holder(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
@@ -112,8 +112,10 @@ def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: 
     """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM.
 
     Stop after ``times`` readings if given. Append the readings to ``csv_file``. If the output is no terminal,
-    print plain lines, or nothing if there is a file. Raise NothingToTest without an AMD GPU, BadInput if the
-    file has other content, and CannotWrite if it cannot be written any more.
+    print plain lines, or nothing if there is a file.
+
+    Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` is no file of `rocmprobe
+    monitor` or cannot be written at the start. Raise CannotWrite if a later write fails.
     """
     tree, console = Tree(root), Console()
     devices = [device for device in sensing.find_devices(tree) if device.folder]
@@ -168,7 +170,7 @@ def _ticks(interval: float, times: Optional[int]) -> Iterator[int]:
 
 
 def _begin(path: Path) -> None:
-    """Write a header if the file is new or empty. Raise BadInput if it has another header or cannot be
+    """Write a header if the file is new or empty. Raise BadInput if the file has another header or cannot be
     written."""
     header = ",".join(_HEADER)
     try:

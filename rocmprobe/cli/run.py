@@ -197,7 +197,10 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters of ``--python``, or of the results to verify. Raise BadInput."""
+    """Return the interpreters of ``--python``, or the interpreter of the results to verify.
+
+    Raise BadInput if an interpreter cannot be used, or if other options exclude ``--python``.
+    """
     from rocmprobe.engine.interpreters import interpreters, pass_on
 
     if not wanted and expected and expected.environment:

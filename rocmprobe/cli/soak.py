@@ -99,7 +99,10 @@ def soak_command(
 
 
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
-    """Return the results that name the configuration, or None if no results exist. Raise BadInput."""
+    """Return the results that name the configuration, or None if ``path`` is None and no results exist.
+
+    Raise BadInput if the results cannot be read, or if only one of results and soak is simulated.
+    """
     if path is None:
         if simulate or not RECOMMENDED.exists():
             return None
@@ -113,9 +116,9 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
 
 
 def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
-    """Return the setting ``name`` of the results if a run derived it.
+    """Return the setting ``name`` of the results if their run derived its variables on the machine.
 
-    Raise BadInput if no soak can have this setting.
+    Return None for any other setting. Raise BadInput if a soak cannot run under this setting.
     """
     from rocmprobe.knowledge.layers import refuse_underived
     from rocmprobe.knowledge.settings import all_settings
@@ -159,7 +162,7 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
 
 
 def _interpreter(expected: Optional[Results]) -> Any:
-    """Return the Python of the results, or None for the current Python."""
+    """Return the Python interpreter that the results name, or None to use the current interpreter."""
     if expected is None or expected.environment is None:
         return None
     from rocmprobe.engine.interpreters import interpreters, pass_on
@@ -178,7 +181,7 @@ def _exit_code(results: Results, outcome: Optional[Outcome]) -> int:
 
 
 def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: Any) -> None:
-    """Print what was tested, other findings, the path of the report, and the verdict last."""
+    """Print the tested configuration, other findings, the path of the report, and finally the verdict."""
     from rocmprobe.judge.findings.stability import sentence
     from rocmprobe.report import text
 
@@ -209,7 +212,8 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
 class SoakProgress:
     """A pytest plugin that shows the progress of the soak in ``folder``.
 
-    On a terminal it shows one live line, elsewhere it prints a plain line every ten seconds.
+    On a terminal, the plugin shows one live line. Elsewhere, the plugin prints a plain line every ten
+    seconds.
     """
 
     def __init__(self, console: Any, folder: Path, seconds: float) -> None:

@@ -50,7 +50,7 @@ class StatusLine:
 
 
 class LiveLine(StatusLine):
-    """One line at the bottom of a terminal. The console prints everything else above it."""
+    """One line at the bottom of a terminal. The console prints everything else above the line."""
 
     def __init__(self, console: Console) -> None:
         cropped = Column(ratio=1, no_wrap=True, overflow="crop")
@@ -80,7 +80,10 @@ class LiveLine(StatusLine):
 
 
 class PlainLines(StatusLine):
-    """Plain lines: one every ``every`` seconds, and one at once if the run starts to wait for a device."""
+    """Status as plain lines.
+
+    Print a line every ``every`` seconds, and immediately if the run starts to wait for a device.
+    """
 
     def __init__(self, console: Console, every: float) -> None:
         self._console = console
@@ -101,7 +104,7 @@ class PlainLines(StatusLine):
 
 
 class RunConsole(Console):
-    """A console for a run. If its reader is gone, the run continues without output, while rich would exit."""
+    """A console for a run. If the reader of the output is gone, the run continues, while rich would exit."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

@@ -16,9 +16,9 @@ _SERVER, _CHILD = 4.0, 1.5
 class TimeLeft:
     """Estimator of the seconds that cases take. ``measure`` is the time for the rounds of a throughput case.
 
-    Finished cases predict the rest. A check takes its average time so far. A check that has not run yet is
-    slower than its estimate by the same factor as the finished checks. On a GPU most of that factor is
-    compilation.
+    If cases of a check have finished, their average time is the estimate for the check's other cases.
+    Otherwise the estimate is the time in the table of checks. If the finished checks were slower than the
+    table says, the estimate is scaled by the same factor. On a GPU most of that factor is compilation.
     """
 
     def __init__(self, measure: float) -> None:
@@ -38,8 +38,8 @@ class TimeLeft:
         return sum(self._taken.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
-        """Return the seconds that these cases take if all finish, spread over ``workers`` that each have one
-        device."""
+        """Return the seconds until all cases in ``case_ids`` have finished, spread over ``workers`` that each
+        have one device."""
         seconds = 0.0
         children: set[str] = set()
         asked: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class TimeLeft:
         return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)
 
     def _slower(self) -> float:
-        """Return the factor by which the finished cases were slower than estimated, at least 1."""
+        """Return the factor, at least 1, by which the finished cases were slower than the table says."""
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())
         return max(1.0, self.spent / guessed) if guessed else 1.0
 

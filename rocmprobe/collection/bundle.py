@@ -41,7 +41,7 @@ LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Bundle:
-    """A valid bundle. This rocmprobe derived ``results`` from the journal, ignoring the results file."""
+    """A valid bundle. The running version of rocmprobe derived ``results`` from the journal."""
 
     content: bytes
     manifest: Mapping[str, Any]
@@ -75,7 +75,7 @@ def place_of(chip: str, sha256: str) -> str:
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return a zip file of ``files`` in the order of ``LARGEST_FILES``."""
+    """Return the content of a zip file of ``files``, in the order of ``LARGEST_FILES``."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for name in LARGEST_FILES:
@@ -85,7 +85,10 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """Return the files of a bundle. Raise Refused before it unpacks more than ``LARGEST_FILES`` allows."""
+    """Return the files of a bundle.
+
+    Raise Refused, before unpacking, if a file is larger than ``LARGEST_FILES`` allows.
+    """
     if len(content) > LARGEST:
         raise Refused(f"larger than {LARGEST:,} bytes")
     try:

@@ -1,4 +1,4 @@
-"""The table as one document, built from a store: cells, configurations, outliers, changes, machines.
+"""The table of a collection as one document: cells, configurations, outliers, changes and machines.
 
 The store yields each row once, in the order of machine, device, question and time. The document keeps only
 the latest state of each machine in each cell, and the changes on each machine.
@@ -91,9 +91,9 @@ def document(store: Store, read: Read) -> dict[str, Any]:
 class _Past:
     """History of one machine's device in one cell.
 
-    ``row`` is the latest row with a result, or the latest row if no row has a result. ``states`` are its
-    states in the order in which each last began. ``turns`` counts the changes, and ``since`` the runs since
-    the last change.
+    ``row`` is the latest row with a result, or the latest row if no row has a result. ``states`` are the
+    device's states, sorted by the time at which each state last began. ``turns`` counts the changes of state,
+    and ``since`` counts the runs since the last change.
     """
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
@@ -124,7 +124,7 @@ class _Past:
 
     @property
     def unsteady(self) -> bool:
-        """True if states come and go, or if the last run changed the state and no other run confirmed it."""
+        """True if states come and go, or if only the last run found the present state."""
         return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
 
 
@@ -221,7 +221,10 @@ class _Order:
 
 
 def _machine_names(machines: list[MachineIdentity]) -> list[str]:
-    """Return a name for each machine: its label if unique, else its label or "machine" and a number."""
+    """Return a name for each machine: its label if the label is unique.
+
+    A repeated label gets a number. A machine without a label is named "machine" with a number.
+    """
     labels = Counter(machine.label for machine in machines)
     return [
         machine.label if machine.label and labels[machine.label] == 1

@@ -70,7 +70,8 @@ class MachineIdentity(NamedTuple):
     """Properties that distinguish machines. ``label`` is the submitter's name for the machine.
 
     With a label, ``gpus`` has native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty, so
-    that an update does not make another machine. Without a label, ``gpus`` also has compute units and VRAM.
+    that an update does not make another machine. Without a label, ``gpus`` also has compute units and VRAM,
+    to distinguish machines.
     """
 
     label: str
@@ -107,7 +108,7 @@ def gpu_of(
 ) -> Facts:
     """Return the GPU of a device such as "cuda:1", or no facts for the processor.
 
-    ``target`` is the run's entry for the device, if the results have one. The GPU is found by torch's number,
+    ``target`` is the run's entry for the device, if the results have one. Find the GPU by torch's number,
     else by its position among the GPUs that fit, else by its name.
     """
     backend = target.get("backend") if target else None
@@ -167,8 +168,8 @@ def chip_name(native_isa: Any, device: str) -> str:
 def stack_name(facts: Facts, gpu: Facts) -> str:
     """Return the name of a stack as a folder, such as "torch-2.12.0-rocm10.1.0-as-gfx1030".
 
-    Without torch the name is that of the vendor library. "as-" and an ISA follow if an override changes the
-    chip's effective ISA.
+    Without torch, the name of the stack begins with the vendor library. "as-" and an ISA follow if an
+    override changes the chip's effective ISA.
     """
     torch, miopen = _text_or_none(facts, "torch.version"), _text_or_none(facts, "capi.miopen")
     hip = _text_or_none(facts, "capi.hip") or _text_or_none(facts, "hip.version")
@@ -209,7 +210,7 @@ def stack_facts(facts: Facts, gpu: Facts) -> dict[str, Optional[str]]:
 
 
 def gpu_facts(gpu: Facts) -> dict[str, Any]:
-    """Return the facts of a GPU that are the same for all cards of a product."""
+    """Return those facts of a GPU that all cards of a product share."""
     names = ("native_isa", "effective_isa", "name", "pci_id", "revision", "cus", "vram_bytes")
     return {name: _scalar(_value(gpu, name)) for name in names}
 

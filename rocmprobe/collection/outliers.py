@@ -27,8 +27,8 @@ Unit = tuple[int, int]
 class LatestState(NamedTuple):
     """The latest state of a machine's device in a cell.
 
-    ``states`` are all its states if they come and go, else empty. ``asked`` is the number of its set of
-    problems.
+    ``states`` are all states of the device if they come and go, else empty. ``asked`` identifies the set of
+    tested problems.
     """
 
     state: str
@@ -39,7 +39,10 @@ class LatestState(NamedTuple):
 
 @dataclass
 class MachineGroup:
-    """Machines that are compared: their states by question, and the number of each machine's facts."""
+    """Machines to compare, with their states by question.
+
+    ``facts`` holds, for each machine, the number under which the store keeps the machine's facts.
+    """
 
     chip: int
     stack: int
@@ -48,7 +51,10 @@ class MachineGroup:
 
 
 class Difference(NamedTuple):
-    """A question for which the outliers have ``state``, and ``machines`` of ``of`` have ``majority``."""
+    """A question for which the outliers have ``state``.
+
+    ``machines`` of all ``of`` machines have the state ``majority``.
+    """
 
     question: int
     state: str
@@ -74,7 +80,7 @@ class Outlier(NamedTuple):
 
 
 def outliers(place: MachineGroup, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
-    """Yield the outliers of one group. ``facts`` returns the facts with a number."""
+    """Yield the outliers of one group. ``facts`` returns the facts that the store keeps under a number."""
     differing: dict[Unit, list[Difference]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
@@ -118,8 +124,8 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
     """Return the facts that all of ``own`` share and none of ``rest`` has.
 
-    Facts for which the rest agrees come first. A fact with a different value on most of the other machines is
-    left out, because it separates nothing.
+    Facts with the same value on all other machines come first. A fact with a different value on most of the
+    other machines is left out, because it separates nothing.
     """
     found = []
     for name in sorted(

@@ -52,8 +52,10 @@ def _cell(value: Any) -> Any:
 
 
 def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write Parquet through a temporary file next to ``path``. Raise BadInput if pyarrow is missing, and
-    OSError."""
+    """Write Parquet through a temporary file next to ``path``.
+
+    Raise BadInput if pyarrow is missing, and OSError if the file cannot be written.
+    """
     try:
         import pyarrow
         from pyarrow import parquet

@@ -1,8 +1,8 @@
 """Functions to pack a run into a bundle, and to check a bundle before a repository accepts it.
 
-A check derives the results from the bundle's journal again, compares results and manifest with them, and
-searches every file for identifiers. It does not check that the journal is true. docs/sharing-results.md
-explains what that means.
+A check derives the results from the bundle's journal again, and compares results and manifest with them. It
+also searches every file for identifiers. A check cannot prove that the journal is true (see
+docs/sharing-results.md).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _AGAIN = "make it again with `rocmprobe submit`"
 
 
 def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bundle, bool]:
-    """Return a bundle of the run at ``source``, and True if the run itself was redacted.
+    """Return a bundle of the run at ``source``, and True if the run was recorded with redaction.
 
     ``source`` is the folder of the run or the results.json in it. Raise BadInput if there is no run, if the
     run was simulated or is partial (unless ``partial``), or if its results.json does not match its journal.
@@ -118,7 +118,7 @@ def _redaction_of_another_machine(raw: Mapping[str, bytes]) -> Callable[[Any], A
 
 
 def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
-    """Return a record after ``redaction``, without the boot and the folder, which only the machine needs."""
+    """Return a record after ``redaction``, without the boot id and the folder, which no reader needs."""
     record = redaction(record)
     if not isinstance(record, dict):
         return record
@@ -144,7 +144,8 @@ def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bu
     """Check the bundle at ``path`` and return it.
 
     A partial run is accepted if ``partial``. ``accepted`` means that a repository already has the bundle, so
-    the judgement of an older rocmprobe may differ. Raise Refused, whose reason does not name the file.
+    the judgement of an older rocmprobe may differ. Raise Refused if the bundle is not accepted. The reason
+    does not name the file.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -188,7 +189,7 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
 def derive(files: Mapping[str, bytes]) -> Results:
     """Return the judged results of the journal and the samples among ``files``.
 
-    Raise BadInput if the journal is not one that a run writes.
+    Raise BadInput if no run wrote the journal.
     """
     with tempfile.TemporaryDirectory(prefix="bundle-") as name:
         folder = Path(name)
@@ -226,7 +227,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
 
 
 def _is_older(made_by: str) -> bool:
-    """Return True if ``made_by`` is an older version of rocmprobe. Raise Refused if it is newer."""
+    """Return True if ``made_by`` is an older version of rocmprobe. Raise Refused if ``made_by`` is newer."""
     if made_by == __version__:
         return False
     try:
@@ -247,7 +248,10 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 
 
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of results that was not judged. Observed states replace expected failures."""
+    """Return the measured part of results, without the keys that judgement adds.
+
+    Observed states replace expected failures.
+    """
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
     return kept
@@ -301,7 +305,10 @@ def _shown(place: tuple[str, ...]) -> str:
 
 
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
-    """Raise Refused if redaction would still replace something. The reason does not repeat the identifier."""
+    """Raise Refused if a file still contains text that redaction replaces.
+
+    The reason does not repeat the text.
+    """
     records: list[tuple[str, Any]] = [(RESULTS, data), (MANIFEST, about)]
     for name in (JOURNAL, SAMPLES):
         for number, row in enumerate(files.get(name, b"").split(b"\n")[:-1], 1):

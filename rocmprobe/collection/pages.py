@@ -125,7 +125,10 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 
 
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the recommendations by chip and stack, and those for training in a dtype if they differ."""
+    """Return the recommendations by chip and stack.
+
+    Add the recommendations for training in a dtype if they differ.
+    """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}
     for each in table["configurations"]:
@@ -139,7 +142,7 @@ def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return machines that differ, with one entry for all stacks in which the same facts separate them."""
+    """Return the outliers. Stacks in which the same facts separate the same machines share one entry."""
     found: dict[str, dict[str, Any]] = {}
     for each in table["outliers"]:
         key = json.dumps([each["machines"], each["chip"], each["facts"]])
@@ -156,7 +159,7 @@ def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _changes(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes from run to run, by machine."""
+    """Return the changes between runs, by machine."""
     found: dict[str, list[Any]] = {}
     for each in table["changes"]:
         found.setdefault(each["machine"], []).append(each)
@@ -190,7 +193,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells with a number for each word, because thousands of cells must stay small."""
+    """Return the cells with a number in place of each word, because thousands of cells must stay small."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields
@@ -225,11 +228,11 @@ def _embedded(data: Any) -> Markup:
 def write_site(
     bundles: Iterable[tuple[Path, Bundle]], folder: Path, repository: str = "", raw: str = ""
 ) -> None:
-    """Write the pages of ``bundles``, given with their paths, and replace those in ``folder``.
+    """Write the pages of ``bundles``, given with their paths. Pages in ``folder`` are replaced.
 
-    ``repository`` is the address of the repository of the bundles. ``raw`` is the address of its folder of
-    bundles. Without ``raw`` the bundles are copied next to the pages. Raise BadInput if ``folder`` has other
-    content than such pages, and OSError.
+    ``repository`` is the address of the repository of the bundles. ``raw`` is the address of the folder of
+    bundles in the repository. Without ``raw`` the bundles are copied next to the pages. Raise BadInput if
+    ``folder`` has other content than such pages, and OSError if a page cannot be written.
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):

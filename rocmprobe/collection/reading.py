@@ -1,7 +1,7 @@
 """Reader of results.json as rows of the table: devices, questions, states and recommendations.
 
 Only the needed part of a file is decoded, because msgspec skips the rest in a fraction of the time. A file is
-accepted if that part has the expected types. The rest is not checked.
+accepted if the decoded part has the expected types. The rest is not checked.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Simulated(Refused):
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct of some fields of a class of the results. All fields are optional.
+    """Return a struct type with the fields ``names`` of the results class ``kind``. All fields are optional.
 
-    ``types`` replace the types of fields.
+    ``types`` are further fields, with types that replace those of ``kind``.
     """
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
@@ -172,8 +172,8 @@ class TableRun(NamedTuple):
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
     """Return the rows of a results.json.
 
-    Raise Refused. Raise its subclass Simulated for a simulated machine unless ``simulated``, and Joined for a
-    file of several runs.
+    Raise Refused if the content is not accepted. Raise its subclass Simulated for a simulated machine unless
+    ``simulated``, and Joined for a file of several runs.
     """
     try:
         data: Results = _DECODER.decode(content)
@@ -233,7 +233,7 @@ def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
 
 
 def _gpus(data: Results) -> list[Facts]:
-    """Return the GPUs as the file has them: mappings from fact names to facts."""
+    """Return the GPUs in the form of the file: each GPU maps fact names to facts."""
     return cast("list[Facts]", data.machine.gpus)
 
 

@@ -1,6 +1,7 @@
-"""Finder of results behind the names that a user gives: files, folders, patterns, archives, a list.
+"""Finder of the results that a user names: by files, folders, patterns, archives or a list.
 
-One file is in memory at a time. A file that cannot be read does not end the search. Its source has a refusal.
+One file is in memory at a time. A file that cannot be read does not end the search. The source of such a file
+holds the reason for the refusal.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Refused(Exception):
 class Source:
     """The content of one file, or the reason why it is refused.
 
-    ``name`` is how the file was reached. A member of an archive is ARCHIVE:MEMBER. ``label`` is the
+    ``name`` is the path of the file. A member of an archive has the name ARCHIVE:MEMBER. ``label`` is the
     submitter's name for the machine, or empty.
     """
 
@@ -162,7 +163,7 @@ class _Archive:
         self._left = LARGEST_ARCHIVE
 
     def read(self, stream: BinaryIO) -> Iterator[Source]:
-        """Yield the results in the archive. Raise the errors of zipfile and tarfile if it is damaged."""
+        """Yield the results in the archive. Raise an error of zipfile or tarfile for a damaged archive."""
         if self.name.lower().endswith(".zip"):
             yield from self._zip(stream)
         else:

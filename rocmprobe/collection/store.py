@@ -1,8 +1,9 @@
 """The rows of all runs in a temporary SQLite file, which sorts them on disk.
 
 Files come in any order of date, but the changes on a machine need the order of time. SQLite is in the
-standard library and limits its memory to its cache (docs/sharing-results.md has the measurement). Only names
-are kept in memory: machines, stacks, questions. They do not grow with the number of files.
+standard library and limits its memory to its cache (docs/sharing-results.md has the measurement). Only the
+names of machines, stacks and questions are kept in memory. Their number does not grow with the number of
+files.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Changed(NamedTuple):
 
 
 class _Names:
-    """Numbers for repeated values."""
+    """Table that gives each distinct value a number. Rows store these numbers instead of repeated values."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -119,7 +120,7 @@ class _Names:
 class Store:
     """A table under construction, and a context manager that deletes its file.
 
-    Its methods raise sqlite3.OperationalError if the disk is full.
+    Methods raise sqlite3.OperationalError if the disk is full.
     """
 
     def __init__(self) -> None:
@@ -240,7 +241,7 @@ class Store:
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield the latest ``most`` changes on a machine from run to run, the latest first."""
+        """Yield at most ``most`` changes on ``machine`` between two runs, the latest first."""
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
             "JOIN run ON run.id = change.after WHERE change.machine = ? "
@@ -309,7 +310,7 @@ class Store:
             yield _run(found)
 
     def run_named(self, number: int) -> RunRow:
-        """Return the run with a number."""
+        """Return the run with this number."""
         found = self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run WHERE id = ?",
             (number,),
@@ -324,7 +325,7 @@ class Store:
 
 @dataclass
 class Read:
-    """Counts of what was read, and the reasons for the first ``NAMED`` refusals.
+    """Counts of the files that were read, and the reasons for the first ``NAMED`` refusals.
 
     ``duplicates`` counts files that equal another file byte for byte.
     """
@@ -375,7 +376,10 @@ def gather(
 
 
 def _short_name(name: str) -> str:
-    """Return the last parts of a path. A table is published, and must not name the folder's owner."""
+    """Return the last three parts of a path.
+
+    A table is published, so it must not name the owner of the folder.
+    """
     return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
 
 

@@ -1,4 +1,4 @@
-"""Bundles combined for the public pages: by chip, stack and question, with the submissions behind each.
+"""Bundles combined for the public pages, by chip, stack and question. Each question keeps its submissions.
 
 Every submission counts, whatever its date, so the pages show disagreement. ``document`` instead keeps the
 latest state of each machine.
@@ -41,7 +41,7 @@ class Recommended:
     """The recommendation of one submission.
 
     ``vendor_library`` is True if convolution may use the vendor library, and None if that is unknown.
-    ``pytorch_layers`` are the other layers that PyTorch's own kernels compute.
+    ``pytorch_layers`` are the layers, other than convolution, that PyTorch's own kernels compute.
     """
 
     verdict: str
@@ -94,7 +94,10 @@ class Answer:
 
 
 def works(state: str) -> Optional[bool]:
-    """Return True if a state proves that something works, False if it fails, None if nothing was learned."""
+    """Return True if a state proves success, and False if a state proves failure.
+
+    Return None if nothing was learned.
+    """
     # `_state` replaces the state of a machine that died by "hang".
     meaning = state_of(state, RUN_DIED)
     return meaning.works if meaning.learned else None
@@ -145,7 +148,10 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state that says something about the device. A known failure counts as a failure."""
+    """Return the worst state among those that prove that the device works or fails.
+
+    If no state proves either, return the worst of all states. A known failure counts as a failure.
+    """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # A run that was ended says nothing about the device, but a machine that died does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
@@ -211,7 +217,7 @@ class Cell:
 
     @property
     def differs(self) -> bool:
-        """True if the question passes for some and fails for others."""
+        """True if the question passes for some submissions and fails for others."""
         return {True, False} <= set(map(works, self.by_state))
 
     @property
@@ -222,7 +228,7 @@ class Cell:
 
     @property
     def state(self) -> Optional[str]:
-        """Worst state if all agree on whether it works, else None."""
+        """Worst state if all submissions agree that the question works or fails, else None."""
         if self.differs:
             return None
         return next((state for state in self.by_state if works(state) is not None), next(iter(self.by_state)))
@@ -274,7 +280,10 @@ class StackPage:
 
     @cached_property
     def settings(self) -> Mapping[str, Setting]:
-        """Settings in the order of the newest submission. The newest one with a setting describes it."""
+        """Settings in the order of the newest submission.
+
+        If submissions describe a setting differently, the newest one decides.
+        """
         found: dict[str, Setting] = {}
         for answer in sorted(self.backing.answers, key=lambda each: each.date, reverse=True):
             for name, setting in answer.settings.items():
@@ -298,7 +307,7 @@ class StackPage:
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
-        """All recommendations, the one of most machines first."""
+        """All recommendations. The recommendation of the most machines comes first."""
         found: dict[str, tuple[Recommended, list[Answer]]] = {}
         for answer in self.backing.answers:
             if answer.recommended:

@@ -26,9 +26,11 @@ def detect(
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
     ``environ`` defaults to this process's variables for this machine. A recorded tree gets an empty default,
-    because these variables do not describe it. ``python`` is the interpreter whose torch is inspected, by
-    default this one. Never raises: if a reader finds no value, the fact's source says why. A reader that
-    fails leaves ``errors.<reader>``. GPUs are sorted by PCI address. On Windows itself, GPUs are not looked
+    because this process's variables do not describe it. ``python`` is the interpreter whose torch is
+    inspected. The default is the running interpreter.
+
+    Never raises. If a reader finds no value, the fact's source says why. If a reader fails, its error becomes
+    the fact ``errors.<reader>``. GPUs are sorted by PCI address. On Windows without WSL, GPUs are not looked
     up.
     """
     tree = Tree(Path(root))
@@ -87,7 +89,7 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Return the part of ``detect`` that says which devices torch has: GPUs, torch's build, variables.
+    """Return the facts of ``detect`` about the devices that torch has: GPUs, torch's build, variables.
 
     Starts no program and takes a fraction of the time of ``detect``.
     """
@@ -104,7 +106,7 @@ def detect_devices(
 
 
 def _on_windows(tree: Tree, environ: Mapping[str, str]) -> Machine:
-    """Return the facts that Python alone knows: the system, the files of torch, the variables."""
+    """Return the facts that need only Python: the system, the files of torch, the environment variables."""
     found = read_variables(environ)
     torch = torch_build.read_build(tree)
     facts = {**system.read_windows(), **torch.facts, "python.version": torch_build.python_version(tree)}
@@ -117,9 +119,9 @@ def _pci_order(gpu: Gpu) -> tuple[int, str]:
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
-    """Return the variables of the GPU stack that are set, by name, sorted.
+    """Return the environment variables of the GPU stack that are set, keyed by name, sorted.
 
-    The result holds the catalogue's variables and every name with a similar prefix, misspelled or not. A
-    variable whose name suggests a secret is left out.
+    The result holds the variables of ``data/variables.toml`` and every name with a similar prefix, misspelled
+    or not. A variable whose name suggests a secret is left out.
     """
     return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}

@@ -54,7 +54,8 @@ class Tree:
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
         """Return the start of a file as text, without the NUL bytes that pad sysfs captures.
 
-        At most ``limit`` bytes are read, with ``tail`` from the end. Raises ReadError.
+        At most ``limit`` bytes are read. If ``tail``, they are the last bytes of the file. Raises ReadError
+        if the file cannot be read.
         """
         data = b""
         with self.opened(name) as handle:
@@ -111,8 +112,9 @@ class Tree:
     def locate(self, name: str) -> Path:
         """Return the path of ``name`` on this machine.
 
-        An absolute link inside a recorded tree points within that tree. It is followed here, because the
-        kernel would follow it into this machine's own files. Raises OSError for a loop of links.
+        An absolute link inside a recorded tree points within that tree. This method follows such links
+        itself, because the kernel would follow them into the files of this machine. Raises OSError for a loop
+        of links.
         """
         if self.own:
             return Path(name)

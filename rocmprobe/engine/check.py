@@ -1,7 +1,7 @@
 """The prober of ``rocmprobe check``: it detects the machine and runs a few small cases in one worker.
 
 Any step can block forever, even reading a file. Then ``engine/watchdog.py`` kills the prober. Nothing is left
-behind: the worker dies with the prober, and the guardian removes its folder.
+behind, because the worker dies with the prober and the guardian removes the prober's folder.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
-    """The end of the check, with its state and reason."""
+    """Exception that ends the check, with its state and reason."""
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ def probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _find_temporary_folder() -> None:
-    """Use a folder with enough room for temporary files. Raise CheckOver if there is none."""
+    """Use a folder with enough room for temporary files. Raise CheckOver if no folder has enough room."""
     named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     failed = ""
     for folder in filter(None, dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS))):  # noqa: S108
@@ -165,7 +165,10 @@ def _results(
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how a worker starts in ``environment``, or in this Python, and the machine as it sees it."""
+    """Return how a worker starts in ``environment``, or else in this Python.
+
+    Also return the machine as this Python detects it.
+    """
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
@@ -206,7 +209,10 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are of another chip: their recommendation does not apply here."""
+    """Raise CheckOver if the results are of another chip.
+
+    Their recommendation does not apply to this chip.
+    """
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))
@@ -291,7 +297,10 @@ def cases_of(
 
 
 def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
-    """Return the outcome of the same case in the results. Runs test the ladder under ``default`` only."""
+    """Return the outcome of the same case in the results.
+
+    For the ladder, use ``default``, the only setting under which runs test it.
+    """
     under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
 
@@ -322,7 +331,10 @@ def _cases(
 def _problems(
     setting: Setting, options: RunOptions, results: Optional[Results], own: tuple[str, ...]
 ) -> tuple[Problem, ...]:
-    """Return a few small problems of each dtype: correct problems of the results, else of level quick."""
+    """Return a few small problems of each dtype.
+
+    Prefer problems that were correct in the results, else take them from level quick.
+    """
     if own:
         return tuple(map(parse_problem, own))
     correct = {

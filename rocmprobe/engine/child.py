@@ -103,7 +103,10 @@ class Child:
         return self._process.pid
 
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
-        """Write one command line. Ignore a child that is gone or does not read: it will send no event."""
+        """Write one command line.
+
+        Ignore an error from a child that is gone or does not read, because such a child sends no event.
+        """
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while data and select.select([], [self._commands], [], seconds)[1]:
@@ -277,7 +280,10 @@ _servers: dict[str, Optional[ForkServer]] = {}
 
 
 def start_fork_server(launch: Launch) -> None:
-    """Start the server of an interpreter, unless it runs or has failed, and do not wait until it is ready."""
+    """Start the server of an interpreter, unless the server runs or has failed.
+
+    Do not wait until the server is ready.
+    """
     server = _servers.get(launch.python)
     if launch.python in _servers and not (server and server.has_ended()):
         return
@@ -290,7 +296,7 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
     """Return the server of an interpreter, started if necessary, or None if the server failed.
 
     A server that takes more than ``seconds`` to import torch, or that opens a device, is killed and never
-    started again. A server that ended later is replaced.
+    started again. A server that ended after its start is replaced.
     """
     start_fork_server(launch)
     server = _servers[launch.python]

@@ -23,9 +23,9 @@ _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", r
 def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     """Return lines of evidence, the most informative first.
 
-    These are the errors in the library's log (``reading``), its last command, lines that look like a failure,
-    the stack, the exception in Python, and the end of the output. If lines differ only by numbers, addresses
-    and names of temporary files, only the first is kept.
+    First come the errors in the library's log (``reading``) and its last command, then lines that look like a
+    failure. Then come the stack, the exception in Python, and the end of the output. If lines differ only by
+    numbers, addresses and names of temporary files, only the first is kept.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -86,7 +86,9 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Return True if the kernel killed a process for lack of memory in between, or None without a counter.
+    """Return True if the kernel killed a process for lack of memory between two counts.
+
+    Return None if no counter could be read.
 
     The machine's counter includes other programs, so the cgroup's counter comes first.
     """

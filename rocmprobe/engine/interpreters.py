@@ -44,7 +44,8 @@ _OLDEST = (3, 9)
 class Interpreter:
     """The interpreter of a Python environment: its path, its version and its ``sys.path``.
 
-    ``reads_toml``: it has a TOML parser. ``unusable`` is the reason why it cannot be tested, or empty.
+    ``reads_toml`` is True if the interpreter has a TOML parser. ``unusable`` is the reason why the
+    environment cannot be tested, or empty.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Interpreter:
 
     @property
     def imports(self) -> Python:
-        """The part that detection needs."""
+        """Version and import path of the interpreter, in the form that detection needs."""
         return Python(self.version, self.path)
 
 
 def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
-    """Return the interpreters that ``wanted`` names, each by "PATH" or "NAME=PATH".
+    """Return the interpreters that ``wanted`` names, as "PATH" or "NAME=PATH".
 
     A path names an interpreter or a virtual environment. An interpreter that does not run is unusable.
 

@@ -164,13 +164,19 @@ KINDS: Mapping[str, type[Any]] = {
 
 
 def to_record(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a record as plain JSON data. Raises TypeError for a field that its kind lacks."""
+    """Return the content of a record as plain JSON data.
+
+    Raise TypeError for a field that the kind of record lacks.
+    """
     plain: dict[str, Any] = to_json(KINDS[kind](**content))
     return plain
 
 
 def from_record(record: Mapping[str, Any]) -> Any:
-    """Return a record of a known kind as an object of its class, else None. Raises BadInput."""
+    """Return a record as an object of its class, or None for an unknown kind.
+
+    Raise BadInput for an invalid field.
+    """
     kind = KINDS.get(record["record"])
     return kind and from_json(kind, record)
 
@@ -338,7 +344,7 @@ class Journal(BaseJournal):
         self._appended = Appended(self.path)
 
     def append(self, record: str, **content: Any) -> None:
-        """Write one record, and wait until it is on disk. Raise CannotWrite."""
+        """Write one record, and wait until the record is on disk. Raise CannotWrite if that fails."""
         plain = to_record(record, content)
         line = json.dumps({"record": record, **(redacted(plain) if self._redact else plain)}) + "\n"
         try:
@@ -380,7 +386,7 @@ class NullJournal(BaseJournal):
 
 
 def run_of(folder: Path) -> Run:
-    """Return the first record of the journal in ``folder``. Raise BadInput if the journal is not a run's."""
+    """Return the first record of the journal in ``folder``. Raise BadInput if no run wrote the journal."""
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
@@ -390,21 +396,28 @@ def run_of(folder: Path) -> Run:
 
 
 def journal_of(folder: Path) -> Journal:
-    """Return the journal of a run. It redacts if the run's options say so. Raise BadInput."""
+    """Return the journal of the run in ``folder``.
+
+    The journal redacts if the options of the run request redaction. Raise BadInput if the journal is not a
+    run's.
+    """
     return Journal(folder, run_of(folder).options.redact)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
     """Return every complete record of the journal in ``folder``.
 
-    Raise BadInput if the journal is not a run's.
+    Raise BadInput if no run wrote the journal.
     """
     return list(_of_a_run(folder))
 
 
 @contextlib.contextmanager
 def naming_journal(folder: Path) -> Iterator[None]:
-    """Name the journal in ``folder`` in the BadInput that an invalid record raises."""
+    """Run the block.
+
+    If an invalid record raises BadInput, add the path of the journal in ``folder`` to its message.
+    """
     path = str(folder / NAME)
     try:
         yield

@@ -75,7 +75,10 @@ def launch_of(python: str, reads_toml: bool) -> Launch:
 
 @functools.lru_cache(maxsize=1)
 def _tables() -> Path:
-    """Return a folder with the tables in JSON, for a Python without a TOML parser. It is removed at exit."""
+    """Return a folder with the tables in JSON, for a Python without a TOML parser.
+
+    The folder is removed at exit.
+    """
     folder = own_folder()
     guardian().remove(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -154,7 +157,7 @@ def must_spawn(setting: Setting) -> bool:
 def databases_folder(base: Path, case: Case) -> Path:
     """Return the folder for the databases of the child for ``case``.
 
-    The trials of a setting share a folder. A start-up has its own, because a cold start needs an empty
+    The trials of a setting share a folder. A start-up has its own folder, because a cold start needs an empty
     folder.
     """
     words = [
@@ -169,7 +172,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the kernels that the child for ``case`` compiles.
 
-    Settings that compile the same kernels share a folder. A start-up has its own.
+    Settings that compile the same kernels share a folder. A start-up has its own folder.
     """
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)

@@ -46,7 +46,10 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """True unless the process is known to be gone. Processes of another container cannot be seen."""
+        """True unless the process is known to be gone.
+
+        A process of another container counts as alive, because it is not visible.
+        """
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
 
@@ -70,7 +73,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock a file. If another process has locked it, ``wait`` for the lock, or return False."""
+    """Lock a file. If another process has locked the file, wait if ``wait`` is set, else return False."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -101,7 +104,7 @@ class DeviceLease:
         self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
-        """Take the devices. If another process holds a device, ``wait`` for it, or return False."""
+        """Take the devices. If another process holds a device, wait if ``wait`` is set, else return False."""
         taken = False
         try:
             taken = all(self._take(device, wait) for device in self._devices)
@@ -161,7 +164,7 @@ def lease_name(target: Device) -> str:
 
 
 def _file(device: str) -> Path:
-    """Return the file of a lease. Create its folder if needed."""
+    """Return the file of a lease. Create the folder of the file if needed."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
     # In sudo and containers, the variable is often set but its folder is absent.
     if not os.access(base, os.W_OK | os.X_OK):

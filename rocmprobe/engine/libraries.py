@@ -79,7 +79,10 @@ def _lacking(place: Place) -> list[str]:
 
 
 def found_again(place: Place) -> Place:
-    """Return the place that a run's journal names in redacted form. Raise BadInput if the place is gone."""
+    """Return the place that the journal of a run names in redacted form.
+
+    Raise BadInput if the place is gone.
+    """
     named = os.environ.get(VARIABLE)
     candidates = [*([place_in(named)] if named else []), *places(os.environ)]
     for candidate in candidates:
@@ -103,7 +106,7 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
     """Return the report of the libraries of ``place``, from a child that runs at most ``seconds``.
 
-    Raise NothingToTest, with the reason, if the child crashes or hangs, or if HIP does not start.
+    Raise NothingToTest with the reason if the child crashes or hangs, or if HIP does not start.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]

@@ -27,7 +27,8 @@ def sweeps(options: RunOptions) -> bool:
 def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the operators to test on ``device_type``, by dtype.
 
-    The result is empty if the database cannot be imported. Then the check's case reports the reason.
+    The result is empty if the database cannot be imported. If the import fails, the case of the check reports
+    the reason.
     """
     command = launch.command("rocmprobe.worker.device_query", "operators", device_type)
     environ = {**kept(os.environ), **launch.variables, **_NO_GPU}

@@ -80,13 +80,13 @@ class Budgets:
 
     A child can be silent for ``start`` while it imports torch, for ``first_call`` while it searches and
     compiles, for ``steady`` in repeated calls and references, and for ``teardown`` at its end. ``server`` is
-    for the start of the fork server. None stands for ``start``. ``measure`` is for one throughput
+    for the start of the fork server (None stands for ``start``). ``measure`` is for one throughput
     measurement, ``starts`` for repeated cold and warm starts.
 
-    After ``hangs`` hangs or ``crashes`` crashes under one setting, the rest is blocked. More cases would show
-    nothing new, and each hang costs its whole limit. ``sweep_mb`` is the memory in MiB that the search for
-    the largest batch can fill on a CPU. A case is tried at most ``tries`` times. If ``tries`` is 1, no canary
-    runs. ``soak`` is the duration of a soak.
+    After ``hangs`` hangs or ``crashes`` crashes under one setting, its other cases are blocked. They would
+    show nothing new, and each hang costs its whole time limit. ``sweep_mb`` is the memory in MiB that the
+    search for the largest batch can fill on a CPU. A case is tried at most ``tries`` times. If ``tries`` is
+    1, no canary runs. ``soak`` is the duration of a soak.
     """
 
     start: float

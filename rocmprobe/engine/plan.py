@@ -22,10 +22,10 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 class Request:
     """The arguments of ``@pytest.mark.check``.
 
-    ``settings`` are names, "every", or "forced" for the settings that force one solver each. ``problems`` is
-    a key of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. If ``directions``, each direction is
-    a case. If ``operators``, each operator of the installed torch is a case. ``level`` is the first level
-    that includes the check.
+    ``settings`` are names of settings, "every", or "forced" for the settings that each force one solver.
+    ``problems`` is a key of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. If ``directions``,
+    each direction is a case. If ``operators``, each operator of the installed torch is a case. ``level`` is
+    the first level that includes the check.
     """
 
     check: str
@@ -58,7 +58,7 @@ def cases_under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]] = None,
 ) -> Iterator[Case]:
-    """Yield the cases of ``request`` under one setting, even if it names others.
+    """Yield the cases of ``request`` under one setting, even if the request names other settings.
 
     ``chosen`` problems replace the request's problems. They are in the form that ``setting`` needs.
     """
@@ -76,9 +76,10 @@ def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...
 def in_order(asked: Sequence[Case]) -> list[Case]:
     """Return the cases in the order in which they run: dependencies first, the cases of a trial together.
 
-    First comes ``default``, which all others depend on. Then come the solvers, from which a setting is
-    derived, then the other settings, then the setting derived from these. Measurements come last in each
-    group, because they depend on correct results. Checks that can stop the machine end the run.
+    First comes ``default``, on which all other settings depend. Then come the solvers, from which a setting
+    is derived, then the other settings, then ``by-layer``, which is derived from the other settings.
+    Measurements come last in each group, because they depend on correct results. Checks that can stop the
+    machine end the run.
     """
     checks = list(CHECKS)
     trials: dict[str, int] = {}
@@ -197,7 +198,8 @@ def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     """Return True if the request applies to ``setting``.
 
     A setting that changes the problems runs only checks of problems. A setting with its own dtype runs only
-    convolution. Under the user's own databases no start is cold. `rocmprobe soak` names its setting.
+    convolution. A setting that uses the user's own databases runs no cold start. `rocmprobe soak` names its
+    setting.
     """
     if setting.solver:
         return "forced" in request.settings
@@ -218,7 +220,10 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Return the directions of a request, or None for all in one case. Training is timed in all of them."""
+    """Return the directions of a request, or None for all in one case.
+
+    Training is timed in all directions.
+    """
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
@@ -226,10 +231,10 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's own problems, or the problems of the level, in the form that ``setting`` needs.
+    """Return the user's problems, or else the problems of the level, in the form that ``setting`` needs.
 
-    Own problems also replace the matrix, because the native suite runs them under every setting. If ``few``,
-    use only the heaviest convolutions of a recorded program.
+    Given problems also replace the matrix, because the native suite runs them under every setting. If
+    ``few``, use only the heaviest convolutions of a recorded program.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -249,9 +254,9 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``.
 
-    Return None if the problem cannot have them, or has them already, because ``default`` tests it then. The
-    user's ``own`` problem is kept even if it is channels-last already, because a program is judged by all its
-    convolutions.
+    Return None if the problem cannot have this dtype and format. Also return None if the problem has them
+    already, because then ``default`` tests the problem. The user's ``own`` problem is kept even if it is
+    channels-last already, because a program is judged by all its convolutions.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
@@ -267,7 +272,7 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the cases that ``case`` depends on. If one of these fails, ``case`` is blocked.
+    """Return the ids of the cases that ``case`` depends on. If one of these cases fails, ``case`` is blocked.
 
     The setting ``cpu`` depends on nothing of the GPU. ``native`` are the problems and ``directions`` the
     directions that the run tests under ``setting``.
@@ -305,10 +310,11 @@ def _convolutions(
 ) -> tuple[str, ...]:
     """Return the ids for ``Requires.convolution``.
 
-    They name a native problem of the same dtype, or else the first native problem.
+    The ids name convolutions of one native problem, which is the first of the same dtype, or else the first
+    of all.
 
-    Another kind of convolution in float64 needs no native problem. PyTorch does not send it to MIOpen, so it
-    can pass where the native problems fail.
+    If ``which`` is "own" and the dtype is float64, there are no ids. PyTorch does not send such a convolution
+    to MIOpen, so it can pass where native problems fail.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

@@ -81,13 +81,13 @@ def begin(
 ) -> Path:
     """Detect the machine, make the run's folder and write its first record. Return the folder.
 
-    ``verified`` is a setting that an earlier run derived. It keeps its variables, and no solver runs alone.
-    ``former`` is the results.json of the run that this run is compared with. ``interpreter`` is another
-    Python whose torch is tested.
+    ``verified`` is a setting that an earlier run derived. The setting keeps its variables, and no solver runs
+    alone. ``former`` is the results.json of the run that this run is compared with. ``interpreter`` is
+    another Python whose torch is tested.
 
-    Raise BadInput for an unknown option value, for results that are no baseline for this machine, and for a
-    folder that cannot be written or holds a run already. Raise NothingToTest if the machine lacks the device
-    or torch.
+    Raise BadInput for an unknown option value, and for results that are no baseline for this machine. Also
+    raise BadInput if the folder cannot be written or holds a run already. Raise NothingToTest if the machine
+    lacks the device or torch.
     """
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
@@ -209,7 +209,10 @@ def _settings(
 def _with_operators(
     targets: tuple[Device, ...], simulated: bool, interpreter: Optional[Interpreter]
 ) -> tuple[Device, ...]:
-    """Return the devices with the operators of their torch. A simulated device computes on the CPU."""
+    """Return the devices with the operators of their torch.
+
+    A simulated device has the operators of the CPU.
+    """
     launch = launch_of(interpreter.python, interpreter.reads_toml) if interpreter else OWN
     found: dict[str, Mapping[str, tuple[str, ...]]] = {}
     named = []
@@ -222,7 +225,7 @@ def _with_operators(
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    """Return the part of an interpreter that the journal keeps to start workers in it again."""
+    """Return the facts of an interpreter that the journal keeps, so that a resumed run can start workers."""
     if interpreter is None:
         return None
     return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
@@ -242,8 +245,8 @@ def resume(
     Cases that were in flight become ``aborted``, or run again if ``retry_aborted``. If the run was given
     interpreters or libraries by path, ``pythons`` and ``wanted_libraries`` name them again.
 
-    Raise BadInput if the folder holds no run or cannot be written, if the run has not ended, or if its
-    libraries or its interpreter are gone.
+    Raise BadInput if the folder holds no run or cannot be written, or if another process still runs the run.
+    Also raise BadInput if the libraries or the interpreter of the run are gone.
     """
     if pythons:
         pass_on(interpreters(pythons))
@@ -324,9 +327,10 @@ def workers(folder: Path, wanted: Optional[int] = None) -> int:
 
 
 def results(folder: Path) -> Results:
-    """Return the content of the journal in ``folder``, not judged yet. If ``partial``, cases are missing.
+    """Return the content of the journal in ``folder``, before judgement.
 
-    Raise BadInput if the folder holds no run, or if a record is damaged.
+    Its field ``partial`` is True if cases are missing. Raise BadInput if the folder holds no run, or if a
+    record is damaged.
     """
     run, found, state = run_of(folder), records(folder), RunState()
     with naming_journal(folder):
@@ -396,7 +400,10 @@ def now() -> str:
 
 
 def _new_folder(started: str, label: str) -> Path:
-    """Make a folder below ``reports``, with a number if two runs begin in one second. Raise BadInput."""
+    """Make a folder below ``reports``, with a number if two runs begin in one second.
+
+    Raise BadInput if that fails.
+    """
     folder = Path("reports", f"{re.sub('[:-]', '', started)}-{label}")
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     for path in chain([folder], others):

@@ -38,10 +38,10 @@ _SWEEP_PATIENCE = 3
 class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
-    ``run`` is the folder that other processes see as the holder of a device. It is None if this process needs
-    no lease. ``launch`` is the way to start a child. If ``spawn``, every child starts from scratch, without a
-    fork server. ``caches`` are variables that name folders of databases and kernels which outlive the
-    session.
+    ``run`` is the folder that other processes see as the holder of a device. ``run`` is None if this process
+    needs no lease. ``launch`` is the way to start a child. If ``spawn``, every child starts from scratch,
+    without a fork server. ``caches`` are variables that name folders of databases and kernels which outlive
+    the session.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Session:
         return self._needless(case) or (self._uncured(case) if setting.undecided else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        """Return why the case's setting has no meaning on this GPU, or None if it has."""
+        """Return the reason why the case's setting has no meaning on this GPU, or None."""
         setting, target = self._setting(case), self._target(case)
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
@@ -234,7 +234,8 @@ class Session:
     def _by_layer(self, case: Case) -> Cure:
         """Return the content of the setting ``by-layer``.
 
-        Convolution stays unchanged if it passes or was not tested. Else it uses a setting that makes it pass.
+        Convolution stays unchanged if it passes or was not tested. Else convolution uses a setting that makes
+        convolution pass.
         """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
@@ -253,7 +254,7 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case that another case depends on, or None if it is not in the run."""
+        """Return the outcome of a case that another case depends on, or None if the run lacks that case."""
         # One process settles all cases of a device, so it can settle both cases.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
@@ -268,7 +269,10 @@ class Session:
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Hold the devices of a case. Record in the journal if this has to wait for other processes."""
+        """Lease the devices of a case for the block.
+
+        Record in the journal if another process holds a device.
+        """
         if self._run is None:
             yield
             return

@@ -28,7 +28,7 @@ Reading = Mapping[str, float]
 
 
 class Sensors:
-    """The sensors of the device under load: the GPU's, or the processor's without a GPU."""
+    """The sensors of the device under load, which is the GPU, or the processor without a GPU."""
 
     def __init__(self, gpu: Optional[Gpu], tree: Tree) -> None:
         self._gpu, self._tree = gpu, tree

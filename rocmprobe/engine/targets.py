@@ -25,7 +25,8 @@ class Device:
     """A device to test: torch's name for it, its backend, the GPU (if it is a GPU), and the drivers.
 
     ``place`` holds the libraries that ``capi`` calls. ``operators`` are the names in torch's OpInfo database
-    to test, by dtype. They are empty if the run does not test them, or if the database cannot be imported.
+    to test, by dtype. ``operators`` is empty if the run does not test operators, or if the database cannot be
+    imported.
     """
 
     device: str
@@ -61,7 +62,7 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
 
     ``auto`` is the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. If
     there are several GPUs, ``auto`` is the first that is not part of a processor. Raise NothingToTest if
-    there is no torch or the device does not exist, and BadInput for any other word.
+    torch or the device is missing, and BadInput for any other word.
     """
     kind = machine.value("torch.kind")
     if kind is None:
@@ -94,7 +95,7 @@ def targets_of(
 ) -> tuple[tuple[Device, ...], Machine]:
     """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with HIP's facts.
 
-    ``auto`` is torch if it is installed, capi if there are an AMD GPU, HIP and MIOpen, or both. Raise
+    ``auto`` includes torch if torch is installed, and capi if there are an AMD GPU, HIP and MIOpen. Raise
     NothingToTest and BadInput as ``find_targets`` and ``libraries`` do.
     """
     if driver not in ("auto", *DRIVERS):

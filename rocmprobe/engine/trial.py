@@ -63,7 +63,7 @@ START_ROUNDS = 3
 
 @dataclass
 class _Reply:
-    """The answers of one child to one case. If ``over``, the child is gone or unusable."""
+    """The answers of one child to one case. ``over`` is True if the child is gone or unusable."""
 
     answers: list[dict[str, Any]]
     over: bool = False
@@ -196,7 +196,7 @@ class Trials:
         return replace(outcome, conditions=self._conditions)
 
     def _soaked(self, case: Case) -> Outcome:
-        """Run a soak under the watch of its sensors. After a failure, test if the device still responds."""
+        """Run a soak while its sensors are watched. After a failure, test if the device still responds."""
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         if self._simulated:
             number = int(case.device.partition(":")[2] or 0)
@@ -226,7 +226,7 @@ class Trials:
     def _start_up(self, case: Case) -> Outcome:
         """Run cold and warm starts in turns, so that a change of the load affects both.
 
-        With caches that outlive the session, the first cold start finds them unchanged.
+        If caches outlive the session, the first cold start uses the caches unchanged.
         """
         cold: list[Outcome] = []
         warm: list[Outcome] = []
@@ -289,7 +289,7 @@ class Trials:
     def _read_conditions(self, case: Case, when: str) -> None:
         """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` the last.
 
-        On a simulated machine, the values are the CPU's.
+        On a simulated machine, the values are those of the CPU.
         """
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
@@ -297,11 +297,11 @@ class Trials:
             self._conditions[when] = found
 
     def _on_cpu(self, case: Case) -> bool:
-        """Return True if the CPU of this machine computes."""
+        """Return True if ``case`` computes on the CPU of this machine."""
         return self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
 
     def _backend(self, case: Case) -> Backend:
-        """Return the backend of the target, or the CPU's backend if the setting computes there."""
+        """Return the backend of the target, or the backend of the CPU if the setting computes on the CPU."""
         on_cpu = self._setting(case).device == "cpu"
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
@@ -345,7 +345,7 @@ class Trials:
         return child
 
     def _await_answer(self, child: Child, phase: str) -> _Reply:
-        """Read events until the answer, or until the child is ready. Each phase has its own budget."""
+        """Read events until the answer arrives or the child is ready. Each phase has its own time limit."""
         while True:
             active, budget = active_seconds(child.pid), self._budgets.of(phase)
             waited = min(budget, _SOON)
@@ -415,7 +415,7 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return the child's own answer if the child ended in a yardstick, which is not part of the check.
+        """Return the answer that the child sent before a yardstick, if the child ended in the yardstick.
 
         Else return ``answer``.
         """
@@ -467,7 +467,7 @@ class Trials:
             self._record(exit_status, after_last_answer=not at_once)
 
     def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
-        """Write the trial to the journal. The child is gone."""
+        """Write the trial to the journal after its child has ended."""
         live, self._live = self._live, None
         if live is None:
             return
@@ -553,13 +553,16 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """Return an answer in the form of a worker's, for a worker that did not send one."""
+    """Return an answer in the form that a worker sends, for a worker that did not send an answer."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 
 
 def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
-    """Return one outcome for all starts: the last one, with all attempts, and times if all starts passed."""
+    """Return the last outcome, with the attempts of all starts.
+
+    Add the times if every start measured them.
+    """
     last = (warm if len(warm) == len(cold) else cold)[-1]
     made = [outcome for pair in zip(cold, warm) for outcome in pair]
     made += cold[len(warm) :]

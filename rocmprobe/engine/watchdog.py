@@ -108,7 +108,7 @@ class Watchdog:
     def end(self) -> None:
         """Kill every process of the check. Set ``progress.unkillable`` if any process survives.
 
-        A signal cuts this short, because its sender waits for the verdict.
+        A signal ends the wait for the processes, because the sender of the signal waits for the verdict.
         """
         with contextlib.suppress(_Ended):
             if self._prober:
@@ -116,7 +116,7 @@ class Watchdog:
         _ignore_signals()
 
     def limit(self, over: float, code: int) -> None:
-        """Make this process exit with ``code`` when the budget is over by ``over`` seconds."""
+        """Make this process exit with ``code`` when it has exceeded the budget by ``over`` seconds."""
         signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
         left = self._began + self._options.budget + over - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, max(0.01, left))
@@ -164,7 +164,7 @@ class Watchdog:
     def _look_at_start(self) -> None:
         """Record if a worker that imports torch reads files.
 
-        From a slow disk the import takes long, and the worker uses no processor time meanwhile.
+        An import from a slow disk takes long without processor time, but is no hang.
         """
         if not self.progress.running or self.progress.answers:
             return
@@ -176,7 +176,7 @@ class Watchdog:
 
 
 def _began(budget: float) -> float:
-    """Return when this process started, on the monotonic clock, but at most half of ``budget`` ago.
+    """Return the time at which this process started (monotonic clock), but at most half of ``budget`` ago.
 
     If a wrapper script became this process by exec, its time does not count.
     """

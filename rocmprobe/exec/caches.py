@@ -23,7 +23,7 @@ from rocmprobe.knowledge.miopen_files import MiopenFile, user_file
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
 
-#: Names the folder of all caches. With "0", programs keep the user's own.
+#: Variable that names the folder of all caches. If the value is "0", programs use the user's caches.
 VARIABLE = "ROCMPROBE_EXEC_CACHES"
 #: The variables of MIOpen's databases and of its compiled kernels.
 DATABASES, KERNELS = "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"
@@ -50,7 +50,7 @@ class Caches:
         return Path(self.variables[KERNELS])
 
     def make(self) -> None:
-        """Make all folders. Raises OSError."""
+        """Make all folders. Raises OSError if a folder cannot be made."""
         for path in (self.folder, *map(Path, self.variables.values())):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -58,11 +58,11 @@ class Caches:
 def caches_of(
     results: Results, configuration: Configuration, setting: Setting, environ: Mapping[str, str], clean: bool
 ) -> Optional[Caches]:
-    """Return the caches of a configuration of ``results``, or None if programs keep the user's own.
+    """Return the caches of a configuration of ``results``, or None if programs use the user's caches.
 
-    If the user sets one of the variables, the configuration's folder is placed inside the user's folder, so
-    that the caches stay on the user's disk. If ``clean``, the user's folders are not used, because they are
-    known to fail.
+    If the user sets a variable for a cache (a key of OWN_FOLDERS), place the configuration's folder inside
+    the user's folder. Then the caches stay on the user's disk. If ``clean``, do not use the user's folders,
+    because their content is known to fail.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None
@@ -81,7 +81,11 @@ def caches_of(
 
 
 def _name(results: Results, configuration: Configuration, setting: Setting) -> str:
-    """Return the name of a configuration's folder: chip, setting, and a digest of everything that matters."""
+    """Return the name of a configuration's folder: chip, setting and a digest.
+
+    The digest covers everything on which compiled kernels depend: the stack, the GPUs, the Python
+    environment, the setting and its variables.
+    """
     device = device_of(results)
     tested = [each for each in results.outcomes if each.device == device]
     native = next((each.native_isa for each in tested if each.native_isa), None)
@@ -101,7 +105,7 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
 
 @dataclass(frozen=True)
 class Content:
-    """Numbers of the compiled kernels and search records that MIOpen has stored."""
+    """Number of compiled kernels and number of search records that MIOpen has stored."""
 
     kernels: int
     records: int
@@ -117,7 +121,7 @@ def content(caches: Caches) -> Content:
 
 
 def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
-    """Yield MIOpen's own files in one of its folders, with the path relative to the folder."""
+    """Yield (relative path, parsed file name, path) for each of MIOpen's files in one of MIOpen's folders."""
     for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         relative = path.relative_to(folder).as_posix()
         named = user_file(relative)

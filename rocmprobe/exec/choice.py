@@ -14,12 +14,15 @@ from rocmprobe.text.plain_text import one_line, quoted
 
 
 class NoRun(BadInput):
-    """Failure to choose: the user named no results, and there is no complete run of this machine."""
+    """The user named no results, and there is no complete run of this machine."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Results with one of their configurations. Its ``setting`` is None if the results recommend nothing."""
+    """Results with one of their configurations.
+
+    ``configuration.setting`` is None if the results recommend nothing.
+    """
 
     path: Path
     results: Results
@@ -35,10 +38,11 @@ class Choice:
 
 
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
-    """Return the configuration that the results ``path`` recommend, or the one of their ``setting``.
+    """Return the configuration that the results at ``path`` recommend.
 
-    The default results come from the last complete run on this machine. Raises BadInput for results that
-    cannot be read, that are of a simulated machine (unless ``simulated``), or that lack the setting.
+    If ``setting`` is given, return the configuration of this setting of the results. If ``path`` is None, use
+    the last complete run on this machine. Raises NoRun if there is no such run. Raises BadInput if the
+    results cannot be read, are of a simulated machine (unless ``simulated``), or lack the setting.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(

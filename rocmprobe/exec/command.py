@@ -15,7 +15,7 @@ from typing import BinaryIO, NoReturn
 
 from rocmprobe.model.results import BadInput
 
-#: Passes the conditions to the programs below. ``inject`` reads it.
+#: Variable that passes the conditions to the program and its children. ``inject`` reads the variable.
 CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
 #: Set by a user: a file to which every process appends a line.
@@ -69,7 +69,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
 
 
 def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process with ``program``, whose exit code, signals and streams are then its own.
+    """Replace this process with ``program``, which takes over exit code, signals and streams.
 
     Raises BadInput if the system cannot start the program.
     """
@@ -85,9 +85,9 @@ def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> 
 def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
     """Run ``program`` as a child, pass its stderr on, and write its stderr to ``printed``, too.
 
-    Return its exit code, or 128 plus the number of the signal that ended it, as shells report it. Ctrl-C
-    reaches the child from the terminal. SIGTERM and SIGHUP are passed on. Raises BadInput if the system
-    cannot start the program.
+    Return the exit code of the program, or 128 plus the number of the signal that ended the program, as
+    shells do. Ctrl-C reaches the child from the terminal. SIGTERM and SIGHUP are passed on. Raises BadInput
+    if the system cannot start the program.
     """
     try:
         process = subprocess.Popen(
@@ -131,7 +131,8 @@ def cannot_run(command: Sequence[str], error: OSError) -> BadInput:
 def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return the file of the program that ``command`` names.
 
-    Raises BadInput if the program does not exist, or if its Python would ignore the environment.
+    Raises BadInput if the program does not exist, or if the program's Python would not import rocmprobe's
+    sitecustomize.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -144,9 +145,10 @@ def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the Python that ``command`` starts: the program itself, or the interpreter that its file names.
+    """Return the Python that ``command`` starts.
 
-    Return None if the program is not a Python program, or starts Python in another way.
+    This is the program itself, or the interpreter in the first line of a script. Return None if the program
+    is not a Python program, or starts Python in another way.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -162,7 +164,10 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Return why a Python that ``words`` start would not import rocmprobe's sitecustomize, else ""."""
+    """Return why the Python that ``words`` start would not import rocmprobe's sitecustomize.
+
+    Return "" if Python would import it, or if ``words`` start no Python.
+    """
     if not words or depth > _DEEPEST:
         return ""
     name = os.path.basename(words[0])
@@ -219,7 +224,7 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _by_env(words: list[str], path: str, depth: int) -> str:
-    """Return what ``_refused`` returns, for the words that follow ``env``."""
+    """Return the result of ``_refused`` for the words that follow ``env``."""
     ours = ("PYTHONPATH", CONDITIONS, RECORD)
     while words:
         word = words.pop(0)

@@ -28,14 +28,18 @@ _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of a program. ``variables`` are set before its start, the rest when it has imported torch.
+    """Conditions of a program.
 
-    ``bypass`` and ``vendor_off`` are device types. ``pytorch_layers`` gives, for each layer that PyTorch's
-    own kernels compute, the device types. Its keys are the keywords of ``rocmprobe.bypass.install``.
-    ``flags`` belong to ``torch.backends``. ``torch`` is the version that the flags are for, or "" if every
-    version treats them alike. ``environment`` is the name of the Python environment that ``--python`` named
-    in the run, and ``python`` is its interpreter. ``caches`` are the configuration's own, or None if the
-    program keeps the user's. ``words`` describe the conditions to a user.
+    ``variables`` are set before the program starts. The other conditions are applied when the program has
+    imported torch.
+
+    ``bypass`` lists the device types whose convolutions the bypass computes. ``vendor_off`` lists the device
+    types without the vendor library. ``pytorch_layers`` maps each layer that PyTorch's own kernels compute to
+    device types. Its keys are the keywords of ``rocmprobe.bypass.install``. ``flags`` belong to
+    ``torch.backends``. ``torch`` is the version that the flags are for, or "" if every version treats them
+    alike. ``environment`` is the name of the Python environment that ``--python`` named in the run, and
+    ``python`` is its interpreter. ``caches`` are the caches of the configuration, or None if the program uses
+    the user's caches. ``words`` describe the conditions to a user.
     """
 
     words: str
@@ -50,7 +54,7 @@ class Conditions:
     caches: Optional[Caches] = None
 
     def as_variables(self) -> dict[str, str]:
-        """Return the conditions as variables of the program. ``rocmprobe.exec.inject`` reads CONDITIONS."""
+        """Return the conditions as environment variables. ``rocmprobe.exec.inject`` reads CONDITIONS."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
@@ -58,7 +62,10 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` in which "python" is the environment's interpreter, as after its activation."""
+        """Return ``environ`` as after the activation of the Python environment, if the conditions name one.
+
+        Then "python" is the environment's interpreter.
+        """
         if not self.python:
             return dict(environ)
         folder = os.path.dirname(self.python)
@@ -69,9 +76,9 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command``.
+        """Return ``command`` with the environment's interpreter in place of a first word "python".
 
-        A first word "python" without a folder becomes the environment's interpreter.
+        A first word with a folder stays unchanged.
         """
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
@@ -90,13 +97,13 @@ class Conditions:
 def conditions(
     profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
 ) -> Conditions:
-    """Return the conditions that the results ``profile`` recommend, or the conditions of their ``setting``.
+    """Return the conditions that the results at ``profile`` recommend.
 
-    ``choose`` finds the results. ``bypass`` is "auto" (as in the setting), "always" (on every device) or
-    "never".
+    If ``setting`` is given, return the conditions of this setting of the results. ``choose`` finds the
+    results. ``bypass`` is "auto" (as in the setting), "always" (on every device) or "never".
 
-    Raises BadInput for results that cannot be used, that recommend nothing, or whose setting cannot be
-    applied to a program from outside.
+    Raises BadInput if the results cannot be used or recommend nothing, or if the setting cannot be applied to
+    a program from outside.
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -166,10 +173,10 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 
 
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
-    """Return databases and caches that only programs under this configuration use, with their folders made.
+    """Return databases and caches that only programs under this configuration use, and make their folders.
 
-    Return None if the user keeps their own, if nothing runs on a GPU, or if no folder can be made. In the
-    last case, raise BadInput if the user's own are known to fail.
+    Return None if programs use the user's caches, if nothing runs on a GPU, or if a folder cannot be made. If
+    a folder cannot be made and the user's caches are known to fail, raise BadInput.
     """
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
@@ -208,7 +215,7 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
 def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
     """Return the variables of a configuration.
 
-    Results may come from anywhere, so a variable that no setting sets raises BadInput.
+    Raise BadInput for a variable that no setting sets, because results can come from anywhere.
     """
     variables = dict(configuration.env)
     for name, value in variables.items():
@@ -222,7 +229,10 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 
 
 def _devices(results: Results) -> tuple[str, ...]:
-    """Return the device types that the recommendation is about. A simulated GPU computes on the CPU."""
+    """Return the device types that the recommendation is about.
+
+    Return all device types for a simulated machine, because a simulated GPU computes on the CPU.
+    """
     if results.simulated:
         return _ALL
     on_gpu = any(outcome.device.startswith("cuda") for outcome in results.outcomes)

@@ -1,8 +1,8 @@
 """A pack: MIOpen's databases and compiled kernels of one configuration, to share with an equal GPU.
 
-A pack is code from somebody else. It is opened without trust and fits one version of MIOpen and one chip. It
-goes into staging folders, and replaces the caches of ``exec`` only after every problem that it names gave
-correct results.
+A pack is code from somebody else, so it is opened without trust. A pack fits one version of MIOpen and one
+chip. It is unpacked into staging folders. It replaces the caches of ``exec`` only after every problem that
+the pack names gave correct results.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def origin_of(on: ConfiguredDevice) -> Origin:
 def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
     """Write the databases and kernels of these caches to ``path``, and return a description of the content.
 
-    ``cases`` are the cases that the caches serve. Raise BadInput if there is nothing to pack, and
-    CannotWrite.
+    ``cases`` are the cases that the caches serve. Raise BadInput if there is nothing to pack, and CannotWrite
+    if the file cannot be written.
     """
     origin = origin_of(on)
     shapes = tuple(PackedShape(case.problem or "", case.direction or "") for case in cases)
@@ -258,7 +258,7 @@ class StagedPack:
                 yield session.outcome(self.on.case("convolution", shape.problem, shape.direction))
 
     def adopt(self) -> list[Path]:
-        """Make the pack the caches of ``exec``. Return the new paths of the former caches."""
+        """Replace the caches of ``exec`` by the pack. Return the new paths of the former caches."""
         date = time.strftime("%Y-%m-%d-%H%M%S")
         caches, aside = self.on.caches, []
         # The journal lists the cases that the former caches serve.
@@ -311,7 +311,11 @@ def _refused(path: Path, error: Exception) -> BadInput:
 
 
 def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
-    """Return the manifest, after all entries were checked. Raise Unacceptable or BadInput."""
+    """Check the entries and the manifest of a pack, and return the manifest.
+
+    Raise Unacceptable if an entry or the manifest breaks the rules of a pack. Raise BadInput if the manifest
+    is not valid JSON.
+    """
     entries = packed.infolist()
     archive.check_entries(entries, _largest, _EXPECTED)
     if sum(entry.file_size for entry in entries) > _LARGEST:
@@ -339,7 +343,7 @@ def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
 
 
 def _largest(name: str) -> Optional[int]:
-    """Return the largest size of a file of a pack, or None if a pack has no file of this name."""
+    """Return the size limit of a file in bytes, or None if a pack cannot have a file of this name."""
     if name == MANIFEST:
         return _LARGEST_MANIFEST
     folder, _, relative = name.partition("/")

@@ -62,7 +62,10 @@ def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> in
 
 @contextmanager
 def _forwarding(in_terminal: bool) -> Iterator[Any]:
-    """Pass signals to the program that is started inside the context, including earlier signals."""
+    """Pass signals to the program that the block starts, including signals that arrive before the start.
+
+    Yield a function, which the block calls with the process of the program.
+    """
     process: Optional[subprocess.Popen[bytes]] = None
     early: list[int] = []
 
@@ -94,10 +97,10 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 
 
 def merged(folder: Path) -> dict[str, Any]:
-    """Return what all processes recorded in ``folder``.
+    """Return the merged records of all processes in ``folder``.
 
-    These are the versions of torch, the problems in the order of their first calls, and the steps of the
-    process that made most steps.
+    The result has the versions of torch and the problems in the order of their first calls. It also has the
+    steps of the process that made most steps.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
@@ -125,7 +128,7 @@ def merged(folder: Path) -> dict[str, Any]:
 
 
 class _Problem:
-    """A problem of all processes."""
+    """A problem, merged from the records of all processes."""
 
     def __init__(self, first: float, described: dict[str, Any]) -> None:
         self.first = first
@@ -139,7 +142,10 @@ class _Problem:
 
 
 class _Process:
-    """The lines of one process, up to a torn line: the process was killed, or the disk was full."""
+    """The recorded lines of one process, up to an incomplete line.
+
+    A killed process or a full disk leaves an incomplete line.
+    """
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
@@ -152,7 +158,10 @@ class _Process:
                 self._take(json_line(line))
 
     def _take(self, line: Any) -> None:
-        """Take one line. Raises KeyError or TypeError if the recorder did not write the line."""
+        """Store the version, the problem or the counts that a line holds.
+
+        Raises KeyError or TypeError if the recorder did not write the line.
+        """
         if "torch" in line:
             self.versions.append(line["torch"])
         elif "problem" in line:
@@ -165,7 +174,8 @@ class _Process:
             self._ended = line.get("ended", False)
 
     def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Yield each problem: its number in this process, the time of its first call, itself, its counts."""
+        """Yield (number in this process, time of the first call, problem, calls per direction) for each
+        problem."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
             # If the process ended normally, it did not die in the problem: PyTorch refused the arguments.

@@ -56,7 +56,8 @@ _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 class ConfiguredDevice:
     """A device of this machine under the configuration of ``exec``, with the caches of that configuration.
 
-    ``path`` is the path of the results. ``launch`` is the way to start a child. ``budgets`` are time limits.
+    ``path`` is the path of the results. ``launch`` is the way to start a child. ``budgets`` are the time
+    limits of a case.
     """
 
     path: Path
@@ -99,11 +100,11 @@ class ConfiguredDevice:
 def configured_device(
     profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
 ) -> ConfiguredDevice:
-    """Return the device that the results are about, under the configuration that ``exec`` uses from them.
+    """Return the device that the results are about, under the configuration that ``exec`` would use.
 
-    ``limit`` is the most seconds of a first call. Raise BadInput for results that ``exec`` would refuse or
-    that are of another machine. Raise NothingToTest if the configuration runs no convolution in MIOpen, or if
-    the device or torch is missing.
+    ``limit`` is the time limit of a first call in seconds. Raise BadInput if ``exec`` would refuse the
+    results, or if they are of another machine. Raise NothingToTest if the configuration runs no convolution
+    in MIOpen, or if the device or torch is missing.
     """
     simulated = load_machine(simulate) if simulate else None
     chosen = choose(profile, setting, simulated=True)
@@ -154,7 +155,10 @@ def _set_override(results: Results) -> None:
 def _here(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how a worker starts in ``environment``, or in this Python, and the machine as it sees it."""
+    """Return the way to start a worker, and the machine as the worker sees it.
+
+    The worker runs in ``environment``, or in this Python if ``environment`` is None.
+    """
     if simulated:
         return OWN, simulated.machine
     if environment is None:
@@ -172,7 +176,10 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 
 
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
-    """Return a case for each direction that the program computed, or for all if it died in the problem."""
+    """Return a case for each direction of each problem that the program computed.
+
+    If the program computed no direction of a problem, because it died first, return cases for all directions.
+    """
     return [
         on.case(_CHECK, each.problem, direction)
         for each in problems
@@ -183,7 +190,8 @@ def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The outcome of warming a case. If ``earlier``, an earlier call of the command settled the case."""
+    """The outcome of warming a case. If ``earlier``, an earlier `rocmprobe warm` warmed or failed the
+    case."""
 
     case: Case
     outcome: Outcome
@@ -196,7 +204,7 @@ class FirstCall:
 
     @property
     def after(self) -> float:
-        """Seconds of the first call in the next process."""
+        """Seconds of the first call in a process that started after the caches were warm."""
         return float(self.outcome.timings["warm_first_call"])
 
     @property
@@ -209,9 +217,10 @@ class FirstCall:
 
 
 def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
-    """Yield each case after it is warm or known to fail. Cases that the journal has settled are not repeated.
+    """Yield each case after it is warm or known to fail. Cases with an outcome in the journal are not
+    repeated.
 
-    ``again`` repeats all cases, ``retry`` the failed cases. Raise BadInput for a damaged journal.
+    ``again`` repeats all cases, ``retry`` the failed cases. Raise BadInput if the journal is damaged.
     """
     journal = Journal(on.caches.folder, redact=False)
     with naming_journal(on.caches.folder):
@@ -229,7 +238,8 @@ def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) 
 
 
 def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again: bool, retry: bool) -> None:
-    """Open the cases that must run again. Settle cases during which a process died without a record."""
+    """Mark the cases that must run again in the journal. Record cases during which a process died as
+    aborted."""
     journal.append("resumed", at=now())
     for case in cases:
         settled = journal.find(case.id)

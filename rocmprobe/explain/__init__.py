@@ -1,1 +1,1 @@
-"""From a log and facts to causes."""
+"""Explanation of a failure: causes, inferred from a log and facts."""

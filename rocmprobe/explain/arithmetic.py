@@ -1,4 +1,4 @@
-"""Rules of arithmetic: what the numbers of a message say."""
+"""Rules of arithmetic, which evaluate the numbers of a message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rocmprobe.explain.inference import Inference, LogContext
 from rocmprobe.knowledge import causes
 
 _GIB = 1024**3
-#: Of the memory that a limit, another process or the desktop takes: less explains no failure.
+#: A limit, another process or the desktop explains a failure only if it takes at least this much memory.
 _NOTICEABLE = 0.25 * _GIB
-#: So many times the memory that is asked for is enough, in pieces or not.
+#: Free memory of this many times the requested size is enough, even if it is fragmented.
 _AMPLE = 20
-#: A GPU with less memory is the one of a processor, whose share the BIOS sets.
+#: A GPU with less memory is part of a processor. The BIOS sets its share of the memory.
 _SHARE_OF_AN_APU = 3 * _GIB
 #: The LDS of one workgroup on every GCN, RDNA and CDNA chip up to MI300 (LLVM, User Guide for AMDGPU
 #: Backend).
@@ -22,7 +22,7 @@ _LDS_BYTES = 65_536
 
 
 def memory(context: LogContext) -> Iterator[Inference]:
-    """Say what took the memory, from the numbers of an out-of-memory message.
+    """Infer from the numbers of an out-of-memory message what uses the memory.
 
     Source: PyTorch c10/cuda/CUDACachingAllocator.cpp.
     """
@@ -46,7 +46,10 @@ def memory(context: LogContext) -> Iterator[Inference]:
 
 
 def _what_took(memory: Memory) -> tuple[str, str]:
-    """Return a clause about what took the memory, and its remedy. Each is "" if the numbers do not tell."""
+    """Return a clause about what uses the memory, and a remedy.
+
+    Both are "" if the numbers do not show the reason.
+    """
     if memory.allowed is not None and memory.free and memory.free - memory.allowed > _NOTICEABLE:
         limit = f"the program limits itself to {_gib(memory.allowed)} (set_per_process_memory_fraction)"
         cure = (

@@ -1,6 +1,6 @@
 """First error of a failed build (compiler, linker, CMake) in a log, and its remedy.
 
-A build tells its reason first, and ends in messages that only follow from it.
+A build prints the reason for its failure first. The messages at the end only follow from that error.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class BuildError:
-    """First error of a build. ``text`` is its message, ``remedy`` what to do about it ("" if the message
-    does not tell). ``of_amd`` is True if a line names AMD's GPUs or their software, False if none does and a
-    compiler refused a source file, None if that cannot be told."""
+    """First error of a build.
+
+    ``text`` is the message. ``remedy`` says what to do, or is "" if the message does not say. ``of_amd`` is
+    True if a line names AMD's GPUs or their software. ``of_amd`` is False if no line does and a compiler
+    refused a source file, else None.
+    """
 
     line: int
     text: str
@@ -35,7 +38,7 @@ _REFUSED = (
     rf"|{_FILES} ?\(\d+(?:,\d+)?\) ?: (?:fatal )?error C\d{{4}}"
     r"|\berror LNK\d{4}|^error\[E\d{4}\]|shaderc: internal error"
 )
-#: Source: the same, GNU ld, LLD, CMake, GNU make.
+#: Source: the programs above, GNU ld, LLD, CMake, GNU make.
 _ERROR = re.compile(
     rf"(?P<refused>{_REFUSED})"
     r"|(?:^|[\s/])(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|nvcc|glslc|ld|ld\.lld|lld|collect2)(?:-\d+|\.exe)?: "
@@ -57,8 +60,8 @@ _OF_AMD = re.compile(
     r"|composable_kernel|\bck_|migraphx|comgr|\bhsa|/kcl/|\bkcl_|\bdrm_|drivers/gpu/drm"
 )
 
-#: What to do about an error of a build, by its message. ``{name}`` is what the message names.
-#: Source of each: who prints it.
+#: What to do about an error of a build, by its message. ``{name}`` is the name in the message. Source of
+#: each: who prints it.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (  # CPython's and Clang's headers
         re.compile(r"Python\.h['\"]? ?(?:file not found|: No such)"),
@@ -216,7 +219,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def first_error(lines: Collection[Line]) -> Optional[BuildError]:
-    """Return the first error of the build that a log shows, None if it shows no failed build."""
+    """Return the first error of the build that a log shows, or None if the log shows no failed build."""
     texts = [line.text for line in lines]
     for place, line in enumerate(lines):
         if match := _ERROR.search(line.text):

@@ -1,4 +1,4 @@
-"""Rules about the kernel driver: how it starts the GPU, what it refuses, and how it crashes."""
+"""Rules about the kernel driver: start of the GPU, refused requests, and crashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KERNEL_ASSERTION = re.compile(r"WARNING: CPU: \d+ PID: \d+ at \S*drivers/gpu/dr
 
 
 def kernel_assertion(context: LogContext) -> Iterator[Inference]:
-    """Infer a defect of the kernel driver from an assertion of its own, if no line tells of a GPU that hangs.
+    """Infer a defect of the kernel driver from a failed assertion in it, if no line reports a GPU hang.
 
     Source: Linux, WARN_ON, whose line has the source file.
     """
@@ -52,7 +52,7 @@ _OOPS = re.compile(
     r"BUG: (?:kernel NULL pointer|unable to handle)|Oops: \d|general protection fault.*PREEMPT"
 )
 _FROM_DRIVER = re.compile(r"\bamdgpu\b|\bamdkfd\b|\[drm")
-#: So many lines before a crash of the kernel, a message of the driver belongs to it.
+#: A message of the driver belongs to a crash of the kernel if it is at most this many lines before the crash.
 _BEFORE_OOPS = 6
 
 
@@ -70,8 +70,8 @@ def kernel_crash(context: LogContext) -> Iterator[Inference]:
             return
 
 
-#: Steps at which the driver gives a GPU up, and what to look at.
-#: Source: Linux drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
+#: Steps at which the driver can fail to start a GPU, and what to check. Source: Linux
+#: drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_discovery.c, amdgpu_psp.c, amdgpu_bios.c;
 #: drivers/pci/setup-res.c.
 _INIT_FAILED = re.compile(
     r"Fatal error during GPU init|probe of [\w:.]+ failed with error|hw_init of IP block"
@@ -160,7 +160,7 @@ _KFD_SAYS_WHY = re.compile(r"supported_devices|rejects atomics|not supported on 
 
 
 def kfd_error(context: LogContext) -> Iterator[Inference]:
-    """Tell from the error of opening /dev/kfd what keeps programs from the GPU."""
+    """Infer from the error of opening /dev/kfd why programs cannot use the GPU."""
     if any(_KFD_SAYS_WHY.search(line.text) for line in context.lines):
         return
     for line in context.lines:
@@ -176,7 +176,7 @@ _OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
 
 
 def page_fault(context: LogContext) -> Iterator[Inference]:
-    """Tell from the part of the GPU that reports a page fault that a kernel of the program made it.
+    """Infer that a kernel of the program caused a page fault, because a unit that serves kernels reports it.
 
     Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
     """
@@ -197,9 +197,9 @@ _NOTHING_SEEN = re.compile(
 
 
 def nothing_seen(context: LogContext) -> Iterator[Inference]:
-    """Infer that ROCm answers and offers no GPU.
+    """Infer that ROCm works but lists no GPU.
 
-    Source: clinfo; PyTorch c10/cuda/CUDAFunctions.cpp, whose warning says that the program goes on without.
+    Source: clinfo; PyTorch c10/cuda/CUDAFunctions.cpp, which warns that the program continues without a GPU.
     """
     for line in context.lines:
         if context.is_amd and _NOTHING_SEEN.search(line.text):
@@ -210,7 +210,7 @@ def nothing_seen(context: LogContext) -> Iterator[Inference]:
 
 
 def as_root(context: LogContext) -> Iterator[Inference]:
-    """Infer missing rights if the program works as root.
+    """Infer that rights are missing if the program works as root.
 
     Source: Linux, permissions of /dev/kfd and /dev/dri.
     """

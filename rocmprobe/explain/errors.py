@@ -1,4 +1,4 @@
-"""Meanings of errors where no cause is known for sure: the rows of ``data/errors.toml``."""
+"""Meanings of errors without a certain cause: the rows of ``data/errors.toml``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _LONGEST = 80
 
 @dataclass(frozen=True)
 class ErrorMeaning:
-    """Row of the table: whose error ``pattern`` finds, its meaning (``says``), and the next ``step``."""
+    """Row of the table.
+
+    ``pattern`` finds the error, ``says`` is the meaning of the error, and ``step`` is the next step.
+    """
 
     of: str
     pattern: str
@@ -48,7 +51,10 @@ def meanings() -> tuple[ErrorMeaning, ...]:
 
 
 def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
-    """Return the first row of this kind that matches a line, with the last such line. None if no row does."""
+    """Return the first row of this kind that matches a line, with the last matching line.
+
+    Return None if no row matches.
+    """
     searched = list(lines)
     for row in meanings():
         if row.of != of:

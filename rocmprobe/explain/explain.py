@@ -1,7 +1,7 @@
 """From a log and facts to an answer, at the level that the evidence supports, and to ranked causes.
 
-An answer goes as far down as the evidence does: to a cause, to a group of causes that share much of the
-cure, or to the layer that speaks.
+An answer is as specific as the evidence allows. It names a cause, a group of causes that share most of the
+cure, or the layer that reports the failure.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from rocmprobe.text.log import Log
 
 #: A second cause with less than this share of the best one's score is not worth a question.
 _RIVAL = 0.1
-#: From this score on no question is left between the first two.
+#: From this score on, the first cause needs no question to distinguish it from the second.
 _SURE = 0.9
-#: From this score on a cause, a group or a layer is the answer.
+#: From this score on, a cause, a group or a layer is the answer.
 _ANSWER = 0.7
 #: From this score on a cause is named as a guess. Of 24 first answers to new reports whose best cause scored
 #: less, two helped and seven misled; from here to ``_ANSWER`` it was four and none of twelve
@@ -43,17 +43,21 @@ _ANSWER = 0.7
 _GUESS = 0.6
 #: Longer errors are cut in the answer.
 _LONGEST_QUOTE = 120
-#: So are remedies that the log names.
+#: Longer remedies from the log are cut in the answer.
 _LONGEST_HINT = 240
-#: A known report is shown that shares at least this much of the text, and at most so many are.
+#: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 
 @dataclass(frozen=True)
 class RankedCause:
-    """A cause with its ``score``, the share of the evidence that speaks for it (0 to 1), what speaks for it
-    (``evidence``) and ``against`` it, what to do, and how to verify that it helped."""
+    """A possible cause of the failure.
+
+    ``score`` is the share of the evidence that speaks for the cause (0 to 1). ``evidence`` speaks for the
+    cause, ``against`` speaks against it. ``advice`` says what to do, and ``verify`` how to test that the
+    advice helped.
+    """
 
     cause: str
     layer: str
@@ -66,7 +70,7 @@ class RankedCause:
 
 @dataclass(frozen=True)
 class Level:
-    """A layer, or a group of causes, and the share of the evidence that speaks for it (0 to 1)."""
+    """A layer or a group of causes. ``score`` is the share of the evidence that speaks for it (0 to 1)."""
 
     name: str
     score: float
@@ -76,11 +80,11 @@ class Level:
 class Explanation:
     """Causes of a failure, best first. Empty, or ``unknown`` alone, if there is no evidence.
 
-    ``summary`` is the answer in a sentence, at the level that the evidence supports, and ``action`` what
-    serves all the causes that are left at that level. ``layer`` and ``group`` are the best of each.
-    ``decide`` is the further fact that would tell those causes apart, or None. ``note`` says how far the
-    answer goes. ``elsewhere`` says why AMD's stack has no part in the failure, "" if it may have one.
-    ``similar`` are public reports whose logs share text with this one.
+    ``summary`` is the answer in a sentence, at the level that the evidence supports. ``action`` helps against
+    all causes that remain at that level. ``layer`` is the most probable layer, ``group`` the most probable
+    group. ``decide`` is a further fact that would distinguish the remaining causes, or None. ``note`` names
+    the causes that facts exclude. ``elsewhere`` says why AMD's stack has no part in the failure, "" if it may
+    have one. ``similar`` are public reports whose logs share text with this one.
     """
 
     summary: str
@@ -96,14 +100,15 @@ class Explanation:
 
     @property
     def sure(self) -> bool:
-        """Return True if the first cause is the answer."""
+        """Return True if the first cause is probable enough to be the answer."""
         return bool(self.causes) and self.causes[0].cause != "unknown" and self.causes[0].score >= _ANSWER
 
 
 def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanation:
     """Explain why the program that printed ``log`` failed, on a machine with these ``facts``.
 
-    ``without`` are addresses of known reports that must not take part (to score a report that is one).
+    Known reports at the addresses ``without`` are ignored. To score a known report, that report must not
+    count as evidence for itself.
     """
     resembling = similar(log, without)
     structure = extract(log)
@@ -142,7 +147,7 @@ _ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([^\s`,;'\"]+)")
 
 
 def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
-    """Return advice without the sentences that only set variables which are set already."""
+    """Return advice without sentences that only set variables, if these variables are already set."""
     kept, dropped = [], []
     for sentence in _SENTENCES.split(advice):
         asked = _ASSIGNMENT.findall(sentence)
@@ -157,7 +162,10 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
 
 
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
-    """Return the meaning of the log's error, for an answer without a sure cause. None if it has none."""
+    """Return the meaning of the log's error, for an answer without a certain cause.
+
+    Return None if the meaning is unknown.
+    """
     found = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
     if found is None and "triton" not in weighed.words:
         found = own_error(structure, (line for line in log.lines if line.number not in structure.excused))
@@ -177,7 +185,7 @@ def without_torch(advice: str) -> str:
 
 
 def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Optional[Level]:
-    """Return the layer with the largest share, or None if no cause has one.
+    """Return the layer with the largest share, or None if no cause has a layer.
 
     The share of a cause counts for the layers in which its evidence stands, the share of ``unknown`` for the
     layer that reports the failure. If no part of a layer is certain, the layer counts all its parts.
@@ -211,7 +219,10 @@ def _best_group(shares: Iterable[tuple[str, float]]) -> Optional[Level]:
 
 
 def _shown(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the causes worth showing. "unknown" is one of them only above guesses that are less probable."""
+    """Return the causes worth showing.
+
+    "unknown" is included only if it is more probable than every other cause shown.
+    """
     if shares[0][0] == "unknown":
         return shares if len(shares) > 1 else []
     return [pair for pair in shares if pair[0] != "unknown"]
@@ -226,7 +237,7 @@ def _answer(
     meaning: Optional[FoundError],
     silicon: Optional[str],
 ) -> tuple[str, str]:
-    """(summary, action) at the lowest level that is sure enough."""
+    """Return (summary, action) at the most specific level that is certain enough: cause, group or layer."""
     named = [each for each in ranked if each.cause != "unknown"]
     if not named:
         return _without_cause(weighed, structure, meaning)
@@ -304,8 +315,10 @@ def _which(reasons: int) -> str:
 def _without_cause(
     weighed: Weighed, structure: LogStructure, meaning: Optional[FoundError]
 ) -> tuple[str, str]:
-    """(summary, action) where no cause, group or layer is sure: what chip and stack cannot do together, or
-    what the log lacks."""
+    """Return (summary, action) if no cause, group or layer is certain.
+
+    The summary says what chip and stack cannot do together, or what the log lacks.
+    """
     unknown = causes.advice_for("unknown", weighed.words)
     if meaning and not weighed.refused:
         return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step

@@ -1,6 +1,6 @@
-"""Structure of a log: the error that ended it, the frames and who owns them, memory, vendors, limits.
+"""Structure of a log: the error that ended the program, frames with their owners, memory, vendors and more.
 
-Nothing here knows a cause. The rules in ``explain/reasoning.py`` read this structure.
+This module knows no causes. The rules in ``explain/reasoning.py`` read this structure.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Error:
-    """Last error of a log: ``kind`` is the exception's type without its module, or "" for a plain line
-    that reports an error. ``package`` is the module that the type was printed with."""
+    """Last error of a log:
+
+    ``kind`` is the exception's type without its module, or "" for a plain line that reports an error.
+    ``package`` is the module that the log prints before the type.
+    """
 
     kind: str
     message: str
@@ -45,7 +48,7 @@ class Error:
 class Memory:
     """Quantities of an out-of-memory message in bytes, or None if the message does not give them.
 
-    ``allowed`` is a limit that the program set for itself; ``allocated`` and ``reserved`` count PyTorch's own
+    ``allowed`` is a limit that the program set for itself. ``allocated`` and ``reserved`` count PyTorch's
     memory.
     """
 
@@ -58,7 +61,7 @@ class Memory:
 
     @property
     def of_others(self) -> Optional[float]:
-        """Bytes that neither PyTorch of this process holds nor are free."""
+        """Bytes that other processes use: neither free nor held by PyTorch in this process."""
         if self.total is None or self.free is None or self.allocated is None:
             return None
         return max(0.0, self.total - self.free - self.allocated - (self.reserved or 0.0))
@@ -68,14 +71,15 @@ class Memory:
 class LogStructure:
     """Structured content of a log.
 
-    ``error`` is the last error, ``frames`` the stack nearest to it, innermost first. ``vendors`` are "amd",
-    "nvidia", "apple" and "intel" where the log names their GPUs or software. ``last`` is the last
-    line that is not blank, ``warned`` that this line or one of the two before it is a warning, ``harmless``
-    that a line says of itself that it is to be ignored, ``failed`` that any other reports an error or an
-    abnormal end. ``building`` is the package or target that was being built when a build failed,
-    ``build_error`` the first error of that build. ``shared_memory`` is what a kernel required and the limit,
-    in bytes. ``errnos`` are the error numbers in kernel lines, with what reported them. ``as_root`` is True
-    if the log says that it works as root. ``hint`` is the line near the last error that names a remedy.
+    ``error`` is the last error. ``frames`` is the stack nearest to the error, innermost first. ``vendors``
+    has "amd", "nvidia", "apple" and "intel" if the log names their GPUs or software. ``last`` is the last
+    line that is not blank. ``warned`` is a warning in that line or in the two lines before. ``harmless`` is
+    True if a line says that readers can ignore it. ``failed`` is True if another line reports an error or an
+    abnormal end. ``building`` is the package or target whose build failed. ``build_error`` is the first error
+    of that build. ``shared_memory`` is what a kernel required and the limit, in bytes. ``errnos`` are the
+    error numbers in kernel lines, each with the part of the kernel that reports the number. ``as_root`` is
+    True if the log says that the program works as root. ``hint`` is the line near the last error that names a
+    remedy.
     """
 
     error: Optional[Error] = None
@@ -199,7 +203,7 @@ _QUANTITIES = (
     ("reserved", re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")),
     ("allowed", re.compile(rf"{_SIZE} allowed")),
 )
-#: An out-of-memory message has at most so many lines.
+#: Maximum number of lines of an out-of-memory message.
 _MEMORY_LINES = 5
 _POWERS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SHARED = re.compile(
@@ -220,7 +224,7 @@ _AS_ROOT = re.compile(
 )
 
 
-#: What shows that the output of a command is in the log, by a word of the command.
+#: Text that shows that the output of a command is in the log, keyed by a word of the command.
 _OUTPUTS = {
     "rocminfo": re.compile(r"HSA Agents|Marketing Name:|^ *Name: +gfx", re.MULTILINE),
     "dmesg": re.compile(r"^\[ *\d+\.\d+\] .*(?:amdgpu|kfd|drm)|kernel: .*(?:amdgpu|kfd|drm)", re.MULTILINE),
@@ -238,7 +242,7 @@ _OUTPUTS = {
 
 
 def answers(structure: LogStructure, question: str) -> bool:
-    """Return True if the log has the output of every command that a question asks to run."""
+    """Return True if the log has the output of every command that a question to the user asks to run."""
     commands = [part for piece in re.findall(r"`([^`]+)`", question) for part in re.split(r"[;&]", piece)]
     words = [next((word for word in _OUTPUTS if word in command), "") for command in commands]
     return bool(words) and all(word in structure.printed for word in words)
@@ -284,7 +288,7 @@ def extract(log: Log) -> LogStructure:
     )
 
 
-#: What a program says of its own message, and messages of programs and drivers that work.
+#: Words with which a program calls its own message harmless, and messages of programs and drivers that work.
 #: Source: Linux drivers/gpu/drm/amd (secure display is not needed to compute), drivers/acpi; TensorFlow's
 #: start; PyTorch c10/cuda (expandable segments), torch/utils; Stable Diffusion web UI; xformers; pip.
 _HARMLESS = re.compile(
@@ -298,7 +302,7 @@ _HARMLESS = re.compile(
     r"|redirects are currently not supported|Error caught was: No module named|Unable to initialize backend"
     r"|enable gfxoff|(?:PSP|SMU) is resuming|optional \w+ ta ucode is not available"
 )
-#: One of them is in each such message: a large log is not searched line by line without need.
+#: Each harmless message contains one of these words, so that a large log need not be searched line by line.
 _HARMLESS_WORDS = (
     "nothing to", "harmless", "ignor", "display", "psp gfx", "acpi", "memtype", "reg_wait", "crtc",
     "amdgpu.ids", "factory", "computation placer", "tensorrt", "numa node", "expandable_segments",
@@ -321,7 +325,8 @@ _HINT = re.compile(
     r"(?:`[^`]+`|--\w[\w-]+|\binstead\b|\b(?:pip|conda|dnf|brew) install|\bexport \w+="
     r"|\b[A-Z][A-Z0-9_]{5,}=\S)"
 )
-#: Hints that every such message has, that concern other machines, or that only hide the failure.
+#: Hints to ignore: those in every message of a kind, those for other machines, and those that only hide the
+#: failure.
 _NO_HINT = re.compile(
     r"(?i)LAUNCH_BLOCKING|USE_(?:CUDA|HIP)_DSA|SERIALIZE_KERNEL|ALLOC_CONF|skip-torch-cuda-test|upgrade pip"
     r"|break-system-packages|report|search for|verbose|--help|nvidia|cuda|public link|MORE_DETAILS"
@@ -329,7 +334,7 @@ _NO_HINT = re.compile(
     r"|FutureWarning|DeprecationWarning"
     r"|^\s*(?:import|from|return|raise|def|if|for|self\.)\b"
 )
-#: A hint stands at most so many lines before and after the error.
+#: Maximum number of lines between a hint and the error.
 _HINT_BEFORE, _HINT_AFTER = 1, 10
 _LONGEST_HINT = 400
 
@@ -351,7 +356,7 @@ def _hint(lines: Collection[Line], error: Optional[Error]) -> Optional[Line]:
 
 
 def is_warning(text: str) -> bool:
-    """Return True if its program calls this line a warning. The kernel's WARNING is a failed assertion."""
+    """Return True if the program marks this line as a warning. The kernel's WARNING is a failed assertion."""
     if "level=WARN" in text:  # Ollama also reports failures of the GPU like this
         return not _FAILURE_OF_GPU.search(text)
     match = _WARNS.search(text)
@@ -363,9 +368,10 @@ def is_warning(text: str) -> bool:
 
 
 def _excused(lines: Iterable[Line]) -> frozenset[int]:
-    """Return the numbers of the lines of tracebacks that a program prints after a warning and goes on.
+    """Return the line numbers of tracebacks that belong to a warning, after which the program continues.
 
-    It did not go on if the log ends there, and the warning announces no traceback by its colon.
+    If the log ends with such a traceback, the traceback counts only if a colon after the warning announces
+    it.
     """
     found: set[int] = set()
     last: set[int] = set()
@@ -388,12 +394,12 @@ def _excused(lines: Iterable[Line]) -> frozenset[int]:
     return frozenset(found | last if announced else found)
 
 
-#: pip reports packages that do not fit, and goes on.
+#: pip reports packages that do not fit, but continues.
 _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have \S+ .*incompatible")
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
-    """Return the numbers of pip's lines about packages that do not fit, if something fails after them."""
+    """Return the numbers of pip's lines about packages that do not fit, if a later line reports a failure."""
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])
     return frozenset(numbers if any(reports_failure(line.text) for line in later) else ())
@@ -409,8 +415,8 @@ def reports_failure(text: str) -> bool:
 def _last_error(lines: Iterable[Line]) -> Optional[Error]:
     """Return the exception that ended the log, or else the last line that reports an error.
 
-    A C++ exception's ``what()`` stands on the next line. Of a Python message with several lines, the first
-    that is not blank.
+    For a C++ exception, the message is ``what()`` on the next line. For a Python message with several lines,
+    use the first line that is not blank.
     """
     found: Optional[Error] = None
     plain: Optional[Error] = None
@@ -442,8 +448,10 @@ def _last_error(lines: Iterable[Line]) -> Optional[Error]:
 
 
 def _frames(lines: Iterable[Line], error: Optional[Error]) -> Iterator[Frame]:
-    """Yield frames, innermost first: native ones before those of Python, since they are nearer to the
-    hardware."""
+    """Yield frames, innermost first.
+
+    Native frames come before those of Python, because they are nearer to the hardware.
+    """
     native: list[Frame] = []
     python: list[Frame] = []
     for line in lines:

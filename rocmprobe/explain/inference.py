@@ -22,10 +22,10 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Inference:
-    """Conclusion of a rule: a clause for people, points by cause, and the layer that failed, where known.
+    """Conclusion of a rule: a clause for people, points by cause, and the layer that failed, if known.
 
-    ``elsewhere`` is True if AMD's stack has no part in the failure. ``remedy`` is what to do about just this,
-    in place of the general advice for the causes in ``points``.
+    ``elsewhere`` is True if AMD's stack has no part in the failure. ``remedy`` is a specific remedy, which
+    replaces the general advice for the causes in ``points``.
     """
 
     says: str
@@ -37,9 +37,11 @@ class Inference:
 
 @dataclass(frozen=True)
 class LogContext:
-    """Input of a rule: the structure of the log, the facts, the words of
-    ``explain/situations.py``, the signatures found, and the relations that chip and stack answer
-    with "no"."""
+    """Input of a rule: the log's structure and lines, the facts, and the signatures found.
+
+    ``words`` are the words of ``explain/situations.py`` that hold. ``refused`` are the relations that do not
+    hold for chip and stack.
+    """
 
     structure: LogStructure
     facts: Facts
@@ -82,7 +84,7 @@ def _is_anywhere(hit: Hit) -> bool:
 
 
 def raised(structure: LogStructure) -> str:
-    """Return "PACKAGE raised TYPE (MESSAGE)", "" if the log has no exception."""
+    """Return "PACKAGE raised TYPE (MESSAGE)", or "" if the log has no exception."""
     error = structure.error
     if error is None or not error.kind:
         return ""

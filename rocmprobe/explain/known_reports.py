@@ -1,8 +1,8 @@
 """Public reports that resemble a log, found by fingerprints of their text.
 
-``data/known_reports.json`` has, for each thread, its address, chip, versions, cause, how it ended in a
-sentence of ours, and a fingerprint: hashes of three words in a row. The text of a thread is not kept.
-``benchmarks/known_reports.py`` makes the file.
+For each thread, ``data/known_reports.json`` has the address, chip, versions, cause and outcome (a sentence by
+rocmprobe's authors). It also has a fingerprint: hashes of three words in a row. The text of a thread is not
+kept. ``benchmarks/known_reports.py`` makes the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Optional
 from rocmprobe.text.log import Log
 from rocmprobe.text.tables import json_table
 
-#: Hashes that a fingerprint has at most: the smallest ones, so that two long logs keep the same part.
+#: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that two long logs keep the
+#: same part.
 SIZE = 128
 #: Hexadecimal digits of one hash.
 DIGITS = 6
@@ -27,7 +28,8 @@ _IN_A_ROW = 3
 #: A report that shares less of the text has no vote (leave one out: from here to 0.7, 57 % have the same
 #: cause, above 82 %).
 _ALIKE = 0.5
-#: Nor one that shares fewer hashes: that is one short message, which the signatures weigh.
+#: A report that shares fewer hashes has no vote. It shares one short message, which the signatures already
+#: weigh.
 _ENOUGH = 8
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
 _FRAME = re.compile(r"\s*File \"")
@@ -37,8 +39,11 @@ _VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w
 
 @dataclass(frozen=True)
 class KnownReport:
-    """A labelled public thread. ``outcome`` is how it ended, ``cause`` one of ``data/causes.toml`` or "" if
-    the thread established none of them."""
+    """A labelled public thread.
+
+    ``outcome`` says how the thread ended. ``cause`` is a name in ``data/causes.toml``, or "" if the thread
+    established no cause.
+    """
 
     url: str
     outcome: str
@@ -50,8 +55,11 @@ class KnownReport:
 
 @dataclass(frozen=True)
 class SimilarReport:
-    """A known report, how much of the log's text it shares (0 to 1), rare words counting more, and how many
-    hashes that is."""
+    """A known report that resembles the log.
+
+    ``similarity`` is the share (0 to 1) of common text, in which rare words count more. ``shared`` is the
+    number of common hashes.
+    """
 
     report: KnownReport
     similarity: float
@@ -87,8 +95,10 @@ def _report(fingerprint: str, **row: Any) -> tuple[KnownReport, frozenset[str]]:
 
 
 def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...]:
-    """Return the reports that share text with a log, the most similar first, apart from the threads
-    ``without``."""
+    """Return the reports that share text with a log, the most similar first.
+
+    Leave out the threads ``without``.
+    """
     known = [(report, hashes) for report, hashes in known_reports() if report.url not in without]
     return ranked(fingerprint(log), known)
 
@@ -96,8 +106,8 @@ def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...
 def votes(resembling: Iterable[SimilarReport], gfx: Optional[str]) -> Iterator[tuple[SimilarReport, float]]:
     """Yield for each cause the report that resembles a log the most, and its vote (0 to 1).
 
-    A report votes that shares enough text and is not from another chip than ``gfx``. Where the same text has
-    several causes, each has its part of the vote.
+    A report votes if it shares enough text and is not from another chip than ``gfx``. If the same text has
+    several causes, they divide the vote.
     """
     voting = [
         each

@@ -1,4 +1,4 @@
-"""Rules about libraries and packages: which is missing, of another release, or built for other hardware."""
+"""Rules about libraries and packages that are missing, of another release, or built for other hardware."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_THE_SYSTEM = re.compile(r"^/(?:usr/)?lib(?:32|64)?/")
 
 
 def shadowed_library(context: LogContext) -> Iterator[Inference]:
-    """Infer that a C or C++ runtime in a program's own folder hides that of the system.
+    """Infer that a C or C++ runtime in the folder of a program hides the runtime of the system.
 
     Source: ld.so(8).
     """
@@ -30,7 +30,7 @@ def shadowed_library(context: LogContext) -> Iterator[Inference]:
 
 
 def own_runtime_in_wsl(context: LogContext) -> Iterator[Inference]:
-    """Infer that the libhsa-runtime64 of a PyTorch wheel hides the one of the system, which knows WSL.
+    """Infer that the libhsa-runtime64 of a PyTorch wheel hides that of the system, which supports WSL.
 
     Source: AMD, Install PyTorch for ROCm on WSL (replace the wheel's libhsa-runtime64).
     """
@@ -48,7 +48,7 @@ def _sees_nothing(context: LogContext) -> bool:
 
 
 def other_release(context: LogContext) -> Iterator[Inference]:
-    """Infer that an extension failed that was built with another ROCm than torch brings.
+    """Infer that an extension failed because it was built with another ROCm than torch's.
 
     Source: HIP, versions of the runtime; one process has one libamdhip64.
     """
@@ -72,9 +72,8 @@ _SPARE = re.compile(r"libhsa-amd-aqlprofile64")
 _BINARY_ABSENT = re.compile(r"(/\S+-packages/\S+\.so): cannot open shared object")
 _IN_RELEASE = re.compile(r"/opt/rocm-(\d\.\d[\d.]*)/\S+: cannot open shared object")
 _OF_ROCM = re.compile(r"(?i)^(?:amdhip|hip|hsa|roc|MIOpen|amd_comgr|rccl|migraphx|torch|c10)")
-#: The releases of ROCm that a number of a library belongs to.
-#: Source: the packages of AMD's repository (repo.radeon.com/rocm/apt) for 3.3 to 7.0; HIP's changelog for
-#: 3.5.
+#: Releases of ROCm, keyed by the version number of a library. Source: the packages of AMD's repository
+#: (repo.radeon.com/rocm/apt) for 3.3 to 7.0; HIP's changelog for 3.5.
 _RELEASES: dict[tuple[str, str], str] = {
     ("hip_hcc", ""): "3.3 or older", ("hip_hcc", "3"): "3.3 or older",
     ("amdhip64", "3"): "3.5 to 3.10", ("amdhip64", "4"): "4", ("amdhip64", "5"): "5", ("amdhip64", "6"): "6",
@@ -85,7 +84,7 @@ _RELEASES: dict[tuple[str, str], str] = {
 
 
 def absent_library(context: LogContext) -> Iterator[Inference]:
-    """Infer from the name of a library that is not found whether ROCm or something else is missing.
+    """Infer from the name of a missing library if ROCm or another package is missing.
 
     Source: ld.so(8).
     """
@@ -144,9 +143,9 @@ def _absent(line: Line, name: str, number: str) -> Inference:
 _DLL = re.compile(
     r"(?:Error loading \"[^\"]*[\\/]|Could not find module '(?:[^']*[\\/])?)(?P<name>[\w.-]+\.dll)"
 )
-#: DLLs by the beginning of their names: whose they are, and what to do. The C++ runtime is behind most
-#: others.
-#: Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's amdsmi_wrapper.py.
+#: DLLs by the beginning of their names, with their owners and what to do. The C++ runtime is behind most
+#: others. Source: torch/__init__.py (_load_dll_libraries), the rocm-sdk packages, amd-smi's
+#: amdsmi_wrapper.py.
 _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i)^(?:torch_hip|c10_hip|amdhip|hip|roc|miopen|amd_comgr)"),
@@ -163,7 +162,7 @@ _DLLS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def absent_dll(context: LogContext) -> Iterator[Inference]:
-    """Name the owner of a DLL of Windows that does not load.
+    """Infer which package is at fault if Windows cannot load a DLL.
 
     Source: Windows, error 126; Python, ctypes.
     """
@@ -184,7 +183,7 @@ _OF_TORCH = re.compile(r"Could not find module '[^']*[/\\]site-packages[/\\](tor
 
 
 def unfit_binary(context: LogContext) -> Iterator[Inference]:
-    """Infer from the owner of a binary that does not load that the package was built for another torch.
+    """Infer that a package was built for another torch, because a binary of the package does not load.
 
     Source: ld.so(8); Python, ctypes on Windows.
     """
@@ -210,7 +209,7 @@ _PYTHON_SYMBOL = re.compile(r"(?P<path>\S+): undefined symbol: (?P<symbol>_?Py\w
 
 
 def other_python(context: LogContext) -> Iterator[Inference]:
-    """Infer from a symbol of Python that a binary was built for another Python.
+    """Infer that a binary was built for another Python, because this Python lacks a symbol.
 
     Source: ld.so(8); the names of Python's C API.
     """
@@ -232,7 +231,7 @@ _LOCAL_VERSION = re.compile(
 
 
 def mixed_builds(context: LogContext) -> Iterator[Inference]:
-    """Infer from their versions that torch and its sister packages are builds for different hardware.
+    """Infer from the versions of torch and its sister packages that they are builds for different hardware.
 
     Source: PyTorch's local versions (+rocm6.2, +cu118, +cpu).
     """
@@ -261,7 +260,7 @@ _TRITON_OF_NVIDIA = (
 
 
 def triton_of_nvidia(context: LogContext) -> Iterator[Inference]:
-    """Infer that the Triton for NVIDIA runs, which calls NVIDIA's assembler.
+    """Infer that the Triton for NVIDIA is installed, because it calls NVIDIA's assembler.
 
     Source: Triton third_party/nvidia/backend/compiler.py.
     """
@@ -277,7 +276,7 @@ _SYMBOL_OF_CUDA = re.compile(r"undefined symbol: cu(?:da|blas|dnn|sparse|fft)\w*
 
 
 def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
-    """Infer from a file that only torch for CUDA has that a package was built for that torch.
+    """Infer that a package was built for torch with CUDA. The package needs a file that only this torch has.
 
     Source: PyTorch, the names of its libraries by build.
     """
@@ -298,7 +297,7 @@ _HIP_OF_TORCH = re.compile(r"(?:libc10_hip|libtorch_hip)\.so: cannot open shared
 
 
 def extension_for_rocm(context: LogContext) -> Iterator[Inference]:
-    """Infer from a file that only torch for ROCm has that a package was built for that torch.
+    """Infer that a package was built for torch with ROCm. The package needs a file that only this torch has.
 
     Source: PyTorch, the names of its libraries by build.
     """
@@ -323,7 +322,7 @@ _NOT_BUILT = re.compile(
 
 
 def extension_without_kernels(context: LogContext) -> Iterator[Inference]:
-    """Infer that a package with kernels of its own has none for this GPU or problem.
+    """Infer that a package has no kernel for this GPU or problem.
 
     Source: xformers ops/fmha/dispatch.py; bitsandbytes cextension.py.
     """
@@ -357,7 +356,7 @@ _COMPILER_OF_ROCM = re.compile(r"/rocm[^/]*/.*(?:clang|hipcc|lld)[\w+.-]*$")
 
 
 def absent_command(context: LogContext) -> Iterator[Inference]:
-    """Infer that a program that is called is not installed or not found.
+    """Infer that a command is not installed or not found.
 
     Source: POSIX shells; cmd.exe.
     """
@@ -414,7 +413,7 @@ _NO_RELEASE = re.compile(
 
 
 def absent_release(context: LogContext) -> Iterator[Inference]:
-    """Infer that AMD's server has no packages at the address that is configured.
+    """Infer that AMD's server has no packages at the configured address.
 
     Source: apt and dnf, HTTP status 404.
     """
@@ -437,7 +436,7 @@ _WANTED = re.compile(
 
 
 def wanted_release(context: LogContext) -> Iterator[Inference]:
-    """Infer that a program asks for the HIP of another release than is installed.
+    """Infer that a program needs the HIP of another release than the installed one.
 
     Source: CLR, whose soname has the major version of ROCm since ROCm 5.
     """

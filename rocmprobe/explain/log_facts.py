@@ -1,9 +1,10 @@
-"""Facts besides a log: given by its owner, or printed in the log itself.
+"""Facts about a log: given by the owner of the log, or printed in the log.
 
-Read is what these print: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``, ``uname``, ``lspci``,
-MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp, ollama, and a shell's
-command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm program prints is the
-effective ISA, since all of them see the GPU through the runtime, which HSA_OVERRIDE_GFX_VERSION deceives.
+The module reads the output of these programs: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``,
+``uname``, ``lspci``, MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp,
+ollama, and a shell's command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm
+program prints is the effective ISA. All ROCm programs see the GPU through the runtime, which
+HSA_OVERRIDE_GFX_VERSION deceives.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OF_A_REPORT = frozenset((
     "id", "url", "title", "year", "log", "layer", "cause", "fix", "confirmed", "notes", "audit",
     "log_quality",
 ))  # fmt: skip
-#: Targets that other chips are overridden to, so that a runtime that names one need not sit on that chip.
+#: Common values of the override. If a runtime names one of these targets, the chip may be another.
 _PRETENDED = frozenset(("gfx900", "gfx1030", "gfx1100", "gfx1101", "gfx1102"))
 
 _VARIABLE = (
@@ -44,16 +45,16 @@ _ASSIGNED = re.compile(
           | (?P<bare>[^\s"'`;&|<>()\],}}]{{1,400}}) )"""
 )
 _TRIGGER = re.compile(r"[A-Z]_[A-Z]|_DEVICES")
-#: What a program says that gives advice is not what was set.
+#: A variable in a program's advice is not set.
 _ADVICE = re.compile(
     r"""(?xi) (?: passing | setting | consider(?:ing)? | try(?:ing)? | us(?:e|ing) | by | with | via
         | please | or | e\.g\. | example | you[ ](?:can|may|should)[ ](?:also[ ])?set | to[ ]set | need[ ]to
         | should ) \s+ (?:the[ ])? ["'`(]? $"""
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
-#: So many characters before a name tell what it is there for.
+#: Number of characters before a name that show why the name is there.
 _LOOK_BACK = 40
-#: Of compilers, whose definitions look alike.
+#: Definitions for compilers, which look like variables.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 
@@ -61,9 +62,9 @@ _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 class Facts:
     """Facts about the machine and the run. A fact that is not known is None or empty.
 
-    As people write them: "5.2.3 wheel", "2.0.x+rocm5.4.2", "gfx103x". ``torch_targets`` and
-    ``rocblas_targets`` are those that the installed library holds code for, by blanks or commas. ``exit`` is
-    one of ``EXITS``, ``first_gpu`` one of ``compatibility.FIRST``.
+    Values have the form in which people write them, such as "5.2.3 wheel", "2.0.x+rocm5.4.2" and "gfx103x".
+    ``torch_targets`` and ``rocblas_targets`` are the targets for which the installed library holds code,
+    separated by blanks or commas. ``exit`` is one of ``EXITS``, ``first_gpu`` one of ``compatibility.FIRST``.
     """
 
     gpu: Optional[str] = None
@@ -88,7 +89,10 @@ def known(facts: Facts) -> dict[str, Any]:
 
 
 class _Print(NamedTuple):
-    """Pattern of a printed fact, its group "it". Each such line has ``trigger``, in lower case."""
+    """Pattern of a line that prints a fact. The named group ``it`` holds the fact.
+
+    Each line that matches contains ``trigger``, once the line is in lower case.
+    """
 
     trigger: str
     pattern: re.Pattern[str]
@@ -100,9 +104,9 @@ def _prints(*rows: tuple[str, str]) -> tuple[_Print, ...]:
 
 _VERSION = r"v?(?P<it>\d{1,2}\.\d{1,5}(?:\.\d{1,6})?"
 _TORCH = r"[`\"']?(?P<it>\d\.\d{1,2}(?:\.[\dx]+)?(?:\w*(?:[.+-]\w+)*)?)"
-#: Of the torch that an extension was built for or needs: another one than is installed.
+#: Excludes the torch for which an extension was built, because that is not the installed torch.
 _NO_OTHER = r"(?<!built for )(?<!built for: )(?<!built with )(?<!requires )"
-#: Best first in each: a program made to print the fact, then one that prints it incidentally.
+#: Most reliable pattern first: output of a program made to print the fact, then incidental output.
 _TORCH_PRINTS = _prints(
     ("pytorch version", rf"pytorch version\s*[:=]\s*{_TORCH}"),
     ("you have", rf"pytorch \d\S{{2,40}} [^(]{{0,60}}\(you have {_TORCH}"),
@@ -173,7 +177,7 @@ _EFFECTIVE_PRINTS = _prints(
     ),
     ("major/minor/stepping", r"gfx major/minor/stepping:\s*(?P<it>\d+/\d+/\d+)"),
 )
-#: Of the kernel, which no override deceives: KFD's topology, and PCI ids (dmesg, lspci, ollama).
+#: Facts from the kernel, which no override changes: KFD's topology, and PCI ids (dmesg, lspci, ollama).
 _TRUE_PRINTS = _prints(
     ("gfx_target_version", r"gfx_target_version\s+(?P<it>[1-9]\d{4,5})\b"),
     ("1002:", r"(?:\b|0x)1002:(?:0x)?(?P<it>[0-9a-f]{4})\b"),
@@ -240,7 +244,7 @@ _ARCH_LIST = re.compile(
 
 
 def _arch_list(texts: _Texts) -> Optional[str]:
-    """Return the targets that a log says the installed torch holds code for, separated by blanks."""
+    """Return the targets for which the installed torch has code, separated by blanks, if a log names them."""
     if "torch" not in texts.whole and "arch_list" not in texts.whole:
         return None
     match = next((found for text, _ in texts.lines if (found := _ARCH_LIST.search(text))), None)
@@ -248,9 +252,10 @@ def _arch_list(texts: _Texts) -> Optional[str]:
 
 
 def facts_of(given: Mapping[str, Any]) -> Facts:
-    """Return facts from a dictionary with the keys of ``Facts``; ignore the keys of a recorded report.
+    """Return facts from a dictionary with the keys of ``Facts``.
 
-    Raises BadInput for any other key, and for a value of the wrong type.
+    Ignore the further keys of a recorded report. Raise BadInput for any other key, and for a value of the
+    wrong type.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -297,9 +302,9 @@ def over(first: Facts, second: Facts) -> Facts:
 def together(given: Facts, found: Facts) -> Facts:
     """Merge given and found facts, and derive further facts. Given facts win.
 
-    The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read it), and
-    the name of the card the true one, if only one chip is sold under it. Where neither is known, a target
-    that the log names is the chip, unless it is a common override.
+    The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
+    The name of the card gives the true ISA, if only one chip is sold under that name. If neither is known, a
+    target that the log names is the chip, unless that target is a common override.
     """
     facts = over(given, found)
     env = facts.env
@@ -337,7 +342,7 @@ def _chip(names: Iterable[str]) -> Optional[str]:
 
 
 def _target(name: str) -> Optional[str]:
-    """Return the target that a program calls "gfx1030", "10/3/0", "100300" or by the PCI id "73bf"."""
+    """Return the target that a program prints as "gfx1030", "10/3/0", "100300" or as the PCI id "73bf"."""
     if name.lower().startswith("gfx"):
         return name.lower()
     if "/" in name:
@@ -422,7 +427,7 @@ def _model(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _cards() -> Mapping[str, frozenset[str]]:
-    """Targets by the name of a card."""
+    """Return the targets, keyed by the name of a card."""
     found: dict[str, frozenset[str]] = {}
     for target in gpus.all_targets():
         for names in target.names.values():
@@ -434,7 +439,7 @@ def _cards() -> Mapping[str, frozenset[str]]:
 
 @lru_cache(maxsize=1)
 def _chips() -> Mapping[str, frozenset[str]]:
-    """Targets by the code name of a chip."""
+    """Return the targets, keyed by the code name of a chip."""
     found: dict[str, frozenset[str]] = {}
     for target in gpus.all_targets():
         for chip in re.split(r"[,/] ?", target.chip.lower()):

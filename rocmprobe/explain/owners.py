@@ -1,4 +1,4 @@
-"""Rules about ownership: whose code failed, by its frames, statuses, assertions and builds."""
+"""Rules about ownership: whose code failed, according to frames, statuses, assertions and builds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRIVER = re.compile(
 
 
 def owner(context: LogContext) -> Iterator[Inference]:
-    """Take the layer from the owner of the innermost native frame.
+    """Infer the layer from the owner of the innermost native frame.
 
     Source: gdb, systemd-coredump, torch's backtraces, the kernel's call traces.
     """
@@ -64,7 +64,7 @@ _REGISTERS = re.compile(r"Out of VGPRs|[Oo]ut of (?:registers|LDS)|too many reso
 
 
 def too_large_group(context: LogContext) -> Iterator[Inference]:
-    """Infer that a kernel needs more registers or LDS than a work-group of its size may have.
+    """Infer that a kernel needs more registers or LDS than a work-group of its size can have.
 
     Source: ROCr core/runtime/amd_aql_queue.cpp; HIP, hipErrorLaunchOutOfResources.
     """
@@ -85,7 +85,7 @@ _CODE_OBJECTS = re.compile(r"hip_(?:code_object|fatbin)\.cpp")
 
 
 def assertion(context: LogContext) -> Iterator[Inference]:
-    """Take the layer from the source file of an assertion that failed.
+    """Infer the layer from the source file of a failed assertion.
 
     Source: the C library's assert, which prints the file.
     """
@@ -143,9 +143,9 @@ _OF_A_BUILD = ("source-build-failure", "cuda-only-extension", "miopen-kernel-com
 
 
 def failed_build(context: LogContext) -> Iterator[Inference]:
-    """Infer why a build failed, and whether it is for AMD's GPUs at all, from its first error.
+    """Infer from the first error of a build why the build failed, and if the build is for AMD's GPUs at all.
 
-    Source: compilers, linkers, pip, CMake and ninja; what asks for nvcc has no HIP sources.
+    A build that asks for nvcc has no HIP sources. Source: compilers, linkers, pip, CMake and ninja.
     """
     error, package = context.structure.build_error, context.structure.building
     if package.lower() in ("the", "wheel", "wheels"):

@@ -50,7 +50,7 @@ _OF_THE_PROGRAM = frozenset(
 
 
 def facts_alone(context: LogContext) -> Iterator[Inference]:
-    """Rank the cause that facts give if the log names no failure, and chip and stack cannot work together.
+    """Infer the cause from facts, if the log names no failure and chip and stack cannot work together.
 
     Source: data/compatibility.toml.
     """
@@ -124,8 +124,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def reason(context: LogContext) -> tuple[Inference, ...]:
-    """Return what the rules infer, in their order. A rule that shows AMD's stack to have no part is the last
-    one asked."""
+    """Return the inferences of the rules, in their order.
+
+    Stop after a rule that shows that AMD's stack has no part in the failure.
+    """
     found: list[Inference] = []
     for rule in RULES:
         for inference in rule(context):

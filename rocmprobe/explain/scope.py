@@ -1,5 +1,7 @@
-"""Rules about scope: whether AMD's stack has a part in a failure, or another vendor, a package manager, the
-network or the program's own code has."""
+"""Rules about scope: who has a part in a failure.
+
+This is AMD's stack, another vendor, a package manager, the network or the program's own code.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ _FOLLOWS = re.compile(
     r"CalledProcessError|BrokenPipe|EOFError|ConnectionReset|ConnectionRefused|ChildFailed|ProcessExited|Dead"
     r"|ActorDied|ActorError|WorkerCrashed|RayTaskError|ProcessRaised|SystemExit|InternalTorchDynamo|BackendCompilerFailed"
 )
-#: Packages with kernels of their own, whose exceptions may come from a GPU.
+#: Packages with their own kernels, so that their exceptions may come from a GPU.
 OF_GPUS = re.compile(
     r"^(?:triton|vllm|flash_attn|xformers|bitsandbytes|deepspeed|apex|aiter|exllama\w*|auto_gptq|awq|jaxlib?|cupy|"
     r"onnxruntime|migraphx|tensorflow|mamba_ssm|causal_conv1d|llama_cpp\w*|ctranslate2)$"
 )
-#: Words by which an error is about a GPU, its libraries or its compiler after all.
+#: Words that show that an error is about a GPU, its libraries or its compiler.
 _OF_A_STACK = re.compile(
     r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
     r"|\.so\b|\.dll\b|\.pyd\b"
@@ -49,7 +51,7 @@ _OF_A_STACK = re.compile(
 _SYSTEM_ERROR = re.compile(r"\[Errno (?:2|13|17|20|21|28|36|101|111)\](?!.*(?:\.so\b|/dev/))")
 
 
-#: Only torch for CUDA has these files: who misses them runs beside another torch.
+#: Only torch for CUDA has these files. A program that misses them runs with another torch.
 NO_CUDA_IN_TORCH = re.compile(r"(?:libtorch_cuda\w*|libc10_cuda)\.so: cannot open shared")
 _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
@@ -65,7 +67,7 @@ _VENDORS = (
 
 
 def other_vendor(context: LogContext) -> Iterator[Inference]:
-    """Infer that the GPU is another vendor's.
+    """Infer that the GPU is from another vendor.
 
     Source: the names that drivers print (NVIDIA-SMI, Metal, collect_env).
     """
@@ -195,7 +197,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def _remedy(structure: LogStructure) -> str:
-    """Return what to do about the last error, "" if its message does not tell."""
+    """Return what to do about the last error, or "" if its message does not say."""
     error = structure.error
     text = f"{error.kind}: {error.message}" if error else ""
     for pattern, remedy in _REMEDIES:
@@ -206,13 +208,14 @@ def _remedy(structure: LogStructure) -> str:
 
 
 def _raiser(structure: LogStructure) -> str:
-    """Return the package that raised the error, "" for Python itself and the user's own files."""
+    """Return the package that raised the error, or "" for Python itself and the user's own files."""
     return structure.raiser if structure.raiser not in (PYTHON, USER) else ""
 
 
 def plain_error(context: LogContext) -> Iterator[Inference]:
-    """Infer that the program stopped with an error of Python, of a package, a file or the network, and no
-    line names a failure of AMD's stack.
+    """Infer that Python, a package, a file or the network caused the error.
+
+    If a line names a failure of AMD's stack or an abnormal end, the inference has less weight.
 
     Source: the types of exceptions and the owner of the innermost frame.
     """
@@ -235,7 +238,10 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
 
 
 def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundError]:
-    """Return the last error as the program's own, None if a failing line names a GPU or its software."""
+    """Return the last error if the program itself caused it.
+
+    Return None if a failing line names a GPU or its software.
+    """
     error = structure.error
     if error is None or any(_OF_A_STACK.search(line.text) for line in lines if reports_failure(line.text)):
         return None
@@ -252,10 +258,9 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
     )
 
 
-#: Programs that install software, how each says that it refuses, and what to do.
-#: Source: pacman and makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions;
-#: apt-pkg;
-#: dnf; uv-resolver; git.
+#: Programs that install software, the message with which each refuses, and what to do. Source: pacman and
+#: makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions; apt-pkg; dnf;
+#: uv-resolver; git.
 _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "pacman",
@@ -364,7 +369,7 @@ def installer(context: LogContext) -> Iterator[Inference]:
 
 
 def known_elsewhere(context: LogContext) -> Iterator[Inference]:
-    """Infer from its message that an error is of a file, a package, the system or the program.
+    """Infer from an error's message that a file, a package, the system or the program caused the error.
 
     Source: data/errors.toml.
     """
@@ -395,8 +400,8 @@ def disk_full(context: LogContext) -> Iterator[Inference]:
         yield Inference(says, {"outside": 5.4}, "user-env", elsewhere=True, remedy=remedy)
 
 
-#: Ways to a GPU besides ROCm, and what tests each.
-#: Source: ggml-vulkan, the Vulkan specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
+#: Interfaces to a GPU other than ROCm, each with advice that names a test. Source: ggml-vulkan, the Vulkan
+#: specification (VK_ERROR_*); torch-directml; Intel's DPC++ and IPEX.
 _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "Vulkan", re.compile(r"ggml[-_]vulkan|\bvk::|VK_ERROR_|\bvk[A-Z]\w+\(|libvulkan"),
@@ -417,7 +422,7 @@ _OF_ROCM = re.compile(r"\bHIP\b|\bhip[A-Z_]|\bROC[mkr]\b|\brocm|MIOpen|miopen|\b
 
 
 def other_interface(context: LogContext) -> Iterator[Inference]:
-    """Infer that the program uses the GPU by another interface than ROCm.
+    """Infer that the program uses the GPU through another interface than ROCm.
 
     Source: the words of each interface (``_INTERFACES``).
     """
@@ -451,7 +456,7 @@ _NETWORK = re.compile(
 def network(context: LogContext) -> Iterator[Inference]:
     """Infer that a download or a connection failed.
 
-    Source: the exceptions of the packages that Python programs download with.
+    Source: the exceptions of the packages with which Python programs download.
     """
     if context.fatal:
         return
@@ -497,7 +502,7 @@ def _is_plain(error: Error, raiser: str) -> bool:
     )
 
 
-#: Extensions that have a build of their own for ROCm, or none.
+#: Extensions that have a separate build for ROCm, or no build for ROCm.
 _EXTENSIONS = re.compile(
     r"\b(?:flash_attn|xformers|bitsandbytes|triton|deepspeed|apex|mamba_ssm|causal_conv1d)\b"
 )

@@ -11,7 +11,7 @@ from typing import Optional
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
-#: The start of a line that its program calls a warning.
+#: The start of a line that a program marks as a warning.
 _WARNING = re.compile(r"(?:[\w./\\:-]{1,200}: )?(?:User|Runtime|Future|Deprecation)?Warning: ")
 _WARNING_OF_MIOPEN = re.compile(r"MIOpen\(HIP\): (?:Warning|Info)")
 
@@ -20,8 +20,10 @@ KINDS = ("fatal", "ending", "remark", "context")
 
 @dataclass(frozen=True)
 class Signature:
-    """Text that libraries print, with its evidence for causes (``points``); ``shows`` is the
-    symptom that it is one of, where it is one of them."""
+    """Text that libraries print, with its evidence for causes (``points``).
+
+    ``shows`` is the symptom that the text shows, if any.
+    """
 
     name: str
     pattern: str
@@ -77,7 +79,7 @@ def rules() -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
-    """Return the calibration of the scores. The table says how it was found."""
+    """Return the calibration of the scores. The table says how the calibration was measured."""
     row = table("signatures")["calibration"]
     return Calibration(row["sharpness"], row["unknown"])
 
@@ -85,8 +87,8 @@ def calibration() -> Calibration:
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     """Return the signatures found in ``lines``, in the order of the table.
 
-    What Python calls a warning is not fatal, whatever it quotes, and what MIOpen calls one is so for MIOpen
-    alone.
+    A line that Python marks as a warning is not fatal, whatever text it quotes. A line that MIOpen marks as a
+    warning is not fatal for MIOpen alone.
     """
     kept = list(lines)
     without_python_s = [line for line in kept if not _WARNING.match(line.text)]

@@ -1,4 +1,4 @@
-"""Situations: a machine and a failure in the words that rules and advice use as conditions."""
+"""Situations: words that describe a machine and a failure, and that rules and advice use as conditions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FAMILIES = {
 _VERSION = re.compile(r"(?<![0-9.])([0-9]{1,2})\.([0-9]{1,2}|x)(?![0-9])")
 _ROCM = re.compile(r"rocm[ _-]?v?([0-9]{1,2}(?:\.(?:[0-9]{1,2}|x))*)", re.IGNORECASE)
 _KERNEL = re.compile(r"(?i)(?:linux|kernel|\()[ v-]*(\d\.\d{1,2}(?:\.\d{1,3})?)(?![\d.])")
-#: What a version says of a torch that is not for ROCm, and the suffix of such a build.
+#: Words for a torch that is not for ROCm, keyed by the suffix of its version.
 _OTHER_BUILDS = (
     ("+cu", re.compile(r"\+cu[0-9]{2}|cuda", re.IGNORECASE)),
     ("+cpu", re.compile(r"\+cpu|\bcpu\b", re.IGNORECASE)),
 )
-#: The words for an answer that is "yes" and for one that is "no", by relation.
+#: The words for the answers "yes" and "no", by relation.
 _BY_ANSWER = {
     "override-is-accepted": ("", "override-invalid"),
     "silicon-fits-override": ("override-covers", "override-lacks"),
@@ -38,7 +38,7 @@ _BY_ANSWER = {
     "runtime-knows-chip": ("", "rocm-before-gpu"),
     "rocblas-has-kernels": ("rocblas-holds", ""),
 }
-#: What shows in a log and in facts alike.
+#: Situations that logs and facts show in the same way.
 _ABOUT = {
     "tensorflow": r"tensorflow|stream_executor",
     "llama": r"\bggml|llama\.cpp|llama[-_](cli|server|bench)|ollama|llama runner",
@@ -53,7 +53,7 @@ _ABOUT = {
     "torch": r"(?i:\btorch|pytorch|HIP kernel errors might be asynch)|RuntimeError: HIP error",
     "amd": r"gfx[0-9]{3}|amdgpu|ROC[mkr]|rocm|\bHIP\b|hip[A-Z]|MIOpen|Radeon|Instinct|\bRX \d|\bAMD\b",
 }
-#: Words that in a log may mean anything, and in a fact do not.
+#: Words that are ambiguous in a log, but not in a fact.
 _STATED = {
     "windows": r"(?i:windows)",
     "container": r"(?i:container)",
@@ -146,7 +146,7 @@ KNOWN_WORDS = frozenset(
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
-    """Return each word that holds, apart from names of signatures and their kinds."""
+    """Return each word that holds, without the names of signatures and their kinds."""
     return words_and_answers(facts, log)[0]
 
 
@@ -206,7 +206,7 @@ def _combination(
 def _package(text: str) -> Optional[str]:
     """Return the targets in the name of an installed package or index ("gfx110X", or blank-separated).
 
-    Return None if there is none.
+    Return None if no name contains targets.
     """
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
@@ -230,7 +230,7 @@ def _several(text: str, stated: str) -> Iterable[str]:
 
 
 def _kernel_origin(log: Log) -> Optional[str]:
-    """Return where the first kernel that could not be loaded came from, or None if the log does not say."""
+    """Return the origin of the first kernel that could not be loaded, or None if the origin is unknown."""
     refused = next((line.number for line in log.lines if _KERNEL_REFUSED.search(line.text)), 0)
     origins = [
         (line.last if line.last < refused else line.number, word)
@@ -318,7 +318,7 @@ def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
 
 
 def _version_of_wheel(facts: Facts) -> Optional[tuple[int, int]]:
-    """Return the ROCm that torch was built for, from its version ("1.13.1+rocm5.2")."""
+    """Return the ROCm for which torch was built, from the version of torch ("1.13.1+rocm5.2")."""
     match = _ROCM.search(facts.torch or "")
     return _version(match[1]) if match else None
 
@@ -350,7 +350,7 @@ def _find_restricted(facts: Facts) -> bool:
 def primitive_in(log: Log) -> Optional[str]:
     """Return the word for the last primitive that a line names, or None.
 
-    The last one is nearest to the failure: frames of a traceback are printed from the outermost in.
+    The last primitive is nearest to the failure, because a traceback prints the outermost frame first.
     """
     for line in reversed(log.lines):
         for word, pattern in _LINES.items():

@@ -25,14 +25,15 @@ _VOTE = 1.6
 
 @dataclass(frozen=True)
 class Weighed:
-    """Evidence for and against causes: the sum of ``points``, and each piece with its own points.
+    """Evidence for and against causes: the sum of ``points``, and each piece of evidence with its own points.
 
-    ``named`` are the causes that lines speak for, not facts alone; ``excluded`` those that facts rule out
-    although something speaks for them, each with why. ``layers`` is where causes sit here, ``speaking`` the
-    layer whose text reports the failure, ``places`` the layers in whose texts the evidence for each cause
-    stands, with its weight. ``primitive`` is what was asked of the vendor library, ``refused`` what chip and
-    stack cannot do together. ``elsewhere`` says why AMD's stack has no part in it, "" where it may.
-    ``remedies`` are, by cause, what to do about just what a rule found, and ``specifics`` what that is.
+    ``named`` are the causes that a line supports, not facts alone. ``excluded`` are the causes that facts
+    exclude although other evidence supports them, each with the reason. ``layers`` maps each cause to its
+    layer. ``speaking`` is the layer whose text reports the failure. ``places`` maps each cause to the layers
+    in whose text its evidence stands, with weights. ``primitive`` is the operation that the vendor library
+    was called for. ``refused`` is what chip and stack cannot do together. ``elsewhere`` says why AMD's stack
+    has no part in the failure, or is "". ``specifics`` has, by cause, the finding of a rule, and ``remedies``
+    the remedy for that finding.
     """
 
     points: Mapping[str, float]
@@ -56,8 +57,8 @@ def weigh(
     """Add up the evidence that signatures, rules, and the relations of chip and stack give.
 
     With the structure of the log (``structure``), the rules of ``explain/reasoning.py`` take part, and known
-    reports that resemble the log vote for their causes. A run's own evidence has neither: rocmprobe knows
-    what it called there.
+    reports that resemble the log vote for their causes. The evidence of a run uses neither, because rocmprobe
+    knows what it called.
     """
     hits = found(line for line in log.lines if not (structure and line.number in structure.excused))
     situations, answered = words_and_answers(facts, log)
@@ -92,7 +93,7 @@ def weigh(
 
 
 def _by_cause(inferred: Iterable[Inference]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the remedies of the rules that have one, and what they found, by cause."""
+    """Return, by cause, the remedies of the rules that have a remedy, and what these rules found."""
     remedies, specifics = {}, {}
     for each in inferred:
         for cause, weight in each.points.items():
@@ -117,7 +118,10 @@ def ruled_out(weighed: Weighed) -> tuple[str, ...]:
 
 
 def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:
-    """Causes with points and ``unknown``, each with its share of exp(sharpness * points), the best first."""
+    """Return ``unknown`` and the causes with points, each with its share of exp(sharpness * points).
+
+    The cause with the largest share comes first.
+    """
     counted = {cause: value for cause, value in points.items() if value > 0}
     counted["unknown"] = max(by.unknown, counted.get("unknown", 0.0))
     weights = {cause: math.exp(by.sharpness * value) for cause, value in counted.items()}
@@ -126,7 +130,10 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
 
 
 def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
-    """Return the symptoms of a failure: from lines with its reason, else from the way it ended."""
+    """Return the symptoms of a failure.
+
+    Use lines with its reason, or else the way in which the program ended.
+    """
     of_kind: dict[bool, set[str]] = {True: set(), False: set()}
     for signature in (hit.signature for hit in hits):
         if signature.shows:
@@ -144,7 +151,7 @@ def _layer_of(signature: Signature) -> Optional[str]:
 
 
 def _speaking(hits: Iterable[Hit], points: Mapping[str, float]) -> Optional[str]:
-    """Return the layer that reports the failure: from fatal lines, else from the way it ended.
+    """Return the layer that reports the failure: from fatal lines, or else from the way the program ended.
 
     A line does not count if other evidence takes most of its weight.
     """
@@ -201,5 +208,5 @@ def _places(
 
 
 def _of_any_gpu(points: Mapping[str, float]) -> dict[str, float]:
-    """Return the points of causes that a program can have on any vendor's GPU."""
+    """Return the points of those causes that exist on the GPUs of any vendor."""
     return {name: weight for name, weight in points.items() if causes.cause(name).group in ANYWHERE}

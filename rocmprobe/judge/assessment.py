@@ -60,8 +60,10 @@ class Assessment:
 
 
 def driver_of(results: Results) -> str:
-    """Return the driver of findings and recommendation: capi if only capi was tested, else torch, which users
-    run."""
+    """Return the driver whose outcomes decide findings and recommendation.
+
+    This is capi if only capi was tested. Otherwise it is torch, because users run torch.
+    """
     drivers = {outcome.driver for outcome in results.outcomes}
     return "capi" if drivers == {"capi"} else "torch"
 
@@ -108,8 +110,7 @@ def _in_processor(target: Optional[Mapping[str, Any]]) -> Any:
 
 
 def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Assessment:
-    """Return the outcomes that count for ``setting`` with convolutions of ``dtype``, and the failures among
-    them.
+    """Return the assessment of ``setting`` for convolutions of ``dtype``.
 
     For inference only forward convolutions count. For training these outcomes count:
 
@@ -119,9 +120,11 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
       trains in float32
     - measurements in ``dtype`` that failed
 
-    An LSTM has its own finding. So has batch norm without PyTorch, where no other setting can be tried for
-    it. Outcomes that are not applicable do not count. Nothing counts if all outcomes of ``dtype`` are of
-    batch norm or under autocast. Nothing counts if a partial run tested training only under other settings.
+    LSTM does not count, because it has its own finding. In a run without PyTorch, batch norm does not count
+    either, because no other setting can be tried there. Outcomes that are not applicable do not count.
+
+    The assessment has no outcomes if all outcomes of ``dtype`` are of batch norm or under autocast. It has no
+    outcomes either if the purpose is training, and a partial run tested training, but not under ``setting``.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(
@@ -146,7 +149,8 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """Return the failures that ``setting`` can share, and the convolutions that it does not apply to.
+    """Return the failures that ``setting`` can share, and the convolutions to which ``setting`` does not
+    apply.
 
     The failures are of checks that run under few settings and did not run under this setting. Failures of
     batch norm are left out if a training check passed under this setting.
@@ -183,7 +187,7 @@ def representative(setting: Setting) -> str:
 
 
 def batch_norm_setting(setting: Setting) -> str:
-    """Return the setting that is tested with batch norm and computes it as ``setting`` does."""
+    """Return the setting whose tests of batch norm apply to ``setting``, because both compute it alike."""
     if setting.device == "cpu":
         return setting.name
     in_library = setting.vendor_library and "batch_norm" not in setting.pytorch_layers
@@ -280,7 +284,7 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Return True if a setting is correct with the user's environment and no unchanged setting is correct
     without it.
 
-    Such a setting depends on the user's own databases. It does not help on another machine, nor on this
+    Such a setting depends on the user's databases. The setting does not help on another machine, nor on this
     machine once the databases are gone.
     """
     return (
@@ -341,13 +345,13 @@ def times(
 ) -> dict[str, float]:
     """Return seconds by setting over the throughput problems of ``dtype`` that all timed settings share.
 
-    If the run tests the convolutions of a program, add up their times, each as often as the program computes
-    it. For inference add up only forward times. Otherwise take the geometric mean of forward with backward,
-    or of forward for inference.
+    If the run tests the convolutions of a program, return the sum of their times, each as often as the
+    program computes it. Otherwise, return the geometric mean over the problems of the time of forward and
+    backward together. For inference, use only forward times in both cases.
 
-    ``quantile`` "" takes medians, but means for sums, because a sum of medians is not the median of the sum.
-    "_p10" and "_p90" take the deciles. Leave out settings without timings. Return {} if the settings share no
-    problem.
+    If ``quantile`` is "", take the medians for the geometric mean, but the means for the sum. A sum of
+    medians is not the median of the sum. "_p10" and "_p90" take the deciles. Leave out settings without
+    timings. Return {} if the settings share no problem.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile

@@ -50,8 +50,7 @@ def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[s
 
 
 def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
-    """Return evidence for a finding: the causes that facts of the machine rule out although the evidence
-    names them."""
+    """Return lines about the causes that the evidence names, but that facts of the machine rule out."""
     return ruled_out(_weighed(results.machine, outcomes))
 
 
@@ -67,8 +66,10 @@ def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
 
 
 def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
-    """Return advice about ``cause`` on this machine, based on ``outcomes`` or else on all failures of the
-    run."""
+    """Return advice about ``cause`` on this machine, based on ``outcomes``.
+
+    If ``outcomes`` is empty, base the advice on all failures of the run.
+    """
     broken = outcomes or failed(results.outcomes)
     words = _weighed(results.machine, broken).words
     return causes.advice_for(cause, words, broken[0].native_isa if broken else None)
@@ -93,8 +94,8 @@ def blamed(
     """Return (cause, layer) of failed ``outcomes``. The layer is ``layer`` unless the evidence names another
     layer.
 
-    The cause is the one that the evidence names. Otherwise it describes how the outcomes failed. ``cured``
-    says that the same work is correct in another way.
+    If the evidence names no cause, the cause describes how the outcomes failed. ``cured`` is True if the same
+    cases pass under another setting.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -113,8 +114,10 @@ def blamed(
 
 
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
-    """Return the layer of the vendor library that fails. MIOpen returns its status from the search for a
-    solver."""
+    """Return the layer of the vendor library that fails.
+
+    For MIOpen, this is the search for a solver if MIOpen returned a status, because the search returns it.
+    """
     name = library(results)
     if name != "MIOpen":
         return name.lower()
@@ -122,13 +125,18 @@ def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
 
 
 def search_layer(results: Results) -> str:
-    """Return the layer in which the vendor library chooses its kernels: MIOpen's search, or the whole
-    library."""
+    """Return the layer in which the vendor library chooses its kernels.
+
+    For MIOpen, this is MIOpen's search. Another library is a single layer.
+    """
     return "miopen-find" if library(results) == "MIOpen" else library_layer(results, ())
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer under a rung below convolution. Without MIOpen, every rung is part of torch."""
+    """Return the layer that ``rung`` tests, a group of checks below convolution.
+
+    Without MIOpen, all such checks test torch.
+    """
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

@@ -49,10 +49,10 @@ _DIRECTIONS = ("fwd", "fwd_bwd")
 class NormalSpeed:
     """One measured speed of a device: operations per second, or bytes per second for a copy.
 
-    ``peak`` is the highest possible speed here, or None if unknown. ``share`` is the measured part of the
-    peak. ``memory_bound`` is True if memory limits the peak of this layer. ``others`` are the published
-    figures to compare with. ``verdict`` is "normal", "slow", or "" without figures. ``explanations`` are
-    possible reasons for "slow".
+    ``peak`` is the highest possible speed of the device, or None if unknown. ``share`` is the measured speed
+    over the peak. ``memory_bound`` is True if memory limits the peak of this layer. ``others`` are the
+    published figures to compare with. ``verdict`` is "normal", "slow", or "" without figures.
+    ``explanations`` are possible reasons for "slow".
     """
 
     device: str
@@ -95,9 +95,9 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 
 
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
-    """Return the GPU behind torch's name of a device, by its number or else by its ISA.
+    """Return the GPU that torch calls ``device``, or None unless exactly one GPU matches.
 
-    Return None unless exactly one GPU matches.
+    GPUs match by torch's number. If no GPU has this number, GPUs match by the ISA in the device's outcomes.
     """
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]

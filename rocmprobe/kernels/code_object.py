@@ -4,9 +4,8 @@ A code object is an ELF file of 64 bits. Its note of type 32 and name "AMDGPU" c
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
 spec.md).
 
-rocmprobe has its own readers of ELF and MessagePack. Kernels are loaded in workers and in programs that call
-the bypass, whose Python may have torch and nothing else, so neither msgspec nor pyelftools can be required
-here.
+rocmprobe has its own readers of ELF and MessagePack. Kernels are also loaded in programs that call the
+bypass. Their Python may have no package but torch, so this module cannot require msgspec or pyelftools.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def flags(code: bytes) -> int:
 def shown_as(code: bytes, isa: str) -> bytes:
     """Return the code object with the ISA ``isa`` in its header.
 
-    Loaders were found to look only there.
+    The tested loaders check only the header.
 
     Raises:
         ValueError: if ``code`` is not a code object, or if no code is loaded as ``isa``.

@@ -42,7 +42,7 @@ class Compiled:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
-    """Return the cache folder, or None if the variable disables the cache or the user has no home."""
+    """Return the cache folder. Return None if ``VARIABLE`` is "0" or the user has no home."""
     return user_cache.folder(environ, VARIABLE, "kernels")
 
 
@@ -59,8 +59,8 @@ def options(kind: str, target: str) -> tuple[str, ...]:
 def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
     """Return the code of ``source`` for ``target`` ("gfx1010:xnack-", "sm_90"), from ``folder`` if cached.
 
-    ``compiler`` names the compiler with its version. If the cache cannot be read, compile. If the cache
-    cannot be written, the code is not kept.
+    ``compiler`` names the compiler with its version. If the cache cannot be read, compile the source. If the
+    cache cannot be written, do not keep the code.
 
     Raises:
         KernelsUnavailable: if the compiler fails, with its log.

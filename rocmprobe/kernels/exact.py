@@ -1,4 +1,4 @@
-"""Convolution of small integers in plain Python, the reference if PyTorch is not available.
+"""Convolution of small integers in plain Python. It is the reference if PyTorch is not available.
 
 The integers are small enough that every sum is exact in float32. Values stored in float16 and bfloat16 are
 rounded to the nearest, as kernels round them.
@@ -41,7 +41,7 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the result of a direction. The tensor of the result is not read.
+    """Return the result of a direction. The tensor that the direction computes is not read.
 
     Tensors are in the order of their dimensions, the last one fastest. ``bias`` has one value for each
     channel of the result, feature or image. Columns (im2col) and sums of products over whole vectors are the
@@ -110,7 +110,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return the place in the image for each tap of the filter and window, where -1 is padding."""
+    """Return the index in the image for each tap of the filter and each window. Padding has index -1."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []

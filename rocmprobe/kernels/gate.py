@@ -1,10 +1,11 @@
 """Gate that decides if the kernels may run on this machine.
 
-They may run only after they have computed exactly on this machine, in a process that could be killed.
+The kernels may run only after they have given exact results on this machine, in a process that could be
+killed.
 
 The verdict is one file in the cache folder, for one silicon, its effective ISA, one runtime, one source and
 one dtype. A trial writes the file before it begins, so a frozen machine or a killed process also leaves a
-verdict. Such a trial is not repeated automatically.
+verdict. A trial without a verdict is not repeated automatically.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class KernelVerdict:
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
     """Return the verdict in ``folder`` for ``identity``.
 
-    Return "untried" if ``folder`` is None, or if the file is not a verdict of this version. If the process of
-    a trial is gone without a verdict, the trial has failed.
+    Return "untried" if ``folder`` is None, or if the file is not a verdict of this version. Return "failed"
+    if the process of a trial ended without a verdict.
     """
     if folder is None:
         return KernelVerdict("untried")
@@ -168,7 +169,7 @@ def _runs(process: int) -> bool:
 
 
 def chosen(environ: Mapping[str, str]) -> Any:
-    """Return the meaning of the variable: "off", "if-passed" (unset) or "try".
+    """Return the user's choice in ``ROCMPROBE_BYPASS_KERNELS``: "off" (0), "if-passed" (unset) or "try" (1).
 
     Raises:
         ValueError: for another value than 0 or 1.

@@ -1,8 +1,8 @@
-"""ISA for which a kernel is compiled, and ISA as which it is loaded.
+"""ISA for which a kernel is compiled, and ISA as which the kernel is loaded.
 
-The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA, that of the
-silicon, is in KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another ISA than the
-native one may have instructions that the silicon lacks, or lack workarounds that the silicon needs.
+The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is the ISA
+of the silicon, from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another ISA
+can use instructions that the silicon lacks, or lack workarounds that the silicon needs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     """Return the ISA of the silicon at a PCI address ("0000:03:00.0"), from KFD's topology.
 
     If no GPU node has that address (None, or a driver that does not report addresses), return the ISA that
-    all GPU nodes share. The functions of an address are partitions of one chip.
+    all GPU nodes share. The function number of an address is ignored, because the functions of a device are
+    partitions of one chip.
 
     Raises:
         KernelsUnavailable: if KFD has no GPU node, as in WSL, or if the ISAs of the nodes differ and no node

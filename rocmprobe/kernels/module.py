@@ -1,6 +1,6 @@
 """Kernels on one device: cached or compiled, then loaded and launched by the runtime of the process.
 
-This module does not decide whether the kernels may be used, see ``gate.py``.
+This module does not decide if the kernels may be used (see ``gate.py``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class KernelDevice:
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
-        """Return the compiler of this runtime. Load its library if needed. Raise KernelsUnavailable."""
+        """Return the compiler of this runtime.
+
+        Load its library if needed. Raise KernelsUnavailable if the library is missing.
+        """
         if self._rtc is None:
             with _unavailable("the compiler"):
                 path = loaded.hiprtc() if self.kind == HIP else loaded.nvrtc()
@@ -66,7 +69,10 @@ class KernelDevice:
         return self._rtc
 
     def compiler(self) -> str:
-        """Return the name of the compiler with all known versions. Raise KernelsUnavailable."""
+        """Return the name and version of the compiler, and the version of the runtime.
+
+        Raise KernelsUnavailable if the compiler cannot be loaded or does not report its version.
+        """
         rtc = self.rtc()
         with _unavailable("the compiler"):
             return f"{rtc.kind} {rtc.version()} of {self.version}"
@@ -92,8 +98,7 @@ class KernelDevice:
     def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
         """Return the exception to raise for a call that failed.
 
-        HIP keeps the error, and torch would report the error as that of its own next launch. So the error is
-        cleared.
+        Clear the error in HIP first, because torch would otherwise report the error for its own next launch.
         """
         self.runtime.forget_error()
         return KernelsUnavailable(f"{what}: {failure}")

@@ -1,4 +1,4 @@
-"""Smallest kernel, which shows if any kernel loads and runs."""
+"""The smallest kernel, which tests that kernels load and run at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRUCTURES = (ProbeArguments,)
 def launch(count: int, start: int = 0) -> Launch:
     """Return the launch that writes the int32 ``start``, ``start`` + 1, ... to the workspace.
 
-    It writes the first ``count`` places.
+    The launch writes the first ``count`` values.
     """
     arguments = ProbeArguments(count=count, start=start)
     grid = ((count + _THREADS - 1) // _THREADS, 1, 1)

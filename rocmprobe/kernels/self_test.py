@@ -1,4 +1,7 @@
-"""Self-test that the gate requires: every kernel of a dtype against exact integers, on the device."""
+"""Self-test that the gate requires.
+
+Every kernel of a dtype is compared with exact integers, on the device.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,10 @@ def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
 
 
 def tried(device: KernelDevice, dtype: str, folder: Optional[Path]) -> SelfTest:
-    """Run the self-test in this process, and write its verdict to ``folder``. Raise KernelsUnavailable."""
+    """Run the self-test in this process, and write its verdict to ``folder``.
+
+    Raise KernelsUnavailable if the kernels cannot be compiled or loaded.
+    """
     about = identity(device, dtype)
     gate.write(folder, about, KernelVerdict("began", process=os.getpid()))
     try:

@@ -80,9 +80,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Group:
-    """Causes that look alike and have most of their fix in common. They are distinguished last.
+    """Causes that look alike and have most of their fix in common.
 
-    ``title`` is a clause.
+    ``title`` is a clause. ``advice`` is the common part of the fix, so a user need not tell the causes apart
+    at first.
     """
 
     name: str
@@ -94,8 +95,8 @@ class Group:
 class Cause:
     """A reason for a failure, its usual layer, and what a user needs to know about it.
 
-    ``verify`` shows that the failure is fixed. ``confirm`` decides for this cause against others. ``advice``
-    is in the order of consideration, and the last advice always applies.
+    ``verify`` says how to check that the failure is fixed. ``confirm`` says how to tell this cause from other
+    causes. ``advice`` is in the order of consideration, and the last advice always applies.
     """
 
     name: str
@@ -133,12 +134,12 @@ def groups() -> tuple[Group, ...]:
 
 
 def layer(name: str) -> Layer:
-    """Return the layer called ``name``. Raise StopIteration if the vocabulary lacks it."""
+    """Return the layer called ``name``. Raise StopIteration if the vocabulary lacks the layer."""
     return next(row for row in layers() if row.name == name)
 
 
 def group(name: str) -> Group:
-    """Return the group called ``name``. Raise StopIteration if the vocabulary lacks it."""
+    """Return the group called ``name``. Raise StopIteration if the vocabulary lacks the group."""
     return next(row for row in groups() if row.name == name)
 
 
@@ -173,8 +174,7 @@ def cause(name: str) -> Cause:
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice about a cause in these situations (of SITUATIONS), on the target ``silicon`` if it is
-    known.
+    """Return advice about a cause in these situations (of SITUATIONS), on the target ``silicon`` if known.
 
     Raise KeyError if the vocabulary lacks the cause.
     """
@@ -194,7 +194,10 @@ def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Option
 
 
 def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
-    """Return True if ``words`` contains each WORD of ``when`` and no WORD of a ``not-WORD``."""
+    """Return True if ``words`` meets every condition of ``when``.
+
+    The condition "WORD" requires WORD in ``words``. The condition "not-WORD" forbids WORD in ``words``.
+    """
     return all(word[len(_NOT) :] not in words if word.startswith(_NOT) else word in words for word in when)
 
 
@@ -207,8 +210,8 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 def question(first: str, second: str) -> str:
     """Return what to find out to decide between two causes.
 
-    Return what distinguishes this pair, or else what confirms the first cause. Raise KeyError if the
-    vocabulary has neither the pair nor the first cause.
+    If the vocabulary has no entry for this pair, return what confirms the first cause. Raise KeyError if the
+    vocabulary lacks the first cause, too.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

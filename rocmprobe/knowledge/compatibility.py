@@ -70,7 +70,7 @@ class Combination:
 
     @property
     def isa(self) -> Optional[str]:
-        """ISA that needs code: the effective ISA, else the silicon."""
+        """ISA for which a program needs code: the effective ISA, or the silicon if that is unknown."""
         return self.effective or self.gfx
 
     @property
@@ -87,7 +87,7 @@ class Combination:
 
     @property
     def rocm_number(self) -> Optional[str]:
-        """MAJOR.MINOR of the ROCm that torch was built for, else of the installed ROCm."""
+        """MAJOR.MINOR of the ROCm that torch was built for, or of the installed ROCm if that is unknown."""
         suffix = (self.torch or "").partition("+rocm")[2]
         found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
         return found[0] if found else None
@@ -219,8 +219,10 @@ def answers(combination: Combination) -> tuple[Answer, ...]:
 
 
 def answer(combination: Combination, name: str) -> Optional[Answer]:
-    """Return the result of the relation ``name``, or None if it is unknown. Raise KeyError for another
-    name."""
+    """Return the result of the relation ``name``, or None if too little is known.
+
+    Raise KeyError if the table has no relation of this name.
+    """
     relation = next((each for each in relations() if each.name == name), None)
     if relation is None:
         raise KeyError(name)
@@ -314,9 +316,9 @@ def _package_has_code(asked: Combination) -> Iterator[_Found]:
 
 
 def _of_amd(asked: Combination) -> bool:
-    """Return True if this version can only be from AMD's index.
+    """Return True if this ROCm build of torch can only be from AMD's index.
 
-    PyTorch's index has no ROCm for Windows and ends with an older ROCm.
+    PyTorch's index has no ROCm builds for Windows, and no builds for newer releases of ROCm than its newest.
     """
     newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
     number = asked.rocm_number
@@ -383,10 +385,10 @@ def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield the result from AMD's builds of a library for a ROCm release. Each row names all targets of the
-    library.
+    """Yield the result from AMD's builds of a library for a ROCm release.
 
-    The contents of the HIP SDK for Windows differ. Since TheRock, both are built from one list.
+    Each row of the table names all targets of the library. The HIP SDK for Windows has other targets than
+    ROCm for Linux. Since TheRock, both are built from one list of targets.
     """
     number, isa = asked.rocm_number, asked.isa
     if number is None or isa is None or gpus.target(isa) is None:
@@ -451,7 +453,7 @@ def _known_to_break(asked: Combination) -> tuple[Broken, ...]:
 
 
 def _clause(sentence: str) -> str:
-    """Return a sentence without its full stop, to stand after a colon."""
+    """Return a sentence without its full stop, for use after a colon."""
     return sentence.rstrip(".")
 
 
@@ -501,9 +503,9 @@ def serves(targets: Fact, isa: str) -> bool:
 
 
 def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
-    """Return the names, of torch and rocBLAS, whose ``targets`` are known and serve ``isa``.
+    """Return the libraries among torch and rocBLAS that are known to have code for ``isa``.
 
-    Return () if one of the two is known not to serve ``isa``, because little runs without either.
+    Return () if one of the two is known to lack code for ``isa``, because most programs need both.
     """
     known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
     return tuple(known) if isa and all(serves(fact, isa) for fact in known.values()) else ()

@@ -66,7 +66,7 @@ def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -
     """Return the commands for ``option`` on a machine.
 
     ``constraints_file`` is the file to which the constraints were written. Without a file, one of the steps
-    writes them.
+    writes the constraints.
     """
     stack = option.stack
     python = _python(stack.python, place.python)
@@ -98,8 +98,9 @@ def _check(place: Place) -> tuple[str, tuple[str, ...]]:
 def constraints(option: Option, place: Place) -> tuple[str, ...]:
     """Return the lines of a constraints file: the versions that the stack installs.
 
-    The versions keep their local part, so that no other index has them. For a stack without fixed versions,
-    return the version of the installed ROCm torch.
+    Versions keep their local part, such as "+rocm6.2", so that pip cannot take the packages from another
+    index. For a stack without fixed versions, use the version of the installed ROCm torch. Return () if the
+    versions are unknown.
     """
     stack = option.stack
     pins = [name for name in (re.sub(r"\{extra\}", "", each) for each in stack.packages) if "==" in name]
@@ -126,8 +127,10 @@ def as_data(made: Plan) -> dict[str, Any]:
 
 
 def _python(published: tuple[str, ...], there: str) -> str:
-    """Return the version of Python to use: the installed version if it has wheels, else the first published
-    version."""
+    """Return the version of Python to use: the installed version if there are wheels for it.
+
+    Otherwise return the first version in ``published``, or "" if ``published`` is empty.
+    """
     minor = ".".join(there.split(".")[:2])
     return minor if minor in published else (published[0] if published else "")
 

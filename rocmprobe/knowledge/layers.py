@@ -59,7 +59,7 @@ def leaves(setting: Setting, outcome: Outcome) -> bool:
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     """Return the keywords of the layers that fail in the library, from the outcomes of ``default``.
 
-    Outcomes in float64 do not count, because PyTorch keeps float64 from MIOpen.
+    Ignore outcomes in float64, because PyTorch does not use MIOpen for float64.
     """
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
@@ -77,8 +77,8 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
     """Return the variables and flags of ``by-layer``, or the reason why there are none.
 
-    PyTorch computes the layers of ``options``. Convolution runs under the setting of ``cures`` (settings
-    under which it works) that has the fewest switches.
+    PyTorch computes the layers of ``options``. ``cures`` are the settings under which convolution works.
+    Convolution runs under the one of these settings that has the fewest switches.
     """
     if not options:
         return Cure(None, "skipped", "no layer was found to fail in the vendor library")
@@ -94,16 +94,15 @@ def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
 
 
 def is_variable(name: str, value: str) -> bool:
-    """Return True if some setting sets the variable ``name``, or if it switches solvers off with this
-    value."""
+    """Return True if some setting sets the variable ``name``, or if ``name=value`` switches solvers off."""
     known = {known for setting, _, _ in all_settings() for known in setting.env}
     return name in known or is_switch(name, value)
 
 
 def refuse_foreign(setting: Setting, where: str) -> None:
-    """Raise BadInput, which names ``where``, for a flag, variable or layer that no setting of rocmprobe has.
+    """Raise BadInput if ``setting`` has a flag, variable or layer that no setting of rocmprobe has.
 
-    Results can come from anywhere.
+    Such a check is needed because results can come from anywhere. ``where`` is for the message.
     """
     flags = {flag for each, _, _ in all_settings() for flag in each.torch}
     flags.update(flag for each in searches() for flag in each.torch)
@@ -117,9 +116,9 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
-    """Raise BadInput, which names ``where``, for a derived setting of results that a run cannot derive.
+    """Raise BadInput if ``setting``, a derived setting of results, cannot be the result of a run.
 
-    Results can come from anywhere.
+    Such a check is needed because results can come from anywhere. ``where`` is for the message.
     """
     if setting.by_layer:
         refuse_foreign(setting, where)

@@ -1,4 +1,4 @@
-"""Parser for MIOpen's own log: what it chose, what failed and why. All functions are pure.
+"""Parser for MIOpen's own log: the solver that MIOpen chose, and failures with their reasons.
 
 A log line is ``MIOpen(HIP): Info [Function] text``. If switched on, a thread id precedes ``MIOpen(HIP)`` and
 milliseconds follow it. An error that leaves the library is ``MIOpen Error: file:line: text``. An error that
@@ -187,10 +187,10 @@ def family(solver: str) -> Optional[str]:
 
 
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
-    """Return why a case that forced ``solver`` says nothing about it, or None if its ``state`` does.
+    """Return why the result of a case that forced ``solver`` says nothing about ``solver``.
 
-    If something else failed as well, the reason is not a missing solver: the search ended because of that
-    failure.
+    Return None if the result is about ``solver``. If MIOpen logged any other error, a missing solver is not
+    the reason, because that error ended the search.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -276,8 +276,10 @@ def _number(text: Optional[str]) -> Optional[float]:
 
 
 def _bytes(text: Optional[str]) -> Optional[int]:
-    """Return a size, or None if there is no text or it has more digits than a size. int raises on too many
-    digits."""
+    """Return the number in ``text``, or None if there is no text or too many digits for a size.
+
+    int raises an exception if there are too many digits.
+    """
     return int(text) if text and len(text) < 20 else None
 
 
@@ -323,9 +325,9 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
 
 
 def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
-    """Return ``find_db`` from the log, or "hit" in a silent log of a HYBRID mode.
+    """Return ``find_db`` from the log. If the log does not say and the find mode is HYBRID, return "hit".
 
-    HYBRID modes search if the database has no record, and log the search.
+    HYBRID modes search if the database has no record, and they log the search.
     """
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
@@ -349,7 +351,10 @@ def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optiona
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
-    """Return the choice that MIOpenDriver itself prints, because its log can be switched off."""
+    """Return the last solver that MIOpenDriver prints, or None.
+
+    MIOpenDriver prints the solver even if MIOpen's log is switched off.
+    """
     choice: Optional[Choice] = None
     for line in lines:
         if match := _DRIVER_CHOICE.match(line):
@@ -375,9 +380,9 @@ def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the failures, the most informative first.
 
-    The order is errors that left the library, errors that it logged, messages of the compiler, and exceptions
-    that MIOpen caught with a warning. If a kernel was not built, the messages of the compiler come first,
-    because they say more.
+    The order is errors that left the library, errors that the library logged, messages of the compiler, and
+    exceptions that MIOpen caught with a warning. If a kernel was not built, the messages of the compiler come
+    first, because they say more.
     """
     left = [each for each in messages if each.function is None]
     logged = [

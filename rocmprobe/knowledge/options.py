@@ -1,4 +1,4 @@
-"""Stacks for a chip, the best first, and which of them fail and why.
+"""Stacks for a chip, the best first, with the reasons why some of them fail.
 
 The knowledge is in ``data/stacks.toml`` (``stacks``) and ``data/compatibility.toml``.
 """
@@ -50,8 +50,8 @@ class Option:
     """A stack on a chip.
 
     ``lent`` is the row by which the chip runs another chip's code, or None if the stack has code for the chip
-    itself. ``status`` is one of STATUSES. ``refused`` says why chip and stack are incompatible, if nothing
-    else says that the stack fails. ``lacking`` are the limits that follow from their relations.
+    itself. ``status`` is one of STATUSES. ``refused`` says why chip and stack are incompatible, if no report
+    says that the stack fails. ``lacking`` are the limits that follow from relations between chip and stack.
     """
 
     stack: Stack
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def runs_as(self) -> str:
-        """Target whose code runs."""
+        """Target whose code runs on the chip."""
         return self.lent.posing if self.lent else self.gfx
 
     @property
@@ -111,9 +111,10 @@ def options(
 ) -> tuple[Option, ...]:
     """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    Stacks come first if they need neither a build nor a distribution that the machine may not have. Then
-    stacks are sorted by status, code for the chip before an override, fixed versions before nightlies, and
-    newer rows before older rows. ``distribution`` is the id in /etc/os-release. None leaves no stack out.
+    Among the other stacks, those come first that need no build from source and no particular distribution
+    (unless the machine has it). Then stacks are sorted by status, code for the chip before an override, fixed
+    versions before nightlies, and newer rows before older rows. ``distribution`` is the id in
+    /etc/os-release. If it is None, stacks for every distribution are returned.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -130,8 +131,11 @@ def options(
 
 
 def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
-    """Yield the ways in which a chip can run a stack: as itself (None), or else as each chip whose code it
-    can run."""
+    """Yield the ways in which a chip can run a stack.
+
+    If the stack has code for the chip, the only way is None. Otherwise, on Linux, there is one way for each
+    chip whose code the chip can run.
+    """
     if has_code(stack, gfx):
         yield None
     elif system == "linux":
@@ -187,8 +191,7 @@ def combination(
 ) -> Combination:
     """Return the combination of a chip with a stack that holds code for the target that the chip runs as.
 
-    Others who build a stack for a chip build its rocBLAS for the chip, too. Stacks of PyTorch and AMD have
-    AMD's rocBLAS.
+    Stacks of PyTorch and AMD have AMD's rocBLAS. Other stacks have a rocBLAS that was built for the chip.
     """
     runs_as = lent.posing if lent else gfx
     return Combination(

@@ -155,7 +155,8 @@ def _bus(product: Mapping[str, Any]) -> float:
 
 
 def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
-    """Return the fact if it is a number, else the value of the product's row."""
+    """Return ``fact`` if it is a number. Otherwise return ``by_table``, the value of the product's
+    ``row``."""
     value = _number(fact.value)
     return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
 

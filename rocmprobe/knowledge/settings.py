@@ -145,8 +145,10 @@ def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
 
 
 def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return why ``setting`` has no effect on ``versions``, or None if it can have one. Unknown versions rule
-    nothing out."""
+    """Return why ``setting`` has no effect on ``versions``, or None if it can have an effect.
+
+    Unknown versions rule nothing out.
+    """
     for product, version, since, until in (
         (versions.library, versions.library_version, setting.since, setting.until),
         ("torch", versions.torch, setting.torch_since, setting.torch_until),
@@ -161,8 +163,11 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return a reason if the version rejects a value of the setting, or reads none of its variables. Else
-    return None."""
+    """Return the reason if ``versions`` reject a value of the setting, or read none of the setting's
+    variables.
+
+    Otherwise return None.
+    """
     torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
     labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
     for name, label in labels.items():
@@ -175,7 +180,10 @@ def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def within(version: str, since: str, until: str) -> bool:
-    """Return True if ``version`` is between ``since`` and ``until``, both included. 2.6.1 is within 2.6."""
+    """Return True if ``version`` is between ``since`` and ``until``, both included.
+
+    If ``until`` is "2.6", every 2.6.x is included. If ``until`` is "", there is no upper limit.
+    """
     found = version_numbers(version)
     last = version_numbers(until)
     return version_numbers(since) <= found and (not until or found[: len(last)] <= last)

@@ -48,8 +48,10 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Return True if nothing is known against the solver for a problem (its text) and direction on an
-        effective ISA."""
+        """Return True if the table does not rule the solver out.
+
+        ``problem`` is the text of a problem, and ``isa`` the effective ISA or None.
+        """
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
         asked = TRANSPOSED[direction] if "transpose" in kind else direction
@@ -115,9 +117,9 @@ def smallest_switches(
     """Return the fewest variables that switch off all ``faulty`` solvers and leave a correct solver for each
     case.
 
-    ``sound`` maps each case to its correct solvers. Among equal sets, take the set that costs the fewest
-    sound solvers, then the set with narrower variables. Return None if no set of variables works. A solver
-    that is faulty for one case counts as faulty for all.
+    ``sound`` maps each case to its correct solvers. Among sets of the same size, take the set that switches
+    off the fewest correct solvers, then the set with narrower variables. Return None if no set of variables
+    works. A solver that is faulty for one case counts as faulty for all cases.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -169,7 +171,7 @@ def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
 
 @dataclass(frozen=True)
 class Swept:
-    """Results of the solvers that ran alone.
+    """Results of a sweep, in which each solver runs alone.
 
     ``sound`` maps each case (problem and direction) to the solvers that passed. ``faulty`` are the solvers
     that failed in any case.
@@ -182,7 +184,8 @@ class Swept:
 def swept(outcomes: Iterable[Outcome]) -> Swept:
     """Return the sound and the faulty solvers among ``outcomes``.
 
-    A solver that does not apply, or has no result, is neither. A case that no solver ran is left out.
+    A solver that does not apply, or has no result, is in neither group. A case that no solver ran is left
+    out.
     """
     sound: dict[Question, set[str]] = {}
     faulty: set[str] = set()
@@ -210,8 +213,9 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 class Cure:
     """The variables of a derived setting, and the reason for them.
 
-    If nothing was derived, ``env`` is None and ``state`` is the state of the setting's cases. The other
-    fields belong to ``by-layer`` and have the names of ``Setting``.
+    If nothing was derived, ``env`` is None and ``state`` is the state of the setting's cases. The fields
+    after ``reason`` are only set for the setting ``by-layer``. They mean the same as the fields of
+    ``Setting``.
     """
 
     env: Optional[Mapping[str, str]]

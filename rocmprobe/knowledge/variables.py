@@ -22,7 +22,7 @@ NOT_LISTED = "not in our table"
 REJECTED = "rejected value"
 NOT_HERE = "not in this version"
 FOLKLORE = "folklore"
-#: Can follow EFFECTIVE: a change after the first use has no effect.
+#: Word that can follow EFFECTIVE in a label: a change after the first use has no effect.
 ONCE = "read once per process"
 LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, NOT_LISTED, REJECTED, NOT_HERE, FOLKLORE, ONCE)
 
@@ -88,9 +88,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class Label:
-    """The catalogue's label for a variable that is set: ``words`` from LABELS, the verdict first.
+    """The catalogue's label for a variable that is set.
 
-    ``nearest`` is the known name that an unknown name resembles.
+    ``words`` are from LABELS, the verdict first. ``nearest`` is the known name that an unknown name
+    resembles.
     """
 
     words: tuple[str, ...]
@@ -191,7 +192,10 @@ def _tails() -> Mapping[str, tuple[str, ...]]:
 
 
 def matters(name: str) -> bool:
-    """Return True if the value of a set variable is worth a fact. Names that suggest a secret never are."""
+    """Return True if a variable that is set belongs into the facts of a machine.
+
+    Return False for every name that suggests a secret.
+    """
     if _SECRET.search(name):
         return False
     row = find(name)
@@ -209,7 +213,7 @@ def matters(name: str) -> bool:
 
 
 def labels(machine: Machine) -> dict[str, Label]:
-    """Return the label of every variable that was found set, keyed by name. The function is pure."""
+    """Return the label of every variable that is set on ``machine``, keyed by name."""
     rocm = _release(machine, "torch.hip", "hip.version", "rocm.version")
     torch = _release(machine, "torch.version")
     return {
@@ -220,8 +224,10 @@ def labels(machine: Machine) -> dict[str, Label]:
 
 
 def label_facts(machine: Machine) -> dict[str, Fact]:
-    """Return the facts ``variables.<NAME>``: the words of the label, with its reason and source as the fact's
-    source."""
+    """Return a fact ``variables.<NAME>`` for each label.
+
+    The value is the words of the label. The source is the reason and the source of the label.
+    """
     return {
         f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
         for name, each in labels(machine).items()
@@ -249,10 +255,11 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 
 
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
-    """Return the label of a name that no row has: a misspelling, or a name that the table can lack.
+    """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
 
-    Builds and containers leave folders and versions behind under names like ROCBLAS_DIR, which are no
-    misspellings.
+    UNKNOWN means that the name is a misspelling, or that no source of the table reads the name. NOT_LISTED
+    means that the table can lack the name. Builds and containers set variables such as ROCBLAS_DIR, so names
+    of this form are never UNKNOWN.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""

@@ -122,7 +122,7 @@ def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]
 def visible(machine: Machine, vendor: str) -> list[Gpu]:
     """Return the GPUs of a vendor that torch numbers, in torch's order.
 
-    Use the kernel's order if it is known, else the order of the facts.
+    Start from the kernel's order. If that is unknown, start from the order of the facts.
     """
     gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
     variables = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}

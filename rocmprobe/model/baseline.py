@@ -15,8 +15,8 @@ from rocmprobe.model.states import RUN_DIED
 class Baseline:
     """States of the cases of an earlier run.
 
-    ``path`` is the path as the user typed it. ``states`` maps a case's id to its state, ignoring what that
-    run expected. Cases that were in flight when that run was stopped are missing.
+    ``path`` is the path as the user typed it. ``states`` maps a case's id to its observed state, whatever
+    state the run expected. Cases that were in flight when that run was stopped are missing.
     """
 
     path: str
@@ -36,7 +36,7 @@ def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
 
 
 def came_to(outcome: Outcome) -> str:
-    """Return the observed state of an outcome, ignoring what was expected."""
+    """Return the observed state of an outcome, whatever state was expected."""
     return outcome.expected.state if outcome.expected else outcome.state
 
 
@@ -44,7 +44,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
     """Return ``former``, which was read from ``path``, as the baseline of a run on ``machine``.
 
     Raise BadInput if ``former`` has no outcomes, is from a machine with different GPUs, or if the two runs do
-    not use the same simulated machine. Such results say nothing about this machine.
+    not use the same simulated machine. Such results cannot be compared with results of this machine.
     """
     if not former.outcomes:
         raise BadInput(

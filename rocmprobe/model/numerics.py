@@ -1,11 +1,11 @@
 """Rules for correct results: the exact tier, the float tier and the bound of each element.
 
-Exact tier: integers whose sums are exact in every order. The result must be equal, so one missing term shows
-(the rule of oneDNN's benchdnn). A plain fill is followed by a cancelling fill. Its partial sums are large and
-its results are small, which a kernel that sums in half precision gets wrong.
+Exact tier: integers whose sums are exact in every order. The result must equal the reference, so a single
+missing term is visible (the rule of oneDNN's benchdnn). A plain fill is followed by a cancelling fill, with
+large partial sums and small results. A kernel that sums in half precision fails the cancelling fill.
 
-Float tier: two error measures against an fp64 reference. Bound: the error that no summation of plain products
-can exceed, element by element.
+Float tier: two error measures against an fp64 reference. Bound: for each element, the error that no summation
+of plain products can exceed.
 
 Limits come from ``data/limits.toml``. The functions are pure and work on numbers that a driver measured.
 """
@@ -72,7 +72,7 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded as people see it, so that they can compute with the same number."""
+    """Return ``value`` rounded to ``digits`` digits. Output shows the same number that checks use."""
     return float(f"{value:.{digits}g}")
 
 
@@ -80,11 +80,13 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
     """Return the factors a and b and the constant c of the error bound that no summation order exceeds.
 
     The bound is |error| <= a * (|w| * |x|) + b * |reference| + c, where |w| * |x| is the convolution of the
-    operands' magnitudes. a is gamma of ``terms`` products and a bias in the accumulator, plus gamma of
-    ``parts`` in the dtype if there are several parts. gamma: Higham, Accuracy and Stability of Numerical
-    Algorithms, 2002, section 3.1. b and c are the rounding of the result.
+    operands' magnitudes. gamma is the error of a sum relative to its magnitudes (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2002, section 3.1). a is gamma of ``terms`` products and a bias, with
+    the roundoff of the accumulator. If ``parts`` > 1, a also includes gamma of ``parts``, with the roundoff
+    of ``dtype``. b and c bound the rounding of the result.
 
-    The factors are infinite if there are so many terms that no error is excluded. Not valid for transforms.
+    The factors are infinite if ``terms`` is so large that no error is excluded. The bound is not valid for
+    transforms.
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
@@ -109,7 +111,7 @@ def ulp(value: float, dtype: str) -> float:
 class ExactFill:
     """Fill with integers of magnitude 1 to ``largest`` in both operands.
 
-    In the operand that a direction sums over, only the share ``density`` is nonzero.
+    In one operand, only the share ``density`` of the elements is nonzero.
     """
 
     largest: int
@@ -124,7 +126,7 @@ def _largest_sum(dtype: str) -> int:
 def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
     """Return a fill whose partial sums of ``terms`` products are all exact in the accumulator.
 
-    Results fit into ``dtype``, except for a few in a thousand million, which a comparison leaves out. If
+    Results fit into ``dtype``, except for a few in a thousand million. A comparison leaves these out. If
     transforms are allowed, results are so small that the float tier allows an error of less than one half.
     The nearest integer is then the required result.
     """

@@ -51,7 +51,11 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """A problem of the matrix and its origin: a network's layer in a variant, or geometry."""
+    """A problem of the matrix with its origin.
+
+    ``network`` is the network with this ``layer``, and ``variant`` is the variant of the layer. For geometry,
+    layer and variant are empty.
+    """
 
     problem: Problem
     network: str
@@ -123,10 +127,10 @@ def reduced(problem: Problem) -> Problem:
 
 
 def tail(problem: Problem) -> Problem:
-    """Return ``problem`` with odd primes as batch, channels per group and sides, so no tile, vector or wave
-    divides them.
+    """Return ``problem`` with odd primes as batch, channels per group and sides.
 
-    All sides differ. A depthwise problem stays depthwise, with as many groups as it then has channels.
+    No tile, vector or wave divides these primes. All sides differ. A depthwise problem stays depthwise, so
+    the number of groups changes with the number of channels.
     """
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
@@ -150,7 +154,7 @@ def channels_last(problem: Problem) -> Optional[Problem]:
 
 
 def noncontiguous(problem: Problem) -> Problem:
-    """Return ``problem`` with operands that are views with gaps in larger storages."""
+    """Return ``problem`` with operands that are views of larger storages, with gaps between the elements."""
     return replace(problem, noncontiguous=True)
 
 
@@ -218,8 +222,8 @@ def _is_odd_prime(number: int) -> bool:
 def geometry_rows(level: str) -> tuple[Row, ...]:
     """Return rows with one value for each of ``PARAMETERS`` that cover what ``level`` requires.
 
-    A level requires every value, every pair of values, or every pair in each kind. Combinations that no
-    problem has are left out.
+    A level requires every value, every pair of values, or every pair in each kind. Combinations that no valid
+    problem can have are left out.
     """
     values = parameter_values()
     rows = _covering(values, 1, ())
@@ -282,11 +286,10 @@ def _possible(row: Sequence[str]) -> bool:
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return ``before``, then rows that complete the coverage of every possible combination of ``strength``
-    values.
+    """Return ``before``, then rows that complete the coverage.
 
-    AllPairs stops early if its filter rejects too much, so each combination that it misses is requested
-    alone.
+    Every possible combination of ``strength`` values is covered. AllPairs stops early if its filter rejects
+    too many rows, so each combination that AllPairs misses is requested separately.
     """
     rows = [*before, *_all_pairs(values, strength, before)]
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}

@@ -36,8 +36,8 @@ _FLAGS = ("bias", "nhwc", "noncontiguous")
 class Problem:
     """A convolution: PyTorch's arguments as plain numbers. Spatial tuples have the kind's rank.
 
-    ``noncontiguous``: input, weight and output gradient are views with gaps in larger storages. PyTorch makes
-    them contiguous before it calls the vendor library.
+    With ``noncontiguous``, input, weight and output gradient are views of larger storages, with gaps between
+    the elements. PyTorch makes these operands contiguous before it calls the vendor library.
     """
 
     kind: str
@@ -108,8 +108,9 @@ class Problem:
     def parts(self, direction: str) -> int:
         """Return how many parts of a sum PyTorch's own kernels round to the dtype before they add the parts.
 
-        The parts are the taps of the kernel where columns become an image (col2im), the samples of the batch
-        for the weights, and the bias.
+        For the gradient of the weights, each sample of the batch is a part. If columns become an image
+        (col2im), each tap of the kernel is a part. Otherwise a sum has one part. A bias in the forward
+        direction is one part more.
         """
         if direction == "bwd-weights":
             return self.batch

@@ -95,13 +95,13 @@ class Gpu:
     ``partition`` is its compute partition mode.
 
     ``uuid`` is the id that ROCm uses ("GPU-" and 16 digits). ``order`` is the position in the order of the
-    ROCm runtime. ``index`` is the N of torch's ``cuda:N`` under the variables that are set. It has no value
-    if the variables hide the GPU. ``pcie_atomics`` is True if the path to the processor supports PCIe
+    ROCm runtime. ``index`` is the N of torch's ``cuda:N`` under the variables that are set. ``index`` has no
+    value if the variables hide the GPU. ``pcie_atomics`` is True if the path to the processor supports PCIe
     atomics. ``pcie_link`` is the present link and the best possible link.
 
     Fields from ``vram_used_bytes`` on are present readings, each in the unit of its name: bytes, per cent,
-    degrees Celsius, turns a minute, watts, megahertz. Clocks that begin with ``max`` are the highest that the
-    driver sets.
+    degrees Celsius, turns a minute, watts, megahertz. Clocks whose name begins with ``max`` are the highest
+    that the driver sets.
     """
 
     native_isa: Fact = Fact()
@@ -168,22 +168,22 @@ class Machine:
 class Setting:
     """A named way to run a problem: variables, torch flags, vendor library or bypass.
 
-    ``torch`` maps the flags of ``knowledge.settings`` to values. ``vendor_library`` False disables the
-    backend's vendor library. ``device`` overrides the device (the ``cpu`` setting). ``verdict`` is the
-    verdict of the recommendation if this setting is chosen.
+    ``torch`` maps the flags of ``knowledge.settings`` to values. If ``vendor_library`` is False, the
+    backend's vendor library is disabled. ``device`` overrides the device (the ``cpu`` setting). ``verdict``
+    is the verdict of the recommendation if this setting is chosen.
 
-    ``since`` and ``until`` are the first and the last version of the vendor library for which the setting has
-    an effect, ``torch_since`` and ``torch_until`` the same for PyTorch. ``isa`` is a regular expression for
-    the native ISAs on which it has an effect.
+    ``since`` and ``until`` are the first and the last version of the vendor library in which the setting has
+    an effect. ``torch_since`` and ``torch_until`` are the same for PyTorch. ``isa`` is a regular expression
+    for the native ISAs on which it has an effect.
 
     ``search`` says how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
-    default). ``torch`` has the flags for it. ``dtype`` and ``channels_last`` run the same problems in another
-    dtype or memory format.
+    default). ``torch`` has the flags for ``search``. ``dtype`` and ``channels_last`` run the same problems in
+    another dtype or memory format.
 
-    ``derived``: ``env`` is determined on the machine, during the run. ``solver`` is the solver that a setting
-    of the sweep forces. ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as keywords of
-    ``rocmprobe.bypass.install``. ``by_layer`` marks the derived setting that determines these layers.
-    ``by_name``: only checks that name the setting use it, and never for convolution.
+    If ``derived`` is set, ``env`` is determined on the machine, during the run. ``solver`` is the solver that
+    a setting of the sweep forces. ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as
+    keywords of ``rocmprobe.bypass.install``. ``by_layer`` marks the derived setting that determines these
+    layers. If ``by_name`` is set, only checks that name the setting use it, and never for convolution.
     """
 
     name: Name
@@ -232,9 +232,9 @@ class Trial:
     """A child process: a driver and a setting on one device.
 
     ``exit`` is "0", an exit code, a signal name, or "killed" if rocmprobe killed it. ``exit_crash`` is True
-    if it crashed in teardown, after its last result. ``log`` is its output (head and tail). ``library`` is
-    the version of the vendor library, as the child's torch or the library itself reports it. ``mapped`` lists
-    the mapped files of HIP, rocBLAS and MIOpen, by library.
+    if the child crashed in teardown, after its last result. ``log`` is the output of the child (head and
+    tail). ``library`` is the version of the vendor library, as the child's torch or the library itself
+    reports it. ``mapped`` lists the mapped files of HIP, rocBLAS and MIOpen, by library.
     """
 
     id: Name
@@ -265,16 +265,18 @@ class Outcome:
     """Result of one case (a rung, or a problem and direction) under one setting.
 
     ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors with their limits. ``ending``
-    says how the child of a crash or hang ended: ``status`` (as ``Trial.exit``), ``phase``, ``after`` (the
-    last event before) and ``oom_killed`` (by the kernel, if known).
+    says how a crashed or hung child ended. ``status`` is in the form of ``Trial.exit``, ``phase`` is the last
+    phase, and ``after`` is the last event before the end. ``oom_killed`` is True if the kernel killed the
+    child for lack of memory, None if that is unknown.
 
-    ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory it needs in addition to the
-    tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These are None if the log does not say.
+    ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory that the solver needs in
+    addition to the tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These fields are None
+    if the log does not name them.
 
     ``evidence`` is a list of lines, the most relevant first. ``calls`` are the calls of the driver ``capi``
     into the libraries in the last try, with their status. Equal consecutive calls are merged. ``conditions``
     are the clocks and temperatures "before" and "after" a measurement, by the names of ``detect.sensors``.
-    They are empty if no sensor could be read.
+    ``conditions`` are empty if no sensor could be read.
 
     ``expected`` has the reason for ``xfail`` or ``xpass`` and the observed state. Findings and the
     recommendation use the observed state. ``operator`` is PyTorch's name of the operator in a sweep.
@@ -364,8 +366,7 @@ class Configuration:
 class DeviceAnswer:
     """Recommendation for one of several devices. Fields are those of ``Recommendation``, for the GPU ``gpu``.
 
-    ``mask`` is the variable, as NAME=VALUE, that makes only this GPU visible to a program. It is "" if
-    unknown.
+    ``mask`` is the variable, as NAME=VALUE, that makes only this GPU visible to a program, or "" if unknown.
     """
 
     verdict: Verdict
@@ -386,8 +387,9 @@ class Recommendation:
     "high", "medium" or "low", by coverage, and ``not_covered`` lists what was not covered. ``advice`` (with
     ``title``, ``text`` and ``source``) is help beyond settings.
 
-    If a run tested several devices, ``devices`` has the recommendation for each. If ``sentence`` names
-    another setting for something, such as "float16", ``others`` has its configuration under that name.
+    If a run tested several devices, ``devices`` has the recommendation for each. If ``sentence`` recommends
+    another setting for one case, such as "float16", ``others`` has its configuration under the name of the
+    case.
     """
 
     verdict: Verdict
@@ -454,9 +456,9 @@ class StepTime:
 
     ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts directions of
     problems, as often as they are computed, and ``timed`` how many of them were timed. ``seconds`` is the
-    time of everything, ``convolution_seconds`` that of the convolutions alone, by mean times. Fields with p10
-    and p90 assume that every convolution takes its p10 or p90. Unknown times are None, and ``reason`` says
-    why.
+    total time, and ``convolution_seconds`` the time of the convolutions alone. Both are computed from mean
+    times. Fields with p10 and p90 assume that every convolution takes its p10 or p90. Unknown times are None,
+    and ``reason`` says why.
     """
 
     device: str
@@ -540,9 +542,10 @@ class Results:
 class Member:
     """A Python environment of a joined run: an ordinary run in the folder of that name.
 
-    ``unusable`` says why there is no such run, or is "". ``verdict``, ``setting`` and ``device`` come from
-    its recommendation. ``seconds`` is the time of that setting over the convolutions that were timed for all
-    members, or None if it was not timed. ``note`` says why no setting works, or how long a training takes.
+    ``unusable`` is the reason why the environment has no run, or "". ``verdict``, ``setting`` and ``device``
+    come from its recommendation. ``seconds`` is the total time of the recommended setting over the
+    convolutions that were timed for all members. It is None if that setting was not timed. ``note`` says why
+    no setting works, or how long a training takes.
     """
 
     name: str

@@ -64,8 +64,8 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
     Raise BadInput if a field is missing, or if a field or a fact has the wrong type. A Python without msgspec
-    only runs workers, whose data their controller has built. There, raise TypeError for a missing or an
-    unknown field.
+    only runs workers, and the controller has built their data. In such a Python, raise TypeError for a
+    missing or an unknown field.
     """
     # Imported late, because a worker may run in a Python that has torch and nothing else.
     try:
@@ -139,9 +139,9 @@ _DAMAGED = "the file is damaged, run again"
 
 
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
-    """Read a ``results.json``: the file itself, or that of a run's folder.
+    """Read a ``results.json``. ``path`` is the file or the folder of a run.
 
-    ``content`` is the file's content if it was read from ``path`` already. Of a joined run, read the results
+    ``content`` is the file's content if it was read from ``path`` already. For a joined run, read the results
     of ``member``, or of the chosen member. Raise BadInput, in one line, if the file is missing, is not JSON,
     has an unknown schema version or violates the schema (naming the place), or if a joined run has no such
     member.
@@ -161,10 +161,10 @@ def results_file(source: Path) -> Path:
 
 
 def ordinary_run(source: Path) -> Path:
-    """Return ``source``, a results.json or a run's folder. For a joined run, return that of the chosen
-    member.
+    """Return ``source``, a results.json or a run's folder.
 
-    Raise BadInput if a joined run recommends no member.
+    For a joined run, return the one of its chosen member. Raise BadInput if a joined run recommends no
+    member.
     """
     path = results_file(source)
     joined = read_joined(path)
@@ -231,7 +231,10 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Check results that were built from the journal ``path`` against the schema. Raise BadInput."""
+    """Check results that were built from the journal ``path`` against the schema.
+
+    Raise BadInput if they violate it.
+    """
     reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
 
 
@@ -262,10 +265,10 @@ def write_whole(content: bytes, path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``path`` if the block succeeds. Otherwise ``path`` stays
-    unchanged.
+    """Yield a temporary file that replaces ``path`` if the block succeeds.
 
-    A device or a pipe cannot be replaced, so it is yielded itself. Raise OSError, which names ``path``.
+    Otherwise ``path`` stays unchanged. A device or a pipe cannot be replaced, so ``path`` itself is yielded.
+    Raise OSError, which names ``path``.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))

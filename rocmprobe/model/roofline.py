@@ -1,4 +1,4 @@
-"""The roofline model: how fast a convolution can be on a device, given that device's measured rates.
+"""The roofline model: the highest speed of a convolution on a device, given the measured rates of the device.
 
 S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performance model for multicore
 architectures. Communications of the ACM 52 (4), 2009, doi:10.1145/1498765.1498785.
@@ -78,7 +78,9 @@ def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
 
 
 def _rate(amount: Any, seconds: Any) -> Optional[float]:
-    """Return the amount per second. Return None unless both are positive numbers: results may come from
-    elsewhere."""
+    """Return the amount per second.
+
+    Return None unless both are positive, because a results file may be edited.
+    """
     numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
     return amount / seconds if numbers else None

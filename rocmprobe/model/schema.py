@@ -24,10 +24,10 @@ Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 
 
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
-    """Return the schema of the dataclass ``kind``. ``types`` replace the types of fields that the class keeps
-    as plain mappings.
+    """Return the schema of the dataclass ``kind``.
 
-    A field without a default is required. Unknown fields are accepted, because readers ignore them.
+    ``types`` are the types of fields that the class keeps as plain mappings. A field without a default is
+    required. Unknown fields are accepted, because readers ignore them.
     """
     definitions: dict[str, Any] = {}
     root = _object(kind, {**get_type_hints(kind, include_extras=True), **types}, definitions)

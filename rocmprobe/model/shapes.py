@@ -108,7 +108,7 @@ def writable(path: Path) -> Path:
 
 
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
-    """Write the file atomically. Raise OSError."""
+    """Write the file atomically. Raise OSError if that fails."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
     write_whole(text.encode(), path)
 

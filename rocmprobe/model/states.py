@@ -1,5 +1,7 @@
-"""The states of an outcome. One table defines their meaning, and every reader derives its sets from the
-table."""
+"""The states of an outcome.
+
+One table defines the meaning of each state, and all other modules use this table.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ class State:
     """A row of the table.
 
     ``works`` and ``fails`` say what the state proves about the device. Neither is set if nothing was learned.
-    ``blocks`` means that cases which depend on this case do not run. ``symbol`` must be clear without colour,
-    and the colour ``tone`` without the symbol. ``pytest`` is the word of pytest and JUnit, ``heading`` the
-    group in the report's evidence. There is no exit code, because exit codes follow from findings, not from
-    states.
+    ``blocks`` means that cases which depend on this case do not run. Readers must be able to recognize the
+    state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the word of pytest and JUnit,
+    ``heading`` the group in the report's evidence. There is no exit code, because exit codes follow from
+    findings, not from states.
     """
 
     name: str
@@ -30,7 +32,7 @@ class State:
 
     @property
     def learned(self) -> bool:
-        """True if the state says something about the device."""
+        """True if the state proves that the tested case works or fails."""
         return self.works or self.fails
 
     @property
@@ -82,15 +84,15 @@ def state_of(name: str, cause: Optional[str] = None) -> State:
 
 
 def rank(name: str, cause: Optional[str] = None) -> int:
-    """Return the place of a state in the order from worst to best."""
+    """Return the position of a state in the order from worst to best."""
     return _RANKS[state_of(name, cause)]
 
 
 def works(name: Optional[str]) -> bool:
-    """Return True if a state, without its cause, proves that something works."""
+    """Return True if the state alone, whatever its cause, proves that the tested case works."""
     return name in STATES and STATES[name].works
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if a state, without its cause, proves that something fails."""
+    """Return True if the state alone, whatever its cause, proves a failure."""
     return name in STATES and STATES[name].fails

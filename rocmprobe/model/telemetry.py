@@ -1,7 +1,8 @@
 """Readings of temperatures, fans, power, clocks and memory over a run: their names and their record.
 
 A reading maps QUANTITIES to numbers. Values that could not be read are missing, so a sleeping device has an
-empty reading. ``samples.jsonl`` has one sample per line. Results keep a thinned selection. No I/O here.
+empty reading. ``samples.jsonl`` has one sample per line. Results keep a selection of the samples. This module
+does no I/O.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ class Quantity:
     """A quantity that a sensor measures.
 
     To add one, add a row here, a reader (``detect.gpus.amdgpu.SENSORS``), and a field of ``Gpu`` if it is a
-    fact of the machine. ``words`` name it in a table, ``short`` in a list or an alarm. Without them it
-    appears only in alarms. ``plot`` draws it as ``line``, and ``first`` puts it before the others there.
-    ``glance`` is its position and text among a GPU's present readings. ``condition`` marks a condition of a
-    measurement. ``limit_rank`` orders the temperatures of a GPU that have a limit, starting at 1.
+    fact of the machine. ``words`` name the quantity in a table, ``short`` in a list or an alarm. Without
+    ``words``, the quantity appears only in alarms. ``plot`` is the plot that draws the quantity as ``line``,
+    and ``first`` draws it before the other lines. ``glance`` is the position and the text of the quantity
+    among a GPU's present readings. ``condition`` marks a condition of a measurement. ``limit_rank`` orders
+    the temperatures of a GPU that have a limit, starting at 1.
     """
 
     name: str
@@ -125,9 +127,9 @@ class DeviceTelemetry:
     """The readings of one device.
 
     ``device`` is its PCI address, or "cpu". ``started`` is the time of the first sample (UTC). ``samples``
-    counts all samples, and ``seconds`` are the times of those that were kept. ``numbers`` are their indexes,
-    from 0, or empty if all were kept. ``asleep`` counts the samples that found the device asleep. ``limits``
-    are keyed by quantity.
+    counts all samples, and ``seconds`` are the times of the samples that were kept. ``numbers`` are the
+    indexes of these samples, from 0, or empty if all were kept. ``asleep`` counts the samples that found the
+    device asleep. ``limits`` are keyed by quantity.
     """
 
     device: str
@@ -145,7 +147,7 @@ class DeviceTelemetry:
         return found.value if found else None
 
     def moments(self) -> list[Mapping[str, float]]:
-        """Return the readings that were kept, one by one."""
+        """Return the kept readings, one for each moment."""
         return [
             {
                 name: value
@@ -163,7 +165,7 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Return True if a condition that was met at these ``seconds`` lasted longer than a peak.
+    """Return True if a condition that held at these ``seconds`` lasted longer than a short peak.
 
     Samples that are far apart count for the time between them.
     """
@@ -177,8 +179,8 @@ def summary(
     """Return the record of ``samples``: pairs of the seconds since ``started`` and a reading.
 
     If there are more than POINTS samples, keep every nth, and the hottest stretch of each temperature that
-    has a limit, both with any fan speed and with a stopped fan. A temperature that lasted anywhere therefore
-    lasts in the record. Each moment is kept whole, so that values read together stay together.
+    has a limit, both with any fan speed and with a stopped fan. So a temperature that lasted in the samples
+    also lasts in the record. The values of one sample are kept together.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -205,10 +207,10 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the indexes of the shortest lasting stretch in which ``values`` stayed highest, the latest of
-    several.
+    """Return the indexes of the shortest stretch that lasts, in which ``values`` stayed highest.
 
-    If any stretch is at or above a limit, this stretch is, too.
+    If several stretches are equal, return the latest. If any stretch is at or above a limit, this stretch is,
+    too.
     """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):

@@ -1,9 +1,9 @@
 """Guardian: a process that cleans up after a controller that was killed.
 
-Trials end with their controller without help. Their compilers, the tools of detection and the temporary
-folders do not. The guardian reads from a pipe which process groups and folders exist. When the pipe closes,
-the controller is gone. After a normal end nothing is left to do. This file also runs as a program, so the
-file imports only the standard library.
+Trials end by themselves when their controller ends. Compilers of the trials, the tools of detection and the
+temporary folders remain. The guardian reads from a pipe which process groups and folders exist. When the pipe
+closes, the controller is gone. After a normal end nothing is left to clean up. This file also runs as a
+program, so the file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Guardian:
         return self._process.pid
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder when this process ends."""
+        """Let the guardian remove a folder when this process ends."""
         # In hexadecimal, because the name can hold a newline.
         self._send(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
-        """Kill a process group when this process ends."""
+        """Let the guardian kill a process group when this process ends."""
         self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
@@ -74,7 +74,8 @@ _starting = threading.Lock()
 
 
 def _guard() -> None:
-    """Read until the controller is gone, then clean up."""
+    """Read messages from the controller until the pipe closes. Then kill the process groups and remove the
+    folders that the messages name."""
     # Ignore signals that are sent to all processes of a run, so that the guardian outlives the others.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

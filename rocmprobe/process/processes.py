@@ -55,7 +55,7 @@ def runs(pid: int, start: Optional[int]) -> bool:
 
 
 def pid_namespace() -> int:
-    """Return the id of this process's PID namespace. Each container has its own."""
+    """Return the id of this process's PID namespace. Each container has its own PID namespace."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
@@ -118,7 +118,9 @@ def _stat(pid: int) -> list[str]:
 def activity(pid: int, active_before: float, waited: float) -> str:
     """Classify a silent process as "compiler-child", "busy" or "idle".
 
-    A process is "busy" if it was active for more than a quarter of ``waited`` seconds.
+    The result is "compiler-child" if a descendant of the process is a compiler. It is "busy" if the process
+    was active for more than a quarter of the last ``waited`` seconds. ``active_before`` is the result of
+    ``active_seconds`` at the start of these seconds.
     """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"

@@ -25,7 +25,7 @@ _coming = _Coming()
 
 
 def take_signals() -> None:
-    """Make each of these signals raise KeyboardInterrupt. Call this function in the main thread.
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this function in the main thread.
 
     A signal that the parent made this process ignore, as nohup does, stays ignored. SIGTERM is always
     handled, so that a run never needs SIGKILL.
@@ -40,7 +40,8 @@ def take_signals() -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make the signals raise KeyboardInterrupt within the block."""
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt within the block. Restore the handlers after
+    the block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     take_signals()
     try:
@@ -53,7 +54,8 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the first signal to the end of the block, so that files are written completely.
+    """Delay the first SIGINT, SIGTERM or SIGHUP to the end of the block, so that files are written
+    completely.
 
     A second signal raises KeyboardInterrupt at once.
     """

@@ -22,11 +22,14 @@ def env_command(results: Results) -> str:
 
 
 def simulated_option(results: Results) -> str:
-    """Return the option without which a simulated run is refused, or ""."""
+    """Return the option that commands need to accept a simulated run, or "" for a real run."""
     return "--simulated " if results.simulated else ""
 
 
 def results_place(results: Results) -> str:
-    """Return the run's folder, quoted for a shell. If it is unknown, return the file of the results."""
+    """Return the run's folder, quoted for a shell.
+
+    If the folder is unknown, return the file of the results.
+    """
     path = PurePosixPath(results.named_file)
     return shlex.quote(str(path.parent if path.parent.name else path))

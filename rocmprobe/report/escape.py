@@ -1,7 +1,7 @@
 """Escaping of foreign text for Markdown, so that it makes no HTML, link, image, mention or reference.
 
 Backslashes are not enough: GitHub finds ``@name``, ``#123`` and addresses in the text after it parses
-Markdown. GitHub finds nothing in code, so everything but plain words goes into a code span or a fence.
+Markdown. GitHub does not look into code, so everything but plain words goes into a code span or a fence.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
-    """Return a sentence in one line of at most ``limit`` characters. Plain words stay, all others become
-    code."""
+    """Return a sentence in one line of at most ``limit`` characters.
+
+    Plain words stay, and all other words become code.
+    """
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
         shown = code(piece) if position % 2 else _prose(piece)

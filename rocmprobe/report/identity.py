@@ -30,7 +30,7 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 def identity(results: Results) -> list[tuple[str, str]]:
     """Return the rows of the identity strip as label and value.
 
-    An unknown value of a GPU is shown as unknown. Unknown software is left to the facts table.
+    An unknown value of a GPU is shown as unknown. Unknown software is shown only in the table of facts.
     """
     machine = results.machine
     rows = []
@@ -57,7 +57,7 @@ def identity(results: Results) -> list[tuple[str, str]]:
 
 
 def tried_on(results: Results) -> str:
-    """Return a sentence on what rocmprobe was tried on, or "" if no AMD GPU was tested."""
+    """Return a sentence on the machines on which rocmprobe was tried, or "" if no AMD GPU was tested."""
     asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
     return TRIED_ON if asked and not results.simulated else ""
 

@@ -58,8 +58,8 @@ def as_text(source: Path, form: str) -> str:
 def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path]:
     """Write the page of the joined run ``source`` to ``output`` (default: next to the results).
 
-    Return the path of the page. Return None for an ordinary run and for forms other than "html", because
-    these belong to the chosen member.
+    Return the path of the page. Return None for an ordinary run. Also return None for forms other than
+    "html", which are written for the chosen member only.
     """
     path = results_file(source)
     found = read_joined(path) if form == "html" else None
@@ -82,7 +82,7 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
 
 
 def _why_none(results: Results) -> str:
-    """Return why no setting is recommended, or "" if a setting is recommended.
+    """Return the reason why no setting is recommended, or "" if a setting is recommended.
 
     If no setting gave correct results, return the first failure, which is the lowest on the ladder.
     """

@@ -1,4 +1,4 @@
-"""Outcomes as test cases, and the JUnit file in the form that GitHub and GitLab read."""
+"""Outcomes as test cases, and the JUnit file in the form that GitHub and GitLab accept."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
-    """Add one testcase. Return the number of characters of its text, at most about ``limit``."""
+    """Add one test case. Return the number of characters of its text, at most about ``limit``."""
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )

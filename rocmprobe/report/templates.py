@@ -39,7 +39,7 @@ def style_sheet(package: str, name: str) -> str:
 
 
 def content_security_policy(scripts: Iterable[str]) -> str:
-    """Return the policy of a page that makes no request and runs only these scripts.
+    """Return the policy of a page that makes no request and runs only the given scripts.
 
     Escaping alone makes foreign text harmless. The policy is a second safeguard.
     """

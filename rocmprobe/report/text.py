@@ -40,7 +40,7 @@ def number(value: float) -> str:
 
 
 def numeric(value: Any) -> Optional[float]:
-    """Return ``value`` as a finite float, or None. Timings come from a file that anyone can have edited."""
+    """Return ``value`` as a finite float, or None. The value comes from a file that anyone can edit."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -39,7 +39,7 @@ TEXTS = ("md", "issue")
 def write_report(folder: Path) -> Results:
     """Write results.json, report.html and junit.xml for the run in ``folder``. Return the results.
 
-    If the run died, its journal is judged and marked partial.
+    If the run died, the results of its journal are judged and marked partial.
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")
@@ -62,7 +62,7 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
 
 
 def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
-    """Return one form of ``TEXTS`` of ``source``, a results.json or the folder of a run.
+    """Return ``source``, a results.json or the folder of a run, as text in one form of ``TEXTS``.
 
     The form "issue" is for ``tracker``, in its long version if ``full`` is set. Raise BadInput if ``source``
     holds no results.
@@ -83,7 +83,7 @@ def read(source: Path) -> Results:
 def recorded(folder: Path) -> Results:
     """Return the judged results of the run in ``folder``, after checking its journal.
 
-    Raise BadInput if the journal holds anything that a run does not write.
+    Raise BadInput if the journal holds content that a run does not write.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import NAME

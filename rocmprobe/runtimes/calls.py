@@ -16,9 +16,10 @@ SIZE = ctypes.c_size_t
 
 @dataclass(frozen=True)
 class Call:
-    """A call.
+    """A call of a library function.
 
-    ``number`` is None while the call runs: after a crash, the last call without a number is the cause.
+    ``number`` is the status that the function returned, and ``name`` the name of this status. ``number`` is
+    None while the call runs. After a crash, the last call without a number is the cause.
     """
 
     function: str
@@ -35,7 +36,7 @@ class CallFailed(Exception):
 
 
 class NotAvailable(Exception):
-    """A function that the library lacks: the library is older or newer than the call, or built without it."""
+    """The library lacks a function, because of an older or newer version or a build option."""
 
     def __init__(self, function: str, path: str) -> None:
         super().__init__(f"{path} has no {function}")
@@ -49,10 +50,10 @@ class LoadFailed(Exception):
 
 @contextmanager
 def released(release: Callable[[], None]) -> Iterator[None]:
-    """Call ``release`` at the end.
+    """Call ``release`` when the block ends, also after an exception.
 
-    After a failure, the release may also fail, as everything does on a lost device. Its error then does not
-    hide the first error.
+    After an exception, ``release`` often fails, too, as every call does on a lost device. Then raise the
+    first exception, and ignore the error of ``release``.
     """
     try:
         yield
@@ -66,9 +67,7 @@ def released(release: Callable[[], None]) -> Iterator[None]:
 def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
     """Load a library into the process, for libraries that request its SONAME later.
 
-    ``mode`` is as in dlopen(3).
-
-    Raises LoadFailed.
+    ``mode`` is as in dlopen(3). Raises LoadFailed if the dynamic loader refuses the library.
     """
     try:
         return ctypes.CDLL(path, mode)
@@ -82,9 +81,9 @@ Observer = Callable[[Call], None]
 class SharedLibrary:
     """A loaded library whose functions return a status, zero for success.
 
-    ``signatures`` gives the argument types of each function. Without them, ctypes would cut sizes and
-    pointers to 32 bits. HIP is loaded first, so that libraries that are loaded later and need its SONAME get
-    the same copy. ``observe`` gets each Call twice: when it starts, and when it has returned.
+    ``signatures`` gives the argument types of each function. Without argument types, ctypes would cut sizes
+    and pointers to 32 bits. HIP is loaded first, so that libraries that are loaded later and need its SONAME
+    get the same copy. ``observe`` is called when a call starts, and again when the call has returned.
     """
 
     def __init__(
@@ -104,14 +103,17 @@ class SharedLibrary:
         return hasattr(self._library, function)
 
     def symbol(self, function: str) -> Any:
-        """Return the function itself. Raises NotAvailable."""
+        """Return the function as ctypes gives it. Raises NotAvailable if the library lacks the function."""
         try:
             return getattr(self._library, function)
         except AttributeError:
             raise NotAvailable(function, self.path) from None
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function of ``signatures``. Raises CallFailed and NotAvailable."""
+        """Call a function of ``signatures``.
+
+        Raises CallFailed if the status is not success, and NotAvailable if the library lacks the function.
+        """
         entry = self.prepared(function)
         if self._observe:
             self._observe(Call(function))
@@ -123,7 +125,10 @@ class SharedLibrary:
             raise CallFailed(done)
 
     def call_procedure(self, function: str, *arguments: Any) -> None:
-        """Call a function of ``signatures`` that returns nothing. Raises NotAvailable."""
+        """Call a function of ``signatures`` that returns nothing.
+
+        Raises NotAvailable if the library lacks the function.
+        """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
         entry.restype = None
@@ -134,9 +139,10 @@ class SharedLibrary:
             self._observe(Call(function, 0, "returned"))
 
     def prepared(self, function: str) -> Any:
-        """Return a function of ``signatures`` that will be called often.
+        """Return a function of ``signatures`` for frequent calls, with its argument types set.
 
-        The function returns its status, which ``failed`` turns into an exception. Raises NotAvailable.
+        Calls of the returned function are not observed and raise no exception. They return the status, which
+        ``failed`` turns into an exception. Raises NotAvailable if the library lacks the function.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]

@@ -74,9 +74,10 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 
 
 class Hip:
-    """The HIP runtime, with memory on the default stream.
+    """The HIP runtime. Copies and fills of memory run on the default stream.
 
-    Calls raise CallFailed and NotAvailable. Loading raises LoadFailed.
+    Methods raise CallFailed if a call fails, and NotAvailable if the library lacks a function. The
+    constructor raises LoadFailed if the library cannot be loaded.
     """
 
     kind = "hip"
@@ -90,7 +91,7 @@ class Hip:
         return Modules(self.library, _NAMES)
 
     def device_count(self) -> int:
-        """Return the number of GPUs that the runtime sees, which may be 0."""
+        """Return the number of GPUs that the runtime sees, which can be 0."""
         count = INT()
         try:
             self.library.call("hipInit", 0)
@@ -102,7 +103,10 @@ class Hip:
         return count.value
 
     def runtime_version(self) -> int:
-        """Return the runtime's own number, major * 10000000 + minor * 100000 + patch since ROCm 4.5."""
+        """Return the runtime's version number.
+
+        Since ROCm 4.5, the number is major * 10000000 + minor * 100000 + patch.
+        """
         version = INT()
         self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
         return version.value
@@ -112,7 +116,7 @@ class Hip:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Direct this thread's calls to ``device`` within the context."""
+        """Direct this thread's calls to ``device`` within the block."""
         current = self.current_device()
         if current == device:
             yield
@@ -129,7 +133,7 @@ class Hip:
         return function
 
     def is_current(self, device: int) -> bool:
-        """Return True if this thread's calls already go to ``device``. This is cheap."""
+        """Return True if this thread's calls already go to ``device``. The check is cheap."""
         return self.current_device() == device
 
     def current_device(self) -> int:
@@ -176,7 +180,7 @@ class Hip:
     def allocate(self, size: int, margin: int = 0) -> Buffer:
         """Return uninitialized device memory of ``size`` bytes.
 
-        ``margin`` bytes before and after it show stray writes.
+        The buffer has ``margin`` more bytes before and after the memory, which show stray writes.
         """
         address = ctypes.c_void_p()
         self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))
@@ -189,7 +193,7 @@ class Hip:
         return buffer
 
     def synchronize(self) -> None:
-        """Wait for all queued work. Raise its errors."""
+        """Wait for all queued work. Raise CallFailed if the work failed."""
         self.library.call("hipDeviceSynchronize")
 
     def release(self, address: int) -> None:

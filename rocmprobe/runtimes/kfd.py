@@ -17,8 +17,8 @@ _MOST_DIGITS = 20
 def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Mapping[int, Mapping[str, int]]:
     """Return the properties of each GPU node, by node number.
 
-    ``names`` lists the folder ``NODES``. ``read`` returns the text of a file, named relative to that folder,
-    or None if the file is unreadable. Nodes without SIMDs are CPUs.
+    ``names`` are the names of the entries in the folder ``NODES``. ``read`` returns the text of a file, named
+    relative to that folder, or None if the file is unreadable. Nodes without SIMDs are CPUs.
     """
     found = {}
     for index in sorted(int(name) for name in names if name.isdecimal()):
@@ -52,7 +52,7 @@ def pci_address(properties: Mapping[str, int]) -> str:
 
 
 def isa_name(gfx_target_version: int) -> str:
-    """Return the ISA for KFD's ``gfx_target_version``: 100100 is gfx1010, 90010 is gfx90a.
+    """Return the ISA for KFD's ``gfx_target_version``. Examples: 100100 is gfx1010, 90010 is gfx90a.
 
     Minor and stepping have two decimal digits each, which the name shows in hexadecimal.
     """

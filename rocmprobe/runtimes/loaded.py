@@ -1,4 +1,4 @@
-"""The libraries of a GPU runtime that this process has mapped, and their compiler.
+"""The libraries of a GPU runtime that this process has mapped, and the runtime's kernel compiler.
 
 A second copy of a runtime in one process shares nothing with the first: no devices, streams or memory. So
 mapped libraries are looked up in ``/proc/self/maps`` (proc(5)), and opened only if they are already loaded.
@@ -62,12 +62,12 @@ def only(library: str, maps: str = _MAPS) -> str:
 
 
 def hip(maps: str = _MAPS) -> str:
-    """Return the HIP runtime of this process. Raises NotLoaded."""
+    """Return the mapped file of the HIP runtime. Raises NotLoaded if there is no file, or more than one."""
     return only(HIP, maps)
 
 
 def cuda(maps: str = _MAPS) -> str:
-    """Return the CUDA driver's library in this process. Raises NotLoaded."""
+    """Return the mapped file of the CUDA driver. Raises NotLoaded if there is no file, or more than one."""
     return only(CUDA, maps)
 
 
@@ -76,7 +76,8 @@ def hiprtc(maps: str = _MAPS) -> str:
 
     The mapped library comes first. Next is the library of the same major version in the runtime's folder,
     which torch loads on first use (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels).
-    Last is the runtime itself, which holds the functions in torch 1.13.1 and up to ROCm 6. Raises NotLoaded.
+    Last is the file of the HIP runtime itself. Up to ROCm 6, and with torch 1.13.1, this file contains the
+    functions, too. Raises NotLoaded if this process has not loaded exactly one HIP runtime.
     """
     runtime = hip(maps)
     files = mapped((HIPRTC,), maps).get(HIPRTC, [])
@@ -87,7 +88,9 @@ def nvrtc(maps: str = _MAPS) -> str:
     """Return the NVRTC file that belongs to the CUDA runtime of this process.
 
     The mapped library comes first. Next is the library of the same major version in the runtime's folder. In
-    wheels, the folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded.
+    wheels, the folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded if
+    there is no such file, or if no library is mapped and this process has not loaded exactly one CUDA
+    runtime.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -101,9 +104,9 @@ def nvrtc(maps: str = _MAPS) -> str:
 
 
 def resident(path: str) -> None:
-    """Raise NotLoaded if opening ``path`` would load it.
+    """Raise NotLoaded if opening the mapped file ``path`` would load another library.
 
-    This happens if the file was replaced after it was mapped.
+    Opening would load another library if the file was replaced after it was mapped.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         raise NotLoaded(f"on {sys.platform} it cannot be asked whether {path} is loaded")

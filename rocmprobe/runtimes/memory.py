@@ -25,7 +25,10 @@ class Memory(Protocol):
 
 
 class Buffer:
-    """Device memory, freed at the end of its context. ``allocated`` is the address of its first margin."""
+    """Device memory, freed when the ``with`` block of the buffer ends.
+
+    ``allocated`` is the address of the first margin.
+    """
 
     def __init__(self, runtime: Memory, allocated: int, size: int, margin: int = 0) -> None:
         self.runtime = runtime
@@ -66,17 +69,17 @@ class Buffer:
             self.runtime.release(allocated)
 
     def write(self, content: bytes) -> None:
-        """Copy ``content`` to the start of the buffer. Raise ValueError if it does not fit."""
+        """Copy ``content`` to the start of the buffer. Raise ValueError if ``content`` does not fit."""
         if len(content) > self.size:
             raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
         self.runtime.copy_in(self.address, content)
 
     def read(self) -> bytes:
-        """Return the content, after all work queued before on the default stream."""
+        """Wait for the work queued on the default stream. Then return the content of the buffer."""
         return self.runtime.copy_out(self.address, self.size)
 
     def copy_from(self, source: Buffer) -> None:
-        """Copy another buffer of this size on the device.
+        """Copy ``source``, a buffer of the same size, into this buffer on the device.
 
         The runtime's ``synchronize`` waits for the copy.
         """

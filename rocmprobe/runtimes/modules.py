@@ -18,7 +18,7 @@ _ONE_POINTER = ctypes.c_void_p * 1
 
 @dataclass(frozen=True)
 class Names:
-    """The names of the functions."""
+    """Names of a driver's functions for kernels, events and streams, which differ between HIP and CUDA."""
 
     load: str
     unload: str
@@ -51,7 +51,7 @@ class Modules:
 
     Handles are integers. Stream 0 is the default stream.
 
-    Calls raise CallFailed and NotAvailable.
+    Methods raise CallFailed if a call fails, and NotAvailable if the library lacks a function.
     """
 
     def __init__(self, library: SharedLibrary, names: Names) -> None:
@@ -83,7 +83,10 @@ class Modules:
         arguments: ctypes.Structure,
         stream: int = 0,
     ) -> None:
-        """Queue a kernel whose only parameter is ``arguments``, which is copied before this returns."""
+        """Queue a kernel whose only parameter is ``arguments``.
+
+        The driver copies ``arguments`` before this method returns.
+        """
         parameters = _ONE_POINTER(ctypes.addressof(arguments))
         number = self._launch(
             function, grid[0], grid[1], grid[2], threads, 1, 1, 0, stream or None, parameters, None
@@ -92,7 +95,7 @@ class Modules:
             raise self.library.failed(self.names.launch, number)
 
     def wait(self, stream: int = 0) -> None:
-        """Wait for the work queued on the stream. Raise its errors."""
+        """Wait for the work queued on the stream. Raise CallFailed if the work failed."""
         self.library.call(self.names.stream_synchronize, stream or None)
 
     def event(self) -> Event:
@@ -102,7 +105,7 @@ class Modules:
 class Event:
     """A mark on a stream, with the time at which the device reached it.
 
-    The end of its context destroys it.
+    Use the event as a context manager. The end of the block destroys the event.
     """
 
     def __init__(self, modules: Modules) -> None:

@@ -35,7 +35,7 @@ def _signatures(prefix: str) -> dict[str, tuple[object, ...]]:
 
 
 class CompileFailed(Exception):
-    """A source that the compiler refuses. ``log`` is the compiler's output, and may be empty."""
+    """The compiler refuses a source. ``log`` is the compiler's output, which can be empty."""
 
     def __init__(self, failure: CallFailed, log: str) -> None:
         super().__init__(f"{failure}\n{log}".rstrip())
@@ -71,7 +71,10 @@ class Rtc:
         return f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """Return the code, and the log with the compiler's warnings. Raises CompileFailed."""
+        """Compile ``source``. Return the code, and the log with the compiler's warnings.
+
+        Raises CompileFailed if the compiler refuses the source.
+        """
         program = ctypes.c_void_p()
         self.library.call(
             f"{self.kind}CreateProgram",

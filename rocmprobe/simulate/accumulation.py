@@ -1,8 +1,8 @@
-"""Accumulation of half precision on the CPU: in fp32 as a GPU does it, or, to simulate a bug, in the dtype.
+"""Accumulation of half precision on the CPU: in fp32 as on a GPU, or in the dtype to simulate a bug.
 
 An old CPU build of PyTorch has no half kernels. Later builds round more than once in backward: the sum over
-taps (bwd-data) or samples (bwd-weights) runs in the dtype. Seen in torch 2.13: fp16 on a CPU without
-AVX512-FP16, and bf16 with oneDNN off. Forward rounds once.
+taps (bwd-data) or samples (bwd-weights) runs in the dtype. torch 2.13 does this for fp16 on a CPU without
+AVX512-FP16, and for bf16 with oneDNN off. Forward rounds once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradien
 
 
 def widened(tensor: Optional[Any]) -> Any:
-    """Return half precision as fp32, and other dtypes unchanged."""
+    """Return ``tensor`` in fp32 if its dtype is half precision, else unchanged."""
     return (
         tensor.float() if tensor is not None and tensor.dtype in (torch.float16, torch.bfloat16) else tensor
     )
@@ -157,7 +157,7 @@ def _weights(call: Call, image: torch.Tensor, positions: torch.Tensor, kernel: t
 
 
 def at(place: Iterable[Union[int, slice]]) -> Any:
-    """Return the index of a place along the last axes."""
+    """Return the index that selects a position along the last axes."""
     return (..., *place)
 
 

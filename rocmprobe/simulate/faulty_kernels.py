@@ -1,9 +1,9 @@
 """Faulty kernels: the computations of the bugs in ``generated.py``.
 
-A bug affects one direction of one call. It computes the faulty result (the output, the gradient of the input,
-or the gradient of the weights) from the call and the function that computes the correct result. Of the two
-tensors on either side of the filter, the *image* is the padded tensor: the input, or the output of a
-transposed convolution.
+A bug affects one direction of one call. The faulty result is the output, the gradient of the input, or the
+gradient of the weights. A bug computes it from the call and from the function that computes the correct
+result. Of the two tensors on either side of the filter, the *image* is the padded tensor: the input, or the
+output of a transposed convolution.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug ``name`` in one library of one process. It remembers results of earlier calls."""
+    """The bug ``name`` in one library of one process. The object remembers results of earlier calls."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,7 +45,10 @@ class KernelBug:
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``, faulty in ``directions``. ``compute`` gives correct ones."""
+        """Return the gradients of ``call``, faulty in ``directions``.
+
+        ``compute(call)`` returns the correct gradients.
+        """
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
@@ -307,10 +310,12 @@ def _swapped_dilation(call: Call, direction: str, compute: Compute) -> torch.Ten
 def _read_by_hand(
     call: Call, direction: str, compute: Compute, dilation: tuple[int, ...], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Return the result of a kernel that reads the image wrongly, or for a gradient, the exact adjoint.
+    """Return the result of a kernel that reads the image wrongly.
 
-    The image is read with ``dilation``, padded or cropped to the windows' reach. The padding before the
-    first pixel of the axis ``clamped`` repeats that pixel.
+    A gradient is the exact adjoint of this wrong forward computation.
+
+    The image is read with ``dilation``, padded or cropped to the windows' reach. The padding before the first
+    pixel of the axis ``clamped`` repeats that pixel.
     """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
@@ -339,7 +344,10 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Apply the adjoint of ``_padded`` to the result of ``call``, which is the image with its edges."""
+    """Apply the adjoint of ``_padded`` to the result of ``call``.
+
+    That result has the size of the padded image.
+    """
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)
@@ -355,7 +363,7 @@ def _onto_image(
 
 
 def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
-    """Return ``image`` padded where ``edges`` are positive, then cropped where they are negative."""
+    """Return ``image`` padded where ``edges`` are positive, then cropped where ``edges`` are negative."""
     padded = F.pad(image, [max(pixels, 0) for pixels in edges])
     return F.pad(padded, [min(pixels, 0) for pixels in edges])
 

@@ -27,8 +27,8 @@ _SUMS = (27, 18432)
 class PlantedBug:
     """A bug that makes the results of a convolution wrong.
 
-    ``filter`` and ``tokens`` are parts of a problem's text, for a problem whose result the bug changes in
-    ``directions`` and ``dtypes``. ``source`` is the report of a real bug, if one is known.
+    The bug changes results in ``directions`` and ``dtypes``. ``filter`` and ``tokens`` are parts of the text
+    of a problem that shows the bug. ``source`` is the report of a real bug, if one is known.
     """
 
     name: str
@@ -132,8 +132,10 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
 
 
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
-    """Return the pixels along an axis for ``side`` positions. At stride 2, one pixel is past the filter's
-    reach."""
+    """Return the number of pixels along an axis for ``side`` positions.
+
+    At stride 2, the filter does not reach one of them.
+    """
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1
     return side * stride + 2 * dilation * wide - 2 * padding
@@ -163,7 +165,7 @@ _BUDGETS = {
 
 
 def fault_machine(phase: str, kind: str) -> str:
-    """Return the name of the machine that has only this fault."""
+    """Return the name of the simulated machine that has only this fault."""
     return f"faults-{phase}-{kind}"
 
 

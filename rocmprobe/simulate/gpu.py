@@ -1,4 +1,4 @@
-"""A simulated machine in a worker: when its faults happen, and their effects on the process.
+"""A simulated machine in a worker. This module decides when faults happen, and applies their effects.
 
 This module does not import torch, because a fault may happen before a worker imports torch.
 """
@@ -137,7 +137,7 @@ class SimulatedGpu(SimulatedCpu):
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
-        """Apply the effect of ``fault`` to the process. Return if the process survives.
+        """Apply the effect of ``fault`` to the process. The call returns only if the process survives.
 
         A fault that floods or leaves something behind happens once. A search happens once for each
         ``problem`` and its directions.

@@ -33,7 +33,7 @@ class Injector:
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return the result of a check, with simulated times if there are any."""
+        """Return the result of a check. A simulated machine can replace its times."""
         return result
 
     def soak_clock(self) -> float:
@@ -41,7 +41,7 @@ class Injector:
         return time.monotonic()
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
-        """Return the device that computes instead of ``device``, and its library."""
+        """Return the device that computes in place of ``device``, and the vendor library of that device."""
         return device, backend
 
     def compiler(self) -> Compiler:
@@ -49,7 +49,7 @@ class Injector:
         return Compiler()
 
     def faults(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return a context factory in which the libraries have the faults of the simulated machine."""
+        """Return a factory of contexts in which the libraries have the faults of the simulated machine."""
         return nullcontext
 
     def versions(self, found: Versions) -> Versions:

@@ -1,9 +1,9 @@
-"""Libraries and compilers of a simulated machine, with faults injected into calls of MIOpen, rocBLAS and
-kernels.
+"""Libraries and compilers of a simulated machine.
 
-The CPU computes the results. A convolution that would run in MIOpen on the real machine runs in oneDNN. Any
-other convolution (vendor library off, float64, groups with dilation) runs in PyTorch's own kernels, as on the
-real machine. The bypass is above the faults and never triggers the faults of MIOpen.
+Faults are injected into calls of MIOpen, rocBLAS and kernels. The CPU computes the results. A convolution
+that would run in MIOpen on the real machine runs in oneDNN. Any other convolution (vendor library off,
+float64, groups with dilation) runs in PyTorch's own kernels, as on the real machine. The bypass computes
+convolution before the faulty calls, so it never triggers the faults of MIOpen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _MIOPEN_DIMENSIONS = 5
 
 
 class SimulatedMiopen(Miopen):
-    """MIOpen's names and switches on top of a CPU. The version is the simulated machine's."""
+    """Simulated MIOpen. A CPU computes, but the class reports MIOpen's names and obeys MIOpen's switches.
+
+    The version comes from the simulated machine.
+    """
 
     device_type = "cpu"
     # Half precision is converted to fp32 around every convolution.
@@ -72,7 +75,7 @@ class SimulatedMiopen(Miopen):
 
 
 def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context factory in which the libraries have the faults of ``gpu``."""
+    """Return a factory of contexts in which the libraries have the faults of ``gpu``."""
     # Shared by all calls, because a bug may remember results of earlier calls.
     faults = _ConvolutionFaults(gpu)
 
@@ -166,7 +169,10 @@ class _ConvolutionFaults(dispatch.Interceptor):
         return None, ()
 
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
-        """Print MIOpen's choice of a solver. If there is no solver, print that and raise as MIOpen does."""
+        """Print MIOpen's choice of a solver.
+
+        If there is no solver, print MIOpen's message and raise its error.
+        """
         for direction, names in tried.items():
             asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
             function, word, line, failing = _CALLS[asked]
@@ -180,7 +186,10 @@ class _ConvolutionFaults(dispatch.Interceptor):
                 raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
-        """Return PyTorch's use_miopen (aten/src/ATen/native/Convolution.cpp)."""
+        """Return True if PyTorch runs this convolution in MIOpen.
+
+        Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
+        """
         import torch
 
         dilated = any(dilation != 1 for dilation in call.dilation)
@@ -209,12 +218,11 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
 
 class _WithinConvolutions(dispatch.Interceptor):
-    """The watch inside a convolution.
+    """Interceptor that enters the fault-injecting mode again within each convolution.
 
-    PyTorch removes a dispatch mode while it handles an operator, and the bypass multiplies its matrices
-    there.
-    Functions need no watch: torch 1.13.1 drops the dispatch key of a call inside a mode of functions, so the
-    call would never end.
+    PyTorch removes a dispatch mode while the mode handles an operator. The bypass multiplies matrices at that
+    time, so the mode must be entered again. Functions are not intercepted, because torch 1.13.1 drops the
+    dispatch key of a call inside a function mode, so the call would never end.
     """
 
     name = "watch"
@@ -254,10 +262,11 @@ _CTC_SINCE = (2, 8)
 
 
 def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
-    """Return contexts in which operators and functions get their faults. Empty if the machine has none.
+    """Return contexts that inject faults into operators and functions.
 
-    Faults of ``hip`` apply to every operator, and faults of ``rocblas`` to matrix products. Faults of
-    ``miopen`` with an ``operator`` apply to operators other than convolution that run in MIOpen.
+    Return none if the machine has no such faults. Faults of ``hip`` apply to every operator, and faults of
+    ``rocblas`` to matrix products. Faults of ``miopen`` with an ``operator`` apply to operators other than
+    convolution that run in MIOpen.
     """
 
     def about_operators(fault: Fault) -> bool:
@@ -341,7 +350,10 @@ def _faulted_name(func: Any, args: Any) -> str:
 
 
 def _attention_by_backend() -> str:
-    """Return the function's name, with the backend's name if only one backend may compute attention."""
+    """Return the name of PyTorch's attention function.
+
+    Append the name of the backend if only one is allowed.
+    """
     import torch
 
     allowed: Any = torch.backends.cuda
@@ -358,7 +370,7 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """Return ``result`` with the first part of its first tensor doubled."""
+    """Return ``result`` with its first tensor, ``tensor``, doubled at index 0 of the first dimension."""
     if tensor.requires_grad:
         # Autograd keeps this tensor, so only a copy may change in place.
         tensor = tensor.clone()
@@ -370,9 +382,9 @@ _KERNEL, _INDUCTOR = COMPILED
 
 
 class SimulatedCompiler(Compiler):
-    """Compilers that compile nothing. PyTorch computes the result of a correct kernel.
+    """Simulated compilers that compile nothing. PyTorch computes the result of a correct kernel.
 
-    A wrong kernel writes nothing. Wrong code from Inductor doubles the first of its images.
+    A wrong kernel writes nothing. Wrong code from Inductor doubles the first image of its result.
     """
 
     def __init__(self, gpu: SimulatedGpu) -> None:

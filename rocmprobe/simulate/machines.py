@@ -50,11 +50,11 @@ class Fault:
     """A rule that defines an effect and the calls in which it happens.
 
     Matching: an empty tuple matches everything. ``problem`` is a regular expression for the problem's text,
-    ``operator`` one for the names of PyTorch's operators. Without ``operator``, a fault of ``miopen`` applies
-    to convolution. For ``triton``, ``operator`` is one of ``COMPILED``. Variables with the values of
-    ``unless`` prevent the fault. With ``solver``, the fault happens whenever MIOpen tries one of these
-    solvers, even if it then chooses another, because Find compiles and runs them all. With a ``chance`` below
-    1, the fault happens at random.
+    ``operator`` a regular expression for the names of PyTorch's operators. Without ``operator``, a fault of
+    ``miopen`` applies to convolution. For ``triton``, ``operator`` is one of ``COMPILED``. The fault does not
+    happen if environment variables have the values in ``unless``. With ``solver``, the fault happens whenever
+    MIOpen tries one of these solvers, even if it then chooses another, because Find compiles and runs them
+    all. With a ``chance`` below 1, the fault happens at random.
 
     Effect: ``stderr`` texts, by direction or for "any", are printed at the file-descriptor level, as the
     library would print them. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
@@ -62,10 +62,10 @@ class Fault:
     is ``kept`` in the user's database or lost with the process. ``kernel`` has lines that the kernel logs at
     this moment.
 
-    Phase: with "first-call" the fault happens at every call of the library, with "steady" at the calls after
-    a case's first. ``after`` is the number of steady calls of the case before the earliest fault. The other
-    phases are outside the library: "import" applies to the case that the child is started for, "teardown" to
-    the last case that it ran.
+    Phase: with "first-call", the fault happens at every call of the library, beginning with a case's first
+    call. With "steady", a case's first call has no fault. ``after`` is the number of steady calls of a case
+    that have no fault before the fault can happen. The other phases are outside the library: "import" applies
+    to the case for which the child is started, "teardown" to the last case that the child ran.
     """
 
     library: str
@@ -114,9 +114,9 @@ class SimulatedMachine:
 
     ``budgets`` (by name) replace the level's budgets (``engine/options.py``), so that a machine that hangs
     does not take the full time. ``problems`` are tested if the user names none. With ``fresh`` every case
-    runs in a separate child. ``solvers`` are the solvers of its MIOpen. Empty means all that
-    ``data/solvers.toml`` allows. ``telemetry`` has the sensor readings of a run. ``speeds`` give the times of
-    throughput and training. Without ``speeds``, the times are those of the simulating CPU.
+    runs in a separate child. ``solvers`` are the solvers of the machine's MIOpen, or all that
+    ``data/solvers.toml`` allows if empty. ``telemetry`` has the sensor readings of a run. ``speeds`` give the
+    times of throughput and training. Without ``speeds``, the times are those of the simulating CPU.
     """
 
     name: str
@@ -279,7 +279,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _fault(row: Mapping[str, Any]) -> Fault:
-    """Return a fault. Raise ValueError for a fault that could never happen, which would go unnoticed."""
+    """Return a fault.
+
+    Raise ValueError for a fault that could never happen, because nobody would notice the mistake.
+    """
     for name, value in row.items():
         if type(value) not in _FAULT_TYPES.get(name, (str,)):
             raise ValueError(f"fault: {name} = {value!r} has the wrong type")

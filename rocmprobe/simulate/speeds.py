@@ -48,7 +48,10 @@ class Speeds:
 
 
 def speeds_of(row: Mapping[str, Any]) -> Speeds:
-    """Return a row of [[speeds]] in the file of a machine. Raise TypeError or ValueError if it is invalid."""
+    """Return a row of [[speeds]] in the file of a machine.
+
+    Raise TypeError or ValueError if the row is invalid.
+    """
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
     }
@@ -118,5 +121,5 @@ def _curve(result: CheckResult, own: Speeds) -> CheckResult:
 
 
 def _spread(key: str, median: float, timings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the median with those of its percentiles that ``timings`` has."""
+    """Return the median, with those percentiles that ``timings`` contains."""
     return {f"{key}{end}": factor * median for end, factor in _SPREAD.items() if f"{key}{end}" in timings}

@@ -121,9 +121,9 @@ _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 class Line:
     """A cleaned line of a log, with the number of times it was printed.
 
-    ``number`` is the line number of the first occurrence, from 1, ``last`` that of the last. ``words`` are
-    words of ``text`` that were restored from another language, a misread letter or a cut phrase
-    (text/restored.py). ``printed`` is the line before that.
+    ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1.
+    ``words`` are words of ``text`` that were restored from another language, a misread letter or a cut phrase
+    (text/restored.py). ``printed`` is the text before these words were restored, or "" if there are none.
     """
 
     number: int
@@ -135,7 +135,7 @@ class Line:
 
     @property
     def quoted(self) -> str:
-        """The line as printed, with the words that were restored in it."""
+        """The printed line, followed by the restored words in parentheses, if there are any."""
         if not self.words:
             return self.text
         return f"{self.printed} (read as: {', '.join(self.words)})"
@@ -157,7 +157,11 @@ class Log:
 
 
 class _Entry:
-    """A raw line. ``lines`` were read with it and may contain its continuation."""
+    """A raw line, and the lines near it that can continue it.
+
+    ``lines`` is the block in which the raw line has the index ``at``. After :meth:`alone`, ``lines`` holds
+    only the lines that can continue the raw line, and ``at`` is -1.
+    """
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")
 
@@ -182,9 +186,9 @@ class _Entry:
 
 
 def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
-    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory. Raise OSError.
+    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory.
 
-    ``start`` is what was read from the stream already.
+    ``start`` is what was read from the stream already. Raise OSError if the stream cannot be read.
     """
     kept = _Kept()
     total = shortened = 0
@@ -199,7 +203,7 @@ def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
 
 
 def of_text(text: str) -> Log:
-    """Return the log with this text."""
+    """Return the log that ``text`` contains."""
     return read_log(io.BytesIO(text.encode("utf-8", "replace")))
 
 
@@ -221,8 +225,11 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
 
 
 def _encoding(start: bytes) -> str:
-    """Return the encoding of a log. PowerShell writes UTF-16, with a byte order mark or, through a pipe,
-    without."""
+    """Return the encoding of a log that begins with ``start``.
+
+    PowerShell writes UTF-16 with a byte order mark. Through a pipe, PowerShell writes UTF-16 without the
+    mark.
+    """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     sample = start[:4096]
@@ -253,7 +260,8 @@ class _Kept:
         self._tail_room = _ROOM
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
-        """Add lines with their keys for duplicates. ``number`` is the number of the first line."""
+        """Add ``lines``. Lines with equal ``keys`` are duplicates. ``number`` is the number of the first
+        line."""
         firm, tail = self._firm, self._tail
         near, width = -1, 0
         for at, key in enumerate(keys):
@@ -327,7 +335,7 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
 def cut(line: str) -> str:
     """Return the line, or only its start and end if it is longer than ``LONGEST`` characters.
 
-    If the line spells out the line ends of a whole log, lines in it that report a failure are kept, too.
+    If the line is a whole log with its line ends spelled out, also keep the parts that report a failure.
     """
     if len(line) <= LONGEST:
         return line
@@ -346,7 +354,10 @@ def _is_spelled(line: str) -> bool:
 
 
 def _without_middle(line: str) -> str:
-    """Return the first, the last, and the failure-reporting lines of those that a line spells out."""
+    """Shorten ``line``, a log whose line ends are spelled out as backslash and "n".
+
+    Keep parts from the start and from the end, and the parts that report a failure.
+    """
     parts = line.split("\\n")
     kept: dict[int, str] = {}
     for order in (range(len(parts)), range(len(parts) - 1, -1, -1)):
@@ -389,10 +400,11 @@ def same(text: str) -> str:
 
 
 def wrapped(raw: str, before: str, width: int) -> bool:
-    """Return True if the next line may continue this line.
+    """Return True if the next line can continue the line ``raw``.
 
-    The longest line near it has ``width`` characters. If the line ``before`` also has that length, this line
-    may be its continuation.
+    The longest line near ``raw`` has ``width`` characters. If the line ``before`` also has ``width``
+    characters, ``raw`` can be its continuation. Then return False, unless ``raw`` looks like the start of a
+    line.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -400,10 +412,10 @@ def wrapped(raw: str, before: str, width: int) -> bool:
 
 
 def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the clean texts of a line. A line with ``<br>`` or overwritten parts gives several, an empty line
-    none.
+    """Yield the clean texts of a line. A line with ``<br>`` or overwritten parts gives several texts, and an
+    empty line gives no text.
 
-    Lines of ``following`` that continue the line, wrapped at ``width`` characters, are joined to it.
+    Lines of ``following`` that continue the line, wrapped at ``width`` characters, are joined to the line.
     """
     whole = _joined(raw, following, width)
     if "\\n" in whole and _is_spelled(whole):
@@ -466,7 +478,7 @@ def _starts(part: str) -> bool:
 
 
 def _joined(raw: str, following: Sequence[str], width: int) -> str:
-    """Return the line joined with the following lines that continue it."""
+    """Return the line ``raw`` joined with the lines of ``following`` that continue it."""
     whole, last = raw, raw
     for line in following:
         part = line[_mark(line) :]
@@ -502,9 +514,10 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
-    """Return True if text was wrapped between words at this width.
+    """Return True if ``lines`` were wrapped between words at this width, as mails are.
 
-    More than one line must show it, because after the longest line no word ever fits.
+    Require two line ends at which the next word did not fit. One is no evidence, because no word fits after
+    the longest line of any text.
     """
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
@@ -517,8 +530,10 @@ def _is_mail_break(line: str, after: str, width: int) -> bool:
 
 
 def _goes_on(line: str, part: str, width: int) -> bool:
-    """Return True if a part continues a line of a mail: its first word starts no new line and did not fit
-    there."""
+    """Return True if ``part`` continues ``line`` in a mail.
+
+    The first word of ``part`` must not look like the start of a new line, and must not fit into ``line``.
+    """
     first = part.lstrip()[0]
     if len(line) < _NARROWEST or not (first.islower() or first in "'\"<(`") or _LISTS.match(part):
         return False

@@ -1,8 +1,9 @@
 """Reader for files from outside: results, journal, shapes, machine, baseline, facts, tables.
 
-A file may come from anywhere. It is read up to a size limit, decoded, rejected if it nests too deeply or
-contains a number that is too large for a float, and checked against its schema. Every error is a ``BadInput``
-with the file, the place in it, the problem and the remedy. Bad single lines among other output are skipped.
+A file can come from anywhere. The reader reads up to a size limit, decodes the content, and checks the data
+against a schema. The reader rejects data that nest too deeply or contain a number too large for a float.
+Every error is a ``BadInput`` with the file, the place in the file, the problem and the remedy. Bad single
+lines among other output are skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BREACHES = 50
 
 
 class BadInput(Exception):
-    """Input that a user can fix. The message names the file, the place in it and the remedy.
+    """Input that a user can fix. The message names the file, the place in the file and the remedy.
 
     The message is one line without control characters, whatever it quotes.
     """
@@ -42,7 +43,11 @@ class BadInput(Exception):
 
 
 def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
-    """Return the content of a file. Raise BadInput if it cannot be read or is larger than ``most`` bytes."""
+    """Return the content of a file.
+
+    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` is the remedy for the
+    message.
+    """
     try:
         # A device or a pipe has no size, and may have no end.
         with path.open("rb") as stream:
@@ -54,7 +59,10 @@ def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
 
 
 def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LARGEST) -> bytes:
-    """Return ``begun`` and the rest of ``stream``. Raise BadInput above ``most`` bytes, and OSError."""
+    """Return ``begun`` and the rest of ``stream``.
+
+    Raise BadInput if both together are larger than ``most`` bytes. Raise OSError if reading fails.
+    """
     content = begun + stream.read(most + 1 - len(begun))
     if len(content) > most:
         raise BadInput(f"{name}: larger than {most:,} bytes; {mend}")
@@ -75,12 +83,15 @@ def json_of(content: bytes, name: str, mend: str) -> Any:
 
 
 def read_json(path: Path, mend: str, most: int = LARGEST) -> Any:
-    """Parse a file as JSON. Raise BadInput as ``read_bytes`` and ``json_of`` do."""
+    """Parse a file as JSON. Raise BadInput if the file cannot be read, is too large or is not valid JSON."""
     return json_of(read_bytes(path, mend, most), str(path), mend)
 
 
 def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
-    """Parse ``content``, which comes from the file ``name``, as TOML. Raise BadInput as ``json_of`` does."""
+    """Parse ``content``, which comes from the file ``name``, as TOML.
+
+    Raise BadInput if the content is not TOML, nests too deeply, or has a number that is too large.
+    """
     try:
         data = toml(content.decode())
     except (ValueError, RecursionError) as error:
@@ -90,7 +101,9 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 
 
 def json_line(line: bytes | str) -> Any:
-    """Parse one line as JSON. Return None if it is invalid, too long, too deep or has a huge number.
+    """Parse one line as JSON.
+
+    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large.
 
     NaN and infinity are accepted, because children and journals write them as measurements.
     """
@@ -133,7 +146,10 @@ def _validator(name: str) -> Any:
 
 
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:
-    """Raise BadInput, naming the place, if ``data`` from the file ``name`` violates the schema."""
+    """Check ``data`` from the file ``name`` against a schema.
+
+    Raise BadInput, naming the place, if ``data`` violates the schema.
+    """
     breaches = _validator(schema_name).iter_errors(data)
     first = next(breaches, None)
     if first is None:
@@ -187,7 +203,7 @@ def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]
 
 
 def _steps(place: Any) -> tuple[Any, ...]:
-    """Return the keys on the way to a place, which is a pair of the place above it and a key."""
+    """Return the keys from the top level to ``place``. A place is the pair (parent place, key)."""
     steps: list[Any] = []
     while place:
         place, key = place

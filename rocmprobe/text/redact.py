@@ -55,9 +55,10 @@ _EVERYBODYS = frozenset({
 
 def redacted(data: Any) -> Any:
     """Return JSON ``data`` with a placeholder for every identifier. Ids, states and rocmprobe's own words
-    stay.
+    stay unchanged.
 
-    An identifier gets the same placeholder in all processes of a run. Redacting twice changes nothing more.
+    An identifier gets the same placeholder in all processes of a run. Redacting redacted data changes
+    nothing.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
@@ -73,7 +74,8 @@ def redacted_by_form(data: Any) -> Any:
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
     """Return JSON ``data`` as ``redacted`` does, and also redact the names of ``users``.
 
-    ``users_of_homes`` finds such names. Data that were not redacted may come from another machine.
+    ``users_of_homes`` finds such names. Use this function for data from another machine, whose user names
+    this process does not know.
     """
     names = _longest_first({name for name in users if _is_identifying(name)})
     others = tuple(
@@ -117,7 +119,10 @@ def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optio
 
 
 def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
-    """Return the redacted value of an entry whose name says that it is a ``kind`` of identifier."""
+    """Return ``text``, the value of an entry, redacted.
+
+    ``kind`` is the kind of identifier that the name of the entry announces, or None.
+    """
     if kind == "token":
         return "<token>" if len(text) >= 4 else text
     clean = _replaced(text, rules)
@@ -133,7 +138,7 @@ def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def _kind(key: str) -> Optional[str]:
-    """Return the kind of identifier that an entry of this name contains, or None."""
+    """Return the kind of identifier that an entry named ``key`` contains, or None for another name."""
     if _TOKEN_NAME.search(key):
         return "token"
     return _IDENTIFIER_NAMES.get(key.rpartition(".")[2].lower().replace(" ", "_"))
@@ -141,7 +146,7 @@ def _kind(key: str) -> Optional[str]:
 
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
     """Return a redacted key. Only a path is searched for the user's name, because rocmprobe's own names
-    contain words that may be a user name."""
+    contain words that can be a user name."""
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
 
@@ -153,8 +158,8 @@ def _clean_name(key: str) -> str:
 class _Rule(NamedTuple):
     """A rule that replaces matches of ``pattern`` by ``made``.
 
-    Every text that matches contains one of ``triggers`` (in lower case). Searching for these first makes
-    redaction fast.
+    Every text that matches contains one of ``triggers`` (in lower case). To make redaction fast, search for
+    the triggers first.
     """
 
     triggers: tuple[str, ...]
@@ -174,7 +179,10 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 
 @lru_cache(maxsize=1)
 def _key() -> bytes:
-    """Return the key of the labels' digest. All processes of a run share it, and no report contains it."""
+    """Return the secret key for the digests in placeholders.
+
+    All processes of a run share this key, and no report contains it.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -182,17 +190,20 @@ def _key() -> bytes:
 
 
 def _label(kind: str, identifier: str) -> str:
-    """Return the placeholder of one identifier among several of its kind.
+    """Return the placeholder of ``identifier``, which differs from the placeholders of other identifiers.
 
-    The label is a digest that nobody else can compute, so processes agree without sharing a table of secrets.
+    The placeholder contains a digest that only processes of this run can compute. So all processes use the
+    same placeholder without sharing a table of secrets.
     """
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"
 
 
 def _uuid_label(identifier: str) -> str:
-    """Return the placeholder of a UUID. The driver prints a GPU's id in decimal or hexadecimal, ROCm after
-    ``GPU-``."""
+    """Return the placeholder of a UUID, the same for its decimal and its hexadecimal form.
+
+    The driver prints a GPU's id in decimal or hexadecimal. ROCm prints the id after ``GPU-``.
+    """
     digits = identifier.lower().removeprefix("0x")
     if digits.isdigit() and 16 < len(digits) <= 20:
         digits = f"{int(digits):016x}"
@@ -208,7 +219,10 @@ _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
-    """Return True if a name identifies a person. Names shorter than three letters would match everywhere."""
+    """Return True if a name identifies a person or a machine.
+
+    Names shorter than three letters do not count, because they would match everywhere.
+    """
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 
@@ -295,9 +309,10 @@ _ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|ser
 
 
 def _ip4(match: re.Match[str]) -> str:
-    """Return the placeholder of an IPv4 address, or the text itself if it identifies nobody or is a version.
+    """Return the placeholder of an IPv4 address, or the text if it is a version or identifies nobody.
 
-    A version such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most others are small.
+    A version such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most of its other numbers are
+    small.
     """
     numbers = match[0].split(".")
     first, second, *others = map(int, numbers)

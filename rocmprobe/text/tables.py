@@ -51,7 +51,7 @@ def json_table(name: str) -> dict[str, Any]:
 
 
 def write_as_json(folder: Path) -> None:
-    """Write every table to ``folder`` as NAME.json. Raise OSError."""
+    """Write every table to ``folder`` as NAME.json. Raise OSError if a file cannot be written."""
     for each in resources.files("rocmprobe").joinpath("data").iterdir():
         if each.name.endswith(".toml"):
             name = each.name[: -len(".toml")]

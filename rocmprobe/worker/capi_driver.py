@@ -17,7 +17,10 @@ from rocmprobe.worker.main import Emit, Spec
 
 
 class CapiDriver:
-    """A driver that runs cases under one setting. A call emits an event when it starts and returns."""
+    """A driver that runs cases under one setting.
+
+    Each library call emits an event when the call starts, and another event when the call returns.
+    """
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
         self._emit = emit

@@ -1,4 +1,5 @@
-"""Loop inside a child: reads a case per line, writes phases and a result, until the pipe closes.
+"""Loop inside a child process. The loop reads one case per line and writes phases and a result for each case,
+until the pipe closes.
 
 The first line is the ``Spec``. Each further line is a case. Events are JSON lines on a separate pipe, because
 ROCm libraries print on stdout and stderr from C++.
@@ -44,10 +45,10 @@ ATTEMPTS = 3
 class Spec:
     """First message to a child.
 
-    ``seconds`` is the time of one measurement. ``sweep_mb`` is the number of MiB that a memory sweep may
+    ``seconds`` is the time of one measurement. ``sweep_mb`` is the number of MiB that a memory sweep can
     fill. ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import
-    the simulation. ``first`` is the case for which the child is started, because a fault at the start may
-    concern that case. If ``place`` is given, the driver is ``capi`` and loads the libraries from there.
+    the simulation. ``first`` is the case for which the child is started, because a fault at the start can
+    concern this case. If ``place`` is given, the driver is ``capi`` and loads the libraries from ``place``.
     Otherwise the driver is ``torch``. ``batch`` is the batch size of timed networks, or None for each
     network's default. ``threads`` is the number of CPU threads for kernels, or 0 for torch's default.
     ``soak`` is the duration of a soak in seconds.
@@ -67,7 +68,8 @@ class Spec:
     soak: float = 60.0
 
     def injector(self, events: int) -> Injector:
-        """Return the simulated machine of this process, or the injector that changes nothing."""
+        """Return the simulated device if a machine is simulated, otherwise an injector that changes
+        nothing."""
         if self.simulated is None:
             return Injector()
         from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
@@ -91,8 +93,8 @@ class Driver(Protocol):
     def device_answers(self) -> bool:
         """Return True if a small calculation is still correct.
 
-        A library may report its own error status (none of ``POISONED``) and leave the device context
-        unusable.
+        The check is needed after every failure. A library can leave the device context unusable and report a
+        status of its own, which is not in ``POISONED``.
         """
 
 

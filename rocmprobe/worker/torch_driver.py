@@ -1,7 +1,7 @@
 """Driver torch: PyTorch calls the vendor library.
 
-A setting is applied inside this process: flags of torch, vendor library off, bypass. Call
-``main.import_torch`` before this module is imported.
+The driver applies a setting inside this process: it sets flags of torch, switches the vendor library off, or
+enables the bypass. Call ``main.import_torch`` before importing this module.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """Return the result for an exception of the device or its libraries. Derive the cause from its text."""
+    """Return the result for an exception of the device or its libraries.
+
+    The type and the text of the exception decide the cause.
+    """
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
@@ -137,7 +140,7 @@ def _error(error: BaseException) -> CheckResult:
 
 
 def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield flags of ``torch.backends`` as ``switched`` takes them.
+    """Yield (module, attribute, value) for each flag of ``torch.backends``, as ``switched`` takes them.
 
     Raise NotApplicable if this torch lacks a flag.
     """
@@ -169,10 +172,11 @@ def holding(
     below: Callable[[], AbstractContextManager[None]],
     versions: Versions,
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context factory in which ``setting`` applies.
+    """Return a function that creates a context in which ``setting`` applies.
 
-    The context ``below`` is entered beneath the bypass, so a convolution that the bypass handles does not
-    reach it. Entering raises NotApplicable if the setting has no meaning on ``versions``.
+    The context of ``below`` is entered before the bypass is enabled, so a convolution that the bypass
+    computes does not reach ``below``. Entering the context raises NotApplicable if ``setting`` has no effect
+    on ``versions``.
     """
 
     @contextmanager

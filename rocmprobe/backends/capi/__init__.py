@@ -1,6 +1,6 @@
 """HIP, rocBLAS and MIOpen through ctypes: the same libraries as under PyTorch, without torch and NumPy.
 
-A call may crash or hang the process, so only a worker's child makes calls.
+A call can crash or hang the process, so only the child process of a worker makes calls.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ EPSILON = 1e-5
 
 
 class BatchNorm:
-    """An input x (N, C, ...), made by ``batch_norm``. Elements that a call does not write are NaN."""
+    """Batch norm of an input x (N, C, ...).
+
+    ``batch_norm`` makes the object. Elements that a call does not write are NaN.
+    """
 
     def __init__(
         self, hip: Hip, miopen: MiopenLibrary, tensor: Descriptor, derived: Descriptor, x: Buffer
@@ -33,7 +36,7 @@ class BatchNorm:
         self._x = x
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
-        """Return ``output`` with the moments of the batch."""
+        """Normalize x with the moments of the batch. Return the result under the key ``output``."""
         # As in PyTorch, request the moments but no running statistics, because MIOpen compiles another kernel
         # without the moments.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
@@ -55,7 +58,7 @@ class BatchNorm:
         mean: Sequence[float],
         variance: Sequence[float],
     ) -> dict[str, list[float]]:
-        """Return ``output`` with the given moments."""
+        """Normalize x with the given moments. Return the result under the key ``output``."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias, mean, variance)

@@ -22,7 +22,11 @@ _MOST_SOLUTIONS = 64
 
 @dataclass(frozen=True)
 class _Direction:
-    """A direction in MIOpen's terms: its operands in the order of Find and of the other calls, its result."""
+    """A direction as MIOpen names and numbers it.
+
+    ``find_order`` has the operands in the order of Find's call, ``other_order`` in the order of all other
+    calls. ``result`` is the tensor that the direction computes.
+    """
 
     name: str
     number: int
@@ -70,7 +74,7 @@ class Found:
 
 
 class Convolution:
-    """A problem in one direction on tensors x, w and y, made by ``convolution``."""
+    """A problem in one direction on tensors x, w and y. ``convolution`` makes the object."""
 
     def __init__(
         self, miopen: MiopenLibrary, descriptor: Descriptor, tensors: dict[str, Tensor], direction: str
@@ -130,7 +134,7 @@ class Convolution:
         self._call("{}CompileSolution", *self._descriptors(), solution.number)
 
     def run_immediate(self, solution: Found, workspace: Optional[Buffer] = None) -> None:
-        """Run a solution of ``solutions``. MIOpen compiles it if ``compile`` did not."""
+        """Run a solution of ``solutions``. If ``compile`` has not compiled the solution, MIOpen does."""
         direction = self._direction
         self._call(
             "{}Immediate", *self._operands(direction.other_order), self.descriptor.address,
@@ -139,7 +143,10 @@ class Convolution:
 
     @contextmanager
     def found_solutions(self) -> Iterator[list[tuple[Found, int]]]:
-        """Yield the results of Find 2.0, the fastest first, each with its object for ``run_found``."""
+        """Yield the results of Find 2.0, the fastest first.
+
+        Each comes with the solution object for ``run_found``.
+        """
         library = self.miopen.library
         problem = ctypes.c_void_p()
         with ExitStack() as stack:
@@ -220,10 +227,11 @@ def convolution(
 ) -> Iterator[Convolution]:
     """Yield a problem on the device.
 
-    ``contents`` has its operands: "x", "w", "y" in PyTorch's layout, NHWC for channels-last. The result is
-    filled with NaN bytes, which show the elements that a kernel does not write. Its margins show what a
-    kernel writes beyond the result. A 1-d convolution becomes a 2-d convolution of height one, as in PyTorch.
-    Raises ValueError for a transposed convolution, which MIOpen gets as another problem's bwd-data.
+    ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
+    channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.
+    Margins around the result show what a kernel writes beyond the result. A 1-d convolution becomes a 2-d
+    convolution of height one, as in PyTorch. Raise ValueError for a transposed convolution, because PyTorch
+    passes it to MIOpen as bwd-data of a plain convolution.
     """
     if problem.transposed:
         raise ValueError(

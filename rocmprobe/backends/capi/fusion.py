@@ -20,10 +20,10 @@ _UNSUPPORTED = ("miopenStatusUnsupportedOp", "miopenStatusNotImplemented")
 
 
 class FusionPlan:
-    """Operators in the order in which they were added, made by ``fusion_plan``.
+    """A plan of fused operators, in the order in which they were added. ``fusion_plan`` makes the plan.
 
-    If MIOpen has no kernel for a plan, it refuses the plan when an operator is added (old releases) or when
-    the plan is compiled. Either raises NotApplicable.
+    If MIOpen has no kernel for a plan, adding an operator (old releases of MIOpen) or compiling the plan
+    raises NotApplicable.
     """
 
     def __init__(self, miopen: MiopenLibrary, plan: Descriptor, arguments: Descriptor) -> None:
@@ -54,7 +54,7 @@ class FusionPlan:
         self._set_on_run("ActivForward", operator, 0.0, 0.0, 0.0)
 
     def run(self, x: Tensor, y: Tensor) -> None:
-        """Compile the plan and write its result for x to y."""
+        """Compile the plan, apply the plan to x, and write the result to y."""
         self._call_refusable("miopenCompileFusionPlan", self._miopen.handle, self._plan.address)
         # PyTorch's order: compile, then set arguments.
         for set_argument in self._set_arguments:

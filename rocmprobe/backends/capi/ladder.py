@@ -38,7 +38,7 @@ INTERFACES = ("find", "immediate", "find-2.0")
 MOST_PRODUCTS = 100_000_000
 _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
-#: The shape that PyTorch's check has, too.
+#: The shape that the check through PyTorch uses, too.
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
@@ -47,7 +47,7 @@ _Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping
 
 
 class _NothingFound(Exception):
-    """Success reported by MIOpen without anything to run."""
+    """MIOpen reported success but returned no algorithm or solution to run."""
 
 
 def _nothing(phase: str) -> None:
@@ -55,10 +55,11 @@ def _nothing(phase: str) -> None:
 
 
 class Ladder:
-    """The checks of HIP's ``device`` with the libraries of ``place``, by one of MIOpen's INTERFACES.
+    """Checks that run on HIP's ``device`` with the libraries of ``place``.
 
-    The first check that needs a library loads it. ``report_phase`` is called with "first-call" before the
-    device is used, and with "steady" afterwards.
+    ``interface`` is the interface of MIOpen that runs convolutions, one of INTERFACES. The first check that
+    needs a library loads the library. ``report_phase`` is called with "first-call" before the device is used,
+    and with "steady" afterwards.
     """
 
     def __init__(
@@ -85,7 +86,11 @@ class Ladder:
         problem: Optional[Problem] = None,
         direction: Optional[str] = None,
     ) -> CheckResult:
-        """Run one check. A missing library, symbol or device is n/a. No failure of a call raises."""
+        """Run one check.
+
+        If a library, symbol or device is missing, the state is n/a. A failed call is a result, not an
+        exception.
+        """
         ask: Callable[[], CheckResult]
         if check == "convolution":
             assert problem is not None, "this check needs a problem"
@@ -104,7 +109,10 @@ class Ladder:
             return CheckResult("error", str(error), _cause(error))
 
     def device_answers(self) -> bool:
-        """Return True if bytes still come back unchanged. After a failure the context may be unusable."""
+        """Return True if a copy to the device and back is still correct.
+
+        A failure can make the context unusable.
+        """
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
@@ -227,7 +235,7 @@ class Ladder:
         return judged
 
     def _normalise(self) -> CheckResult:
-        """Run training, its backward pass, and inference on separate inputs: no failure hides another."""
+        """Run training, its backward pass, and inference on separate inputs. So no failure hides another."""
         shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         terms = prod(shape) // channels
         x = reference.integers(prod(shape), 4, seed=3)
@@ -367,10 +375,10 @@ def _judged(
     terms: int,
     exact: bool,
 ) -> CheckResult:
-    """Return ``step`` with the errors of each result against its reference, or of the first wrong result.
+    """Return ``step`` with the errors of all results, or with the errors of the first wrong result.
 
-    An element is a sum of ``terms`` products. With ``exact``, integers must be equal. Otherwise a result must
-    round to the integer.
+    Each element of a result is a sum of ``terms`` products. With ``exact``, results must equal the integers
+    of the reference. Otherwise results must round to these integers.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0

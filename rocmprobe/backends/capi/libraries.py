@@ -45,7 +45,7 @@ def places(
 ) -> list[Place]:
     """Return every place with at least one of LIBRARIES, in the loader's order. Torch is not imported.
 
-    Torch is searched on ``import_path``, by default ``sys.path``.
+    Search for torch on ``import_path``, by default ``sys.path``.
     """
     found = [_place("environment", [Path(name)]) for name in search_path(environ.get("LD_LIBRARY_PATH", ""))]
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
@@ -64,7 +64,7 @@ def places(
 
 
 def place_in(folder: str) -> Place:
-    """Return the libraries in ``folder``, which may be an install with a lib/."""
+    """Return the place of the libraries in ``folder``, in its ``lib/`` or in its ``lib64/``."""
     at = Path(folder).absolute()
     return _place("folder", [at, at / "lib", at / "lib64"])
 
@@ -72,7 +72,7 @@ def place_in(folder: str) -> Place:
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
     """Return the first place with the fewest missing libraries, or None.
 
-    Only places whose origin or folder is ``wanted`` count ("" for any).
+    Consider only places whose origin or folder is ``wanted``, or all places if ``wanted`` is "".
     """
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
@@ -83,7 +83,10 @@ def _version(install: Path) -> list[int]:
 
 
 def _place(origin: str, folders: Sequence[Path]) -> Place:
-    """Return the place with the newest version of each library in the first folder that has the library."""
+    """Return the place of ``folders``.
+
+    Take each library from the first folder that has it, in its newest version there.
+    """
     files: dict[str, str] = {}
     for folder in folders:
         for library, name in newest(_names(folder), _FILE).items():

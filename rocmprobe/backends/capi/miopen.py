@@ -4,8 +4,8 @@ Numbers come from include/miopen/miopen.h. The functions bound here have had the
 (MIOpen 2.4) to 6.3 (3.3). Find 2.0 exists only since ROCm 5.4. Tensor operations and bias exist since MIOpen
 1.3, fusion plans since 1.5, and miopenTransformTensor since 1.7.
 
-MIOpen has no miopenCopyTensor and no miopenCastTensor. The functions that its RNN and its convolution use for
-this are C++ (src/include/miopen/tensor_ops.hpp), and Linux builds export them.
+MIOpen has no miopenCopyTensor and no miopenCastTensor. MIOpen's RNN and convolution copy and cast with C++
+functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """An object of MIOpen, such as a descriptor, by its address."""
+    """The address of an object of MIOpen, such as a descriptor."""
 
     address: int
 
@@ -149,7 +149,11 @@ class Tensor:
 
 
 class MiopenLibrary:
-    """MIOpen with one handle. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed."""
+    """MIOpen with one handle.
+
+    A failed call raises CallFailed, a missing function NotAvailable. A library that does not load raises
+    LoadFailed.
+    """
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
         self.library = SharedLibrary(path, _SIGNATURES, _status_name, observe)
@@ -220,7 +224,7 @@ class MiopenLibrary:
         return derived
 
     def created(self, function: str, *arguments: Any) -> Descriptor:
-        """Return the object that ``function`` puts in its first argument."""
+        """Return the object that ``function`` creates and stores in its first argument."""
         address = ctypes.c_void_p()
         self.library.call(function, ctypes.byref(address), *arguments)
         return Descriptor(address.value or 0)

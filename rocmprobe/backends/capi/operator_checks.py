@@ -29,7 +29,7 @@ from rocmprobe.runtimes.hip import Hip
 
 @dataclass(frozen=True)
 class Part:
-    """A result: the library's computation, and the expected values."""
+    """A result of a check: the library's computation, and the expected values."""
 
     compute: Callable[[Hip, MiopenLibrary], list[float]]
     expected: Sequence[float]
@@ -37,7 +37,9 @@ class Part:
 
 @dataclass(frozen=True)
 class OperatorCheck:
-    """The parts of a check by name. An element is a sum of ``terms`` products.
+    """A check of an operator. ``parts`` are its results to compare, by name.
+
+    Each element of a result is a sum of ``terms`` products.
 
     If ``exact``, results must equal the expected values.
     """
@@ -59,7 +61,7 @@ _SECOND = {
     "equal shapes": _SHAPE, "per channel": (1, 3, 1, 1), "per position": (1, 1, 4, 5), "scalar": (1, 1, 1, 1),
 }  # fmt: skip
 _SCALES = (2, -3, 1)
-#: The problem that PyTorch's check has, too.
+#: The problem that the check through PyTorch uses, too.
 _FUSED = {"float32": "conv2d-fp32-n2-c4-i8x8-k6-f3x3-p1", "float16": "conv2d-fp16-n2-c4-i8x8-k6-f3x3-p1"}
 #: The shape of the batch norm checks.
 _NORMALIZED = (4, 16, 14, 14)

@@ -64,7 +64,7 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
     """Return the result of one direction, without bias: y of x and w, x of y and w, or w of y and x.
 
-    Raises ValueError for a transposed problem.
+    Raise ValueError if the problem is transposed.
     """
     if problem.transposed:
         raise ValueError(f"{problem.text}: the reference has no transposed convolution")
@@ -135,12 +135,12 @@ def batch_norm_backward(
 
 
 def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the sum over each channel of a flat (N, C, ...)."""
+    """Return the sum over each channel of a flattened tensor (N, C, ...)."""
     return [math.fsum(values[at] for at in places) for places in _channels(shape)]
 
 
 def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the places of each channel in a flat (N, C, ...)."""
+    """Yield, for each channel, the indices of its elements in a flattened tensor (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     for channel in range(channels):
         yield [

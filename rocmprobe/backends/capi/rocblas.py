@@ -48,9 +48,10 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 
 
 class Rocblas:
-    """rocBLAS with one handle. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed.
+    """rocBLAS with one handle.
 
-    Matrices are row-major. rocBLAS is column-major, so it gets the factors in reverse.
+    A failed call raises CallFailed, a missing function NotAvailable. A library that does not load raises
+    LoadFailed. Matrices are row-major. rocBLAS is column-major, so it gets the factors in reverse order.
     """
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:

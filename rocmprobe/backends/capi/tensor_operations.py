@@ -1,4 +1,4 @@
-"""MIOpen's operations on tensors, and bias. Its RNN and its convolutions use them, too."""
+"""MIOpen's operations on tensors, and bias. MIOpen's RNN and convolutions use these operations, too."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TensorOperations:
         return Tensor(descriptor, buffer)
 
     def read(self, tensor: Tensor, dtype: Optional[str] = None) -> list[float]:
-        """Return the memory of ``tensor``. Raises StrayWrites."""
+        """Return the memory of ``tensor``. Raise StrayWrites if a kernel wrote outside of ``tensor``."""
         self._hip.synchronize()
         content = tensor.buffer.read()
         stray = tensor.buffer.stray_writes()
@@ -106,7 +106,10 @@ class TensorOperations:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
     def _exported(self, functions: Sequence[str]) -> str:
-        """Return the first of ``functions`` that the library has, or else the first of all."""
+        """Return the first of ``functions`` that the library exports.
+
+        Return ``functions[0]`` if the library exports none of them.
+        """
         return next(filter(self.miopen.library.has, functions), functions[0])
 
 

@@ -1,7 +1,8 @@
-"""PyTorch's own kernels without a vendor library, called by name, so no switch is touched. 2-d, one group.
+"""PyTorch's own kernels without a vendor library, for 2-d convolutions with one group.
 
-``slow_conv2d`` computes columns and a product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp):
-on a CPU with the columns of the whole batch, on a GPU with those of one sample at a time.
+The kernels are called by name, so PyTorch's switches stay unchanged. ``slow_conv2d`` computes columns and a
+matrix product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp). On a CPU, the columns are those
+of the whole batch. On a GPU, they are those of one sample at a time.
 
 Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
 stride 1), and copies of operands and results that are not contiguous.
@@ -118,10 +119,10 @@ def _whole(plain: Geometry) -> bool:
 
 
 def _plainly(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` with the strides of its shape alone. Copy only if needed.
+    """Return ``tensor`` with the strides of a contiguous tensor of the same shape. Copy only if needed.
 
-    PyTorch's kernels take the layout of all operands from one operand. If a size is 1, the strides of a
-    contiguous tensor can also mean channels-last.
+    PyTorch's kernels take the layout of all operands from one operand. If a size is 1, PyTorch can also read
+    the strides of a contiguous tensor as channels-last.
     """
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor

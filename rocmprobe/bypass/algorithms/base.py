@@ -1,9 +1,9 @@
-"""Interface of an algorithm: where it applies, in which pieces and at which cost it computes. Pure.
+"""Interface of an algorithm: the problems that it supports, and the chunks and the cost of its plans.
 
-Workspace is the peak memory that the bypass allocates above input, weight, bias and results. A plan states an
-upper bound on the workspace in bytes. In the formulas of the algorithms, n is the number of samples at a
-time, t the windows in a tile of each sample, C channels, K filters, w values in the weight, b bytes for an
-element of the tensors and a bytes for an element of the GEMMs (a = 4 for fp16 and bf16, otherwise a = b).
+Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
+states an upper bound on the workspace in bytes. In the formulas of the algorithms, n is the number of samples
+at a time, t the windows in a tile of each sample, C channels, K filters, w values in the weight, b bytes for
+an element of the tensors and a bytes for an element of the GEMMs (a = 4 for fp16 and bf16, otherwise a = b).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Plan:
         flipped: True for bwd-data as a convolution over the gradient with the taps reversed (stride 1).
         samples: samples in one chunk.
         tile: windows in one tile, for each spatial dimension.
-        workspace_bytes: upper bound on the bytes that are allocated above operands and results.
+        workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
         flops: number of multiplications and additions.
-        moved_bytes: bytes read and written, except the GEMMs' own operands: columns, padding, sums.
+        moved_bytes: bytes read and written for columns, padding, sums and the weight.
         launches: number of kernel calls.
-        variant: name of the kernel with its source, or "" for PyTorch's kernels.
-        gemm_share: share of the rate of a GEMM that the sums are expected to reach.
+        variant: name of one of rocmprobe's own kernels, or "" if PyTorch's kernels compute the direction.
+        gemm_share: expected rate of the algorithm's sums, as a share of the rate of a GEMM.
     """
 
     algorithm: str
@@ -86,9 +86,10 @@ class Plan:
 
 
 class Algorithm:
-    """One way to compute the directions that it plans for.
+    """A way to compute directions of a convolution.
 
-    Every ``forward`` also serves bwd-data at stride 1. Every method may assume its own plan.
+    Every ``forward`` also serves bwd-data at stride 1. Every method can assume that ``plan`` of the same
+    algorithm made the plan.
 
     Attributes:
         name: name in plans, counts and the plan file.
@@ -107,7 +108,7 @@ class Algorithm:
         raise NotImplementedError
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Return all plans of the algorithm: that of :meth:`plan`, unless there are several."""
+        """Return all plans of the algorithm. By default this is the plan that :meth:`plan` returns."""
         found = self.plan(direction, plain, operands, cap)
         return [] if found is None else [found]
 
@@ -135,7 +136,10 @@ class Algorithm:
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        """Write bwd-data of ``gradient``, of the feature's shape, and a bias ``(C,)`` into ``image``."""
+        """Write bwd-data of ``gradient`` plus a bias ``(C,)`` into ``image``.
+
+        ``gradient`` has the shape of the feature.
+        """
         raise NotImplementedError
 
     def backward_weights(
@@ -151,15 +155,15 @@ class Algorithm:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of the GEMMs: fp32 for fp16 and bf16, else ``dtype``."""
+    """Return the dtype in which the GEMMs run and accumulate: fp32 for fp16 and bf16, else ``dtype``."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
-    """Return (samples, tile, bytes) under the cap: the largest chunk of work, at least one window.
+    """Return (samples, tile, bytes) of the largest chunk of work under the cap, at least one window.
 
-    Prefer the most samples with all of their windows. Otherwise take one sample in the largest tiles, where
-    the first dimension is cut first.
+    Prefer the most samples with all of their windows. If not even one sample fits, cut the sample into the
+    largest tiles that fit. Cut the first dimension first.
     """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
@@ -190,13 +194,16 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return the bytes of the weight that ``products`` products read, or of the gradient they add to."""
+    """Return the bytes of the weight that ``products`` matrix products read.
+
+    For bwd-weights, return the bytes of the weight gradient that the products read and write.
+    """
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the multiplications and additions of one direction as plain sums."""
+    """Return the number of multiplications and additions of one direction if computed as plain sums."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -47,10 +47,10 @@ class Covered:
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
 
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the part that the windows in ``box`` of samples ``first`` to ``last`` cover.
+        """Return the part of the image that the windows in ``box`` of samples ``first:last`` cover.
 
-        The shape is ``(n, C, *span)``. The part lies in a buffer that the next call overwrites, or in the
-        image.
+        The shape is ``(n, C, *span)``. The part is a view of the image, or lies in a buffer that the next
+        call overwrites.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -88,9 +88,10 @@ class Windows:
         self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
 
     def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return columns ``(groups, depth, n * windows)`` of some samples, for the windows in ``box``.
+        """Return columns ``(groups, depth, n * windows)`` of samples ``first:last``, for the windows in
+        ``box``.
 
-        The samples are ``first`` to ``last``. The columns lie in a buffer that the next call overwrites.
+        The columns lie in a buffer that the next call overwrites.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -135,5 +136,6 @@ def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: B
 
 
 def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """Return an index of several dimensions (Python 3.9 has no star inside of brackets)."""
+    """Return ``parts`` as an index of several dimensions, because Python 3.9 has no star inside of
+    brackets."""
     return parts

@@ -99,5 +99,8 @@ def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
-    """Return ``total`` cut into pieces of ``step``. The last piece may be smaller."""
+    """Cut ``range(total)`` into pieces of ``step``, and return (first, last + 1) of each piece.
+
+    The last piece can be smaller.
+    """
     return [(first, min(first + step, total)) for first in range(0, total, step)]

@@ -40,7 +40,7 @@ class Tap:
 
 @dataclass(frozen=True)
 class Phase:
-    """Phase of the result: the taps that add to it, its positions, and the same positions in the sums."""
+    """Phase of the result: the taps that add to the phase, its positions in the result, and in the sums."""
 
     taps: tuple[Tap, ...]
     positions: Index
@@ -49,12 +49,13 @@ class Phase:
 
 @dataclass(frozen=True)
 class Layout:
-    """Long rows of one direction.
+    """Sizes and positions of the long rows for one direction.
 
     Attributes:
-        sizes: spatial sizes of a sample with its zeros.
+        sizes: spatial sizes of a sample with its padding in a row.
         reach: elements that the taps read behind the last sample.
-        sources: for each phase of the source, its positions and their places in a sample of the rows.
+        sources: for each phase of the source, the index to read in the source, and the index to write in the
+            padded sample of a row.
         results: the phases of the result.
     """
 
@@ -107,7 +108,7 @@ def layout(plain: Geometry, direction: str) -> Layout:
 
 
 class _Axis:
-    """Spatial dimension: the size of a sample with its zeros, and (phase, offset) of every tap."""
+    """Spatial dimension: the size of a sample with its padding, and (phase, offset) of every tap."""
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
         stride = plain.stride[axis]
@@ -158,7 +159,7 @@ class LongRows:
         self._memory = source.new_zeros(shape, dtype=accumulation_dtype(source.dtype))
 
     def fill(self, first: int, last: int) -> None:
-        """Copy the samples ``first`` to ``last`` into the rows."""
+        """Copy the samples ``first:last`` into the rows."""
         some = self._source[first:last].transpose(0, 1)
         length = (last - first) * self._form.positions
         for rows, (positions, places) in zip(self._memory, self._form.sources):
@@ -228,7 +229,10 @@ class Fold:
 
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
-    """Return the products of bwd-weights. With one group, each tap has its own product, deep enough alone."""
+    """Return the matrix products of bwd-weights.
+
+    With one group, each tap has its own product, because that product is large enough.
+    """
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
     for tap in layout(plain, FWD).results[0].taps:
@@ -243,7 +247,8 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Return the number of elements of the rows of bwd-weights: image, its lines, and gradient."""
+    """Return the number of elements that bwd-weights stores: rows of image and gradient, and copies by
+    line."""
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0

@@ -1,9 +1,9 @@
-"""Choice among the plans for a problem: by measurement, or by the cost model without measurements.
+"""Choice among the plans for a problem. Measurements choose, or the cost model if nothing can be measured.
 
 The first call of a problem settles the choice for the process, because another algorithm rounds differently,
-and a program may rely on equal bits from equal calls. Measurements are kept in the plan file for later
+and a program can rely on equal bits from equal calls. Measurements are kept in the plan file for later
 processes. No measurement runs in a call that a graph captures, or if PyTorch must be deterministic. In
-deterministic mode the model uses usual rates, so the same problem always gets the same algorithm.
+deterministic mode the cost model uses usual rates, so the same problem always gets the same algorithm.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class Choice:
             self.settled = self.plans[0]
 
     def plan(self, run: Callable[[Plan], None]) -> Plan:
-        """Return the plan to use. ``run``, which computes the problem by a plan, may be called to measure."""
+        """Return the plan to use.
+
+        ``run`` computes the problem by a plan, and is called if plans must be measured.
+        """
         if self.settled is None:
             # A thread that arrives during a measurement waits and uses its result, because its own result
             # could differ.
@@ -118,7 +121,11 @@ class Choice:
         return best
 
     def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
-        """Return the seconds of the fastest of some runs. The first run includes one-time costs."""
+        """Run ``plan`` at least twice, and return the seconds of the fastest run.
+
+        Stop at the time ``ends``, or if the plan is much slower than ``best``. The first run does not count
+        for this comparison, because it includes one-time costs.
+        """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:
             times.append(seconds(self._device, lambda: run(plan)))
@@ -126,7 +133,7 @@ class Choice:
 
 
 def measures() -> bool:
-    """Return True if measurements decide here, and not only the cost model with usual rates."""
+    """Return True if measurements choose. Otherwise the cost model chooses by usual rates."""
     return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
 
 
@@ -136,10 +143,11 @@ class Explanation:
 
     Attributes:
         algorithm: name of the chosen algorithm.
-        variant: name of the kernel with its source, or "" for an algorithm without variants.
-        why: reason, in one sentence.
-        workspace_bytes: upper bound on the bytes that it allocates above operands and results.
-        flops: number of its multiplications and additions.
+        variant: name of one of rocmprobe's own kernels, or "" for an algorithm without variants.
+        why: reason for the choice, in one sentence.
+        workspace_bytes: upper bound on the bytes that the algorithm allocates in addition to operands and
+            results.
+        flops: number of multiplications and additions of the algorithm.
         alternatives: plans of all eligible algorithms, the fastest by the cost model first.
         own_kernels: "used" if rocmprobe's own kernels may be chosen, otherwise the reason against them.
     """

@@ -1,6 +1,6 @@
 """Plans for a problem: algorithms that apply, their pieces and memory, and the best by the cost model.
 
-All functions are pure except for the two variables that a user may set instead of arguments.
+The results depend only on the arguments and on two variables that a user can set instead of arguments.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _check_known(value: str, known: Collection[str], what: str) -> None:
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
-    """Return the MiB of workspace: the argument, else the variable, else 256.
+    """Return ``workspace_mb``, or the value of ROCMPROBE_BYPASS_WORKSPACE_MB if it is None, or 256 by
+    default.
 
     Raises:
         ValueError: if the value is not a positive number.
@@ -108,7 +109,7 @@ def workspace_or_default(workspace_mb: float | None) -> float:
 
 
 def algorithm_or_default(algorithm: str | None) -> str:
-    """Return the argument, else the variable, else "auto".
+    """Return ``algorithm``, or the value of ROCMPROBE_BYPASS_ALGORITHM if it is None, or "auto" by default.
 
     Raises:
         ValueError: for an unknown algorithm.

@@ -126,7 +126,7 @@ class Lstm(nn.Module):
 
 
 class Depthwise(nn.Module):
-    """Inverted residuals with depthwise convolution and ReLU6 (MobileNetV2; Sandler et al., 2018)."""
+    """Inverted residuals with depthwise convolution and ReLU6, as in MobileNetV2 (Sandler et al., 2018)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

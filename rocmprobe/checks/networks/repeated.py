@@ -40,7 +40,8 @@ class Difference:
 class RepeatedStep:
     """Forward, backward and one step of SGD on one device, always from the same weights.
 
-    The batch holds ``copies`` of the same images, so the mean loss and the gradients equal those of one copy.
+    The batch holds ``copies`` of the same images, so the mean loss and the gradients are the same as for one
+    copy.
     """
 
     def __init__(self, device: str, dtype: Any, copies: int) -> None:
@@ -71,7 +72,7 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield the names and sizes of the tensors in a result, in groups of one scale."""
+        """Yield groups of tensors in a result, by name and size. The tensors of a group have one scale."""
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]
         yield [(f"the gradient of {name}", size) for name, size in sizes]

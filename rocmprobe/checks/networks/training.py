@@ -23,9 +23,10 @@ _MOMENTUM = 0.9
 class Trained:
     """Result of a training, with all tensors in fp64 on the CPU.
 
-    ``losses`` has the loss of every step. By parameter, ``gradients`` has the last step's gradient, and
-    ``ways`` the last weights minus the first. ``scale`` is the GradScaler's final scale, or None without a
-    scaler. ``skipped`` counts the steps that the scaler skipped, because a gradient overflowed.
+    ``losses`` has the loss of every step. ``gradients`` maps each parameter to its gradient in the last step.
+    ``ways`` maps each parameter to its last weights minus its first weights. ``scale`` is the GradScaler's
+    final scale, or None without a scaler. ``skipped`` counts the steps that the scaler skipped, because a
+    gradient overflowed.
     """
 
     losses: tuple[float, ...]
@@ -98,7 +99,10 @@ def reference(name: str, seed: int = SEED) -> Trained:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Deviation of a training from its reference. ``..._of`` name the worst parameter."""
+    """Deviation of a training from its reference.
+
+    Each field that ends in ``_of`` names the parameter with the largest deviation.
+    """
 
     losses: float
     gradients: float
@@ -108,10 +112,10 @@ class Deviation:
 
 
 def deviation(result: Trained, expected: Trained) -> Deviation:
-    """Return the deviation of a training. A number that is not finite makes it infinite.
+    """Return the deviation of a training. A number that is not finite makes the deviation infinite.
 
-    Losses are a share of the largest expected loss. Gradients and ways are those of the worst parameter, see
-    :func:`_worst`.
+    The deviation of losses is a share of the largest expected loss. The deviations of gradients and ways are
+    those of the worst parameter, see :func:`_worst`.
     """
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))

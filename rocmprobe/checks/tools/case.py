@@ -1,8 +1,8 @@
-"""Cases: each is a check with a setting, problem and dtype, and an id that stays the same from run to run.
+"""A case: a check with a setting, problem and dtype. Its id stays the same from run to run.
 
 A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases that the case depends on.
-If one of them failed, the case is blocked. ``if_failed`` holds the ids of cases whose failure gives a reason
-to run. If none of them failed, the case is skipped.
+If one of these cases failed, the case is blocked. ``if_failed`` holds the ids of cases whose failure gives a
+reason to run. If no case of ``if_failed`` failed, the case is skipped.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Case:
         """Key that the cases of one child process share.
 
         Measurements have their own process, in which the vendor library does not trace, because tracing takes
-        time. A start-up has its own databases, too. A memory sweep has a process whose memory nothing else
-        has filled. A group of operators shares a process.
+        time. A start-up has its own databases, too. A memory sweep has its own process, whose memory no other
+        case has filled. A group of operators shares a process.
         """
         return trial_key(self.id)
 

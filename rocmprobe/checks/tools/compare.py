@@ -132,8 +132,8 @@ def held(
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
     """Describe the elements of the mask ``bad``, or of the whole result if the mask is empty.
 
-    Return their share and the worst element, and the same in words with an error map. ``name`` is the name of
-    the result: "output", "input", "weight" or "bias".
+    Return a mapping with the worst element and the share of bad elements, and lines of text with the same
+    facts and an error map. ``name`` is the name of the result: "output", "input", "weight" or "bias".
     """
     import torch
 

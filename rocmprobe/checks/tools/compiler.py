@@ -27,7 +27,10 @@ _NOTHING_TO_COMPILE_WITH = {
 
 
 class Compiler:
-    """Compilers of this torch. A simulated machine has its own in their place (``simulate/libraries.py``)."""
+    """Compilers of this torch.
+
+    A simulated machine replaces them with simulated compilers (``simulate/libraries.py``).
+    """
 
     def launch(self, source: Any, target: Any) -> None:
         """Launch a Triton kernel that writes twice ``source`` plus one to ``target``.
@@ -58,8 +61,8 @@ class Compiler:
     def compiling(self) -> Iterator[None]:
         """Set up the block for the first calls of a network that ``compiled`` returned.
 
-        Inductor compiles only in this process, so that no compile process outlives it. Raise NotApplicable if
-        the tools to compile are missing.
+        Inductor compiles only in this process, so that no compile process outlives this process. Raise
+        NotApplicable if the tools to compile are missing.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError):

@@ -31,8 +31,9 @@ class Computation:
     ``draw`` returns operands for a ``dtype`` and a ``seed``. ``call`` takes operands by name. ``reference``
     computes the expected results (``call`` if None), in fp64 on the CPU. Each measure takes a result and its
     reference. ``limits`` are keyed by the name of the result ("" for every result), and then by the name of
-    the measure. If ``bounds`` are given, by the name of the result, each element is checked against the bound
-    that ``rounding`` computes from them. ``layout`` changes the memory format of operands on the device.
+    the measure. ``bounds`` are keyed by the name of the result. If ``bounds`` are given, ``rounding``
+    computes from them the bound for each element. ``layout`` changes the memory format of operands on the
+    device.
     """
 
     draw: partial[Named]
@@ -84,7 +85,7 @@ def layer(
 
 
 def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:
-    """Return a computation on integers whose elements must all be equal."""
+    """Return a computation on integers. Every element of its result must equal the reference."""
     return Computation(draw, call, (unequal,), {"": {"unequal": 0}})
 
 
@@ -148,8 +149,8 @@ def cancelling(
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
     The operand ``zero_sum``, in ``groups``, sums to zero over the dimensions ``along``. The operands that are
-    multiplied with it are ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, the base need
-    not cancel, so sums are large there.
+    multiplied with it are ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, the base may
+    not cancel, so sums are large at the edges.
     """
     import torch
 
@@ -167,7 +168,7 @@ def cancelling(
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
     """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero.
 
-    Drawn values of zero and above increase by one, so that no zero is left.
+    Random values of zero and above increase by one, so that only the share ``1 - density`` is zero.
     """
     import torch
 
@@ -228,7 +229,8 @@ def rms_range(result: Any, reference: Any) -> float:
 def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
     """Return the error of each element that rounding can cause.
 
-    ``sums`` are the results for the operands' magnitudes. The factors are those of ``numerics.error_bound``.
+    ``sums`` are the results for the operands' magnitudes. ``numerics.error_bound`` returns ``of_sums``,
+    ``of_reference`` and ``least`` as a, b and c.
     """
     return of_sums * sums + of_reference * reference.abs() + least
 
@@ -241,8 +243,8 @@ def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
     """Mark the elements of ``result`` that differ from an exact ``reference`` (CPU, fp64).
 
-    With ``nearest``, mark those that are nearer to another integer. Elements that the result's dtype cannot
-    represent are skipped.
+    With ``nearest``, mark the elements that are nearer to another integer than to the reference. Elements
+    that the result's dtype cannot represent are skipped.
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)

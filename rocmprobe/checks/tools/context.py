@@ -44,7 +44,7 @@ class TestedLibrary(Protocol):
         """Return a context whose Meter holds the peak when the context ends."""
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return the bytes that a test may fill without harm to other users of the memory.
+        """Return the number of bytes that a test may fill without harm to other users of the memory.
 
         On a CPU, return at most ``wanted`` bytes, because time limits the test there.
         """
@@ -52,8 +52,8 @@ class TestedLibrary(Protocol):
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
         """Return a context factory that limits memory.
 
-        Inside, an allocation that exceeds the current bytes of this process by more than ``above`` fails, as
-        if no memory was left. The limit is removed when the context ends.
+        Within the context, an allocation fails if the process would then hold more than ``above`` bytes
+        beyond its present memory. The limit is removed when the context ends.
         """
 
 
@@ -61,8 +61,8 @@ class TestedLibrary(Protocol):
 class CheckResult:
     """Result of a check.
 
-    ``message`` explains any state but pass. ``solver``, ``algorithm`` and ``workspace_bytes`` are what the
-    library's calls reported. The library's log may have more.
+    ``message`` explains any state but pass. The library's calls reported ``solver``, ``algorithm`` and
+    ``workspace_bytes``. The library's log may name further values.
     """
 
     state: str = "pass"
@@ -100,14 +100,14 @@ class CheckContext:
     """Case, resolved for this process.
 
     ``device`` is torch's device string. ``under`` is a context in which the setting applies (its variables
-    are already set). ``report_phase`` reports to the controller which time budget runs. ``settle`` sends the
-    result to keep if this process ends in the phase ``yardstick``. ``seconds`` is the time for a throughput
-    measurement. ``sweep_bytes`` is the memory that a memory sweep may fill on a CPU. If ``exact`` is set,
-    integer sums must be equal. If ``bypass`` is set, the setting installs the bypass. If ``naive`` is set,
-    naive im2col is timed, too. ``batch`` is the batch size of timed networks. ``operator`` is the name of the
-    operator of a sweep. ``compiler`` compiles kernels at run time. ``clock`` returns the seconds of first and
-    steady calls. The controller reads clocks and temperatures before and after a ``measured`` block. Only the
-    check soak uses ``soak``.
+    are already set). ``report_phase`` tells the controller which time limit applies from now on. ``settle``
+    sends the result to keep if this process ends in the phase ``yardstick``. ``seconds`` is the time for a
+    throughput measurement. ``sweep_bytes`` is the memory that a memory sweep may fill on a CPU. If ``exact``
+    is set, sums of integers must equal the reference. If ``bypass`` is set, the setting installs the bypass.
+    If ``naive`` is set, naive im2col is timed, too. ``batch`` is the batch size of timed networks.
+    ``operator`` is the name of the operator of a sweep. ``compiler`` compiles kernels at run time. ``clock``
+    returns the seconds of first and steady calls. The controller reads clocks and temperatures before and
+    after a ``measured`` block. Only the check soak uses ``soak``.
     """
 
     dtype: Any

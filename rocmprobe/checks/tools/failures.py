@@ -16,7 +16,7 @@ class NotApplicable(Exception):
 def out_of_memory(error: Optional[BaseException]) -> bool:
     """Return True if an allocator reports that no memory is left.
 
-    PyTorch's allocators on a GPU or a CPU, Python's and C++'s are recognized.
+    The allocators of PyTorch (GPU and CPU), of Python and of C++ are recognized.
     """
     said = ("out of memory", "can't allocate memory", "std::bad_alloc")
     return isinstance(error, MemoryError) or any(text in str(error) for text in said)

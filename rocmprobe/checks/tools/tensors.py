@@ -84,7 +84,7 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
     """Compute the gradients of a convolution that ``output_mask`` selects.
 
-    No forward runs before, because a forward could fail first.
+    No forward pass runs first, because its failure would hide the result of the backward pass.
     """
     import torch
 

@@ -1,7 +1,8 @@
 """Yardsticks for the time of convolution: a matrix product, a copy, and naive im2col.
 
-The product and the copy show what a device achieves at best. Naive im2col is the convolution that is commonly
-patched into a model. A yardstick is not part of the check: if it fails, only its own time is lost.
+The product and the copy show what a device achieves at best. Naive im2col is the replacement for convolution
+that users commonly patch into a model. A yardstick is not part of the check: if it fails, only its own time
+is lost.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 class Yardstick:
     """A call to repeat, and the amount of work per run.
 
-    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the work is that of the
-    problem.
+    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the yardstick does the
+    same work as the problem.
     """
 
     call: Callable[[], Any]
@@ -56,7 +57,10 @@ class Yardstick:
 
 
 def gemm(context: CheckContext) -> Yardstick:
-    """Return the product of two square matrices in the requested dtype, as large as is useful."""
+    """Return a yardstick that multiplies two square matrices in the requested dtype.
+
+    The matrices are as large as is useful.
+    """
     import torch
 
     side = _side_at_plateau(context)
@@ -67,7 +71,7 @@ def gemm(context: CheckContext) -> Yardstick:
 
 
 def copy(context: CheckContext) -> Yardstick:
-    """Return a copy on the device of a tensor that exceeds its caches.
+    """Return a yardstick that copies, on the device, a tensor larger than the device's caches.
 
     Raise NotApplicable if a small copy shows that the full copy takes too long. The memory is allocated only
     afterwards.
@@ -90,7 +94,10 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the smallest side on the plateau of the rate, among the sides whose product is short."""
+    """Return the smallest side at which the rate reaches its plateau.
+
+    Consider only sides whose product takes little time.
+    """
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
@@ -161,7 +168,7 @@ def has_naive(problem: Problem) -> bool:
 
 
 def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
-    """Compute a convolution as it is commonly patched into a model, independent of the bypass.
+    """Compute a convolution by naive im2col, as users commonly patch it into a model, without the bypass.
 
     All windows of the batch are copied side by side (unfold) and multiplied at once. The function computes
     one direction by unfold, matmul and fold. Results are named like those of ``tensors.run``: "output" (N, K,

@@ -72,7 +72,7 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
-    """Return the present state of each GPU.
+    """Return the present state of each GPU, keyed by PCI address.
 
     Each GPU is read in its own thread, because the controller of a hung GPU can block a read forever.
     """
@@ -172,9 +172,9 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """Return the kernel's ISA, or the table's if the kernel reports none.
+    """Return the GPU's ISA as the Linux kernel reports it, or the ISA in the table of PCI ids.
 
-    If the two differ, the source names both.
+    The table is used if the kernel reports no ISA. If the two ISAs differ, the source names both.
     """
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
@@ -210,9 +210,9 @@ def _uuid(node: kfd.Node) -> Fact:
 
 
 def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
-    """Return the UUID from amdgpu's ``unique_id`` (16 hexadecimal digits).
+    """Return the UUID of a GPU from the file ``unique_id`` of amdgpu (16 hexadecimal digits).
 
-    Newer generations have this file (amdgpu_pm.c).
+    Newer generations of GPUs have this file (amdgpu_pm.c).
     """
     fact = tree.fact(f"{folder}/unique_id")
     unique_id = _parsed_hex(fact.value or "")
@@ -228,9 +228,9 @@ def _apu(pci_id: Optional[int]) -> Fact:
 def _name(
     tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
 ) -> Fact:
-    """Return the name of this device and revision.
+    """Return the product name of a device and revision.
 
-    If the name is unknown, return the name that all revisions share, the board or the chip.
+    If the product is unknown, return the name that all revisions share, the name of the board, or the chip.
     """
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
@@ -265,10 +265,10 @@ def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[st
 
 
 def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
-    """Return the bytes of video memory. If the two sources disagree, as on an APU, the fact names both.
+    """Return the bytes of video memory. If amdgpu and KFD disagree, as on an APU, the source names both.
 
-    amdgpu counts the carve-out, KFD the memory that compute may allocate. A partition has its own share,
-    which only KFD knows.
+    amdgpu counts the carve-out, KFD the memory that compute can allocate. The memory of one partition of a
+    card is known only to KFD.
     """
     card = device.vram_bytes if device else Fact()
     if not whole or card.value is None:
@@ -279,7 +279,10 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the PCI function of a node: its own address, or function 0 if partitions count as functions."""
+    """Return the PCI function of a node.
+
+    This is the node's address, or function 0 of the card if each partition has its own function number.
+    """
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
@@ -334,13 +337,13 @@ def effective_isa(
 
     ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU.
 
-    Releases up to 6.2 know only the plain variable. ``hip`` is the version of the runtime. If the version is
-    unknown, the source of a per-node value says so.
+    ``hip`` is the version of the runtime. Releases up to 6.2 know only the plain variable, without a node
+    number. If the version is unknown, the source of a per-node value says so.
 
-    Rules of the ROCm thunk (libhsakmt topology.c): the form with a node number overrides the plain form. A
-    variable that is set but empty counts. A malformed value makes the runtime fail. The number counts the
-    nodes of the KFD topology, including processors, so the first GPU is often 1. Nodes that a container may
-    not read are left out.
+    Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION with a node number overrides the
+    plain variable. A variable that is set but empty counts. A malformed value makes the runtime fail. The
+    number counts the nodes of the KFD topology, including processors, so the first GPU is often 1. Nodes that
+    a container cannot read are not counted.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

@@ -163,7 +163,10 @@ def _scaled(fact: Fact, divisor: float) -> Fact:
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
-    """Return the clock in megahertz: the active level, or else the sensor's value."""
+    """Return the clock in megahertz from the active level in ``table``.
+
+    If the table shows no active level, return ``measured``, the value of the sensor.
+    """
     in_use = _CLOCK_IN_USE.findall(tree.text(table) or "")
     if not in_use:
         return measured

@@ -23,10 +23,11 @@ _LINK_XGMI = 11
 
 @dataclass(frozen=True)
 class Node:
-    """A GPU, or one partition of it, as KFD lists it. ``vram_bytes`` is the node's own share, in bytes.
+    """A GPU, or one partition of a GPU, as KFD lists it.
 
-    ``runtime_index`` is the number that the ROCm runtime gives the node. The runtime skips nodes that it may
-    not read. ``pcie_atomics`` is True if atomic operations of the GPU reach the processor's memory.
+    ``vram_bytes`` is the memory of this node alone. ``runtime_index`` is the number that the ROCm runtime
+    gives the node. The runtime skips nodes that it is not allowed to read. ``pcie_atomics`` is True if atomic
+    operations of the GPU reach the processor's memory.
     """
 
     index: int
@@ -102,10 +103,10 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 
 
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
-    """Return True if the node's link to a processor carries PCIe atomics. XGMI always does.
+    """Return True if the node's link to a processor carries PCIe atomics. An XGMI link always does.
 
-    The driver sets the bits of 32 and 64 bits together, if the ports between GPU and processor refused to
-    route atomics.
+    If a port between GPU and processor refuses atomics, the driver sets both flags against atomics, for 32
+    and for 64 bits.
     """
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
@@ -122,7 +123,10 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
 
 
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
-    """Return the bytes of local memory and their source. Drivers since 2017 fill only the memory banks."""
+    """Return the bytes of local memory and the source of this value.
+
+    Drivers since 2017 report the bytes only in the memory banks.
+    """
     folder = f"{node}/mem_banks"
     total = sum(bank.get("size_in_bytes", 0) for bank in _local_banks(tree, node))
     if total:

@@ -21,7 +21,7 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A PCI function. ``folder`` is the sysfs folder that was read. Facts without a value say why."""
+    """A PCI function. ``folder`` is the sysfs folder that was read. The source of an empty fact says why."""
 
     address: str
     folder: str
@@ -47,7 +47,7 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link of the card that holds the device in sysfs folder ``folder``, present and best.
+    """Return the current and the best PCIe link of the card that holds the device in sysfs folder ``folder``.
 
     Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may have its own PCIe switch ("Navi 10 XL")
     between its connector and the GPU. Then the result is the connector's link, and the source says what the
@@ -64,7 +64,7 @@ def read_link(tree: Tree, folder: str) -> Fact:
 def _connector(tree: Tree, folder: str) -> str:
     """Return the folder of the card's outermost PCIe port.
 
-    This is the GPU's own port, or a bridge above the GPU of the same vendor.
+    The port is the GPU's own, or belongs to a bridge above the GPU that is from the GPU's vendor.
     """
     try:
         here = tree.real(folder)
@@ -117,7 +117,7 @@ def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
 
 
 def _class(tree: Tree, folder: str) -> int:
-    """Return base class and subclass: 0x0300 is a VGA controller."""
+    """Return the PCI base class and subclass of a device as one number. 0x0300 is a VGA controller."""
     text = tree.text(f"{folder}/class") or "0x" + _uevent(tree, folder).get("PCI_CLASS", "")
     return (number(text) or 0) >> 8
 
@@ -133,7 +133,7 @@ def address_order(address: str) -> tuple[int, str]:
 
 
 def hex_fact(fact: Fact, digits: int) -> Fact:
-    """Return a number as PCI ids are written, with its source: 29471 is "0x731f"."""
+    """Return a number as PCI ids are written, with its source. Example: 29471 becomes "0x731f"."""
     return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
 
 

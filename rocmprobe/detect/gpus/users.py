@@ -2,8 +2,8 @@
 
 For an AMD GPU, the kernel lists the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
 kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). The
-descriptors in /proc add the processes that this user may inspect. Written from the source, not run on
-hardware.
+descriptors in /proc show more processes, if this user is allowed to inspect them. This module was written
+from the kernel's source, and not run on hardware.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
 
 
 def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
-    """Return True if a process that has the driver open has memory or a queue on a GPU.
+    """Return True if the process ``pid``, which has the driver open, has memory or a queue on a GPU.
 
-    Return True if this is unknown, too.
+    Also return True if the GPU's id or the memory of the process is unknown.
     """
     folder = f"{PROCESSES}/{pid}"
     memory = number(tree.text(f"{folder}/vram_{gpu_id}"))
@@ -91,8 +91,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 def _name(tree: Tree, pid: int) -> str:
     """Return the name of a process that the kernel lists, or "" in a container.
 
-    The kernel lists processes by their number on the host, which in a container is a different process or
-    none.
+    The kernel lists host PIDs. In a container, a host PID belongs to another process or to no process.
     """
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""

@@ -28,8 +28,8 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return who can open the device nodes.
 
     ``access.nodes``: {"node", "group", "mode", "usable"} for each device node. ``access.groups``: the system
-    groups of this user. ``access.groups_needed``: groups whose members may open a node that this user may
-    not. ``kfd.device``: "present", "absent" or "no permission".
+    groups of this user. ``access.groups_needed``: groups whose members can open a node that this user cannot
+    open. ``kfd.device``: "present", "absent" or "no permission".
 
     In a recorded tree, owners and permissions are those of the recording, so only the nodes are reported.
     """

@@ -171,7 +171,8 @@ def _log(tree: Tree) -> tuple[Optional[str], str]:
 def _kmsg() -> str:
     """Return every message in the kernel's buffer, one per line. Reading removes nothing from the buffer.
 
-    Raises OSError. Format: linux Documentation/ABI/testing/dev-kmsg, "level,number,time,flags;text".
+    Raises OSError if the buffer cannot be read. Format: linux Documentation/ABI/testing/dev-kmsg,
+    "level,number,time,flags;text".
     """
     handle = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
     lines = []

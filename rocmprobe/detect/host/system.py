@@ -106,7 +106,10 @@ def _memory(tree: Tree) -> dict[str, Fact]:
 
 
 def _parameters(tree: Tree) -> Fact:
-    """Return the parameters that concern a GPU. Others may hold identifiers of disks and hosts."""
+    """Return the kernel's boot parameters that concern a GPU.
+
+    Other parameters are left out, because they can hold identifiers of disks and hosts.
+    """
     fact = tree.fact(_CMDLINE)
     if fact.value is None:
         return fact
@@ -114,7 +117,7 @@ def _parameters(tree: Tree) -> Fact:
 
 
 def _module_version(tree: Tree, module: str) -> Fact:
-    """Return the version that a kernel module declares. The kernel's own drivers declare no version."""
+    """Return the version that a kernel module declares. Modules of the kernel itself declare no version."""
     folder = f"/sys/module/{module}"
     version: Optional[str] = tree.text(f"{folder}/version")
     if version:
@@ -168,8 +171,8 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 def _folders(tree: Tree) -> list[str]:
     """Return the folders of this process's control groups and of their parents, which also limit the process.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path may be the host's. Then the
-    container's own group is the root.
+    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. Then
+    the group of the container is the root.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():

@@ -227,7 +227,7 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON objects and lists that start a line. Warnings may surround them."""
+    """Yield each JSON object or list that starts a line. Skip other text, such as warnings."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):

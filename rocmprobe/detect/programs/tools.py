@@ -1,4 +1,4 @@
-"""Results of rocminfo, rocm-smi and amd-smi if they are installed, or the reason why they gave none.
+"""Results of the installed tools among rocminfo, rocm-smi and amd-smi, or the reason for a missing result.
 
 The tools query the driver, which may be broken. So each tool runs in its own process group for a few seconds
 at most, and nothing waits for a tool that cannot be killed.
@@ -32,7 +32,7 @@ _NOTHING = children.Ended("no answer, and it cannot be killed")
 
 @dataclass
 class ToolRun:
-    """A tool that runs in a thread. ``ended`` is None until it is done."""
+    """A tool that runs in a thread. ``ended`` is None until the tool is done."""
 
     tool: Tool
     path: str
@@ -47,7 +47,10 @@ class ToolRun:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, its arguments, and the parser of its output: facts without prefix, and a failure or None."""
+    """A program, its arguments, and the parser of its output.
+
+    The parser returns facts without the tool's prefix, and a failure or None.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -118,7 +121,10 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
-    """Return the failure that a tool's ending means, or None if its output decides."""
+    """Return the failure if a tool timed out, crashed or did not start.
+
+    Return None if the tool ended normally or with an exit status, because then only its output can tell.
+    """
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)
@@ -132,7 +138,10 @@ def _by_ending(how: str, text: str) -> Optional[Failure]:
 
 
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
-    """Return the tool that a shell would start, else the tool of the newest installed ROCm."""
+    """Return the path of the tool ``name`` that a shell would start.
+
+    If ``path`` has no such tool, return the tool of the newest installed ROCm. If there is none, return None.
+    """
     found = shutil.which(name, path=path)
     if found:
         return found

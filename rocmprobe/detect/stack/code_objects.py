@@ -114,7 +114,10 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
-    """Return the targets and the size in bytes of the bundle that starts here, or no targets and 0."""
+    """Return the targets and the size in bytes of the bundle at the start of ``table``.
+
+    If no bundle starts there, return no targets and 0.
+    """
     targets, end = [], 0
     try:
         if not table.startswith(_BUNDLE):

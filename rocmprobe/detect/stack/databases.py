@@ -1,4 +1,4 @@
-"""MIOpen's databases: the tuned records that it ships with, and the folders that it writes.
+"""MIOpen's databases: the tuned records that MIOpen ships with, and the folders that MIOpen writes.
 
 File names: MIOpen's db_path and handle sources. A database is named after the ISA that the runtime reports
 and the multiprocessors that HIP counts, which on RDNA are pairs of compute units.
@@ -97,9 +97,10 @@ def _database_names(gpu: Gpu) -> set[str]:
 
 
 def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
-    """Return the file that serves a database name: its own, else the same chip's with the nearest size.
+    """Return the file that MIOpen would use for a database name, or None.
 
-    Kernels are for one size or for every size of a chip, not for the nearest.
+    Prefer the file with this name. Otherwise take the file of the same chip with the nearest number of
+    multiprocessors. For compiled kernels, accept only files for this number or for every number.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []
@@ -114,7 +115,10 @@ def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
 
 
 def _chip_and_count(match: Optional[re.Match[str]]) -> tuple[Optional[str], Optional[int]]:
-    """Return chip and multiprocessors of a database name. A name without a number is for every size."""
+    """Return the chip and the number of multiprocessors in a database name.
+
+    The number is None if the database is for every number.
+    """
     if match is None:
         return None, None
     chip, count = match.groups()
@@ -178,7 +182,10 @@ def _counted(tree: Tree, path: str) -> tuple[int, int]:
 
 
 def _filesystem(tree: Tree, path: str) -> Optional[str]:
-    """Return the type of the file system that holds a path, by the longest mount point above it."""
+    """Return the type of the file system that holds a path, or None if unknown.
+
+    The longest mount point above the path decides.
+    """
     path = loader.real(tree, path)
     found: tuple[int, Optional[str]] = (0, None)
     for line in (tree.text(MOUNTS) or "").splitlines():

@@ -64,7 +64,10 @@ def read_sections(handle: int) -> dict[str, Section]:
 
 
 def read_links(handle: int) -> Links:
-    """Return the dynamic section: libraries needed, DT_RPATH and DT_RUNPATH. Raises ReadError."""
+    """Return the needed libraries, DT_RPATH and DT_RUNPATH from the dynamic section.
+
+    Raises ReadError if the file cannot be read or has no dynamic section.
+    """
     sections = read_sections(handle)
     dynamic, strings = sections.get(".dynamic"), sections.get(".dynstr")
     if dynamic is None or strings is None:

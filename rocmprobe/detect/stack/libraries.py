@@ -15,7 +15,7 @@ from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
-#: Library folders below a ROCm folder. Before 5.2 each component had its own.
+#: Library folders below a ROCm folder. Before ROCm 5.2, each component had its own folder.
 _BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
 
 
@@ -29,7 +29,11 @@ class Library:
 
 @dataclass(frozen=True)
 class Libraries:
-    """The libraries found. ``chosen`` holds what torch loads, else what any program would load."""
+    """The libraries found.
+
+    ``chosen`` holds, for each library, the copy that torch loads. If torch loads no copy, it is the copy that
+    any program would load.
+    """
 
     chosen: Mapping[str, Library] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -63,7 +67,8 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
-    """Return every copy by name. Links to the same file or folder count once."""
+    """Return every copy in ``folders``, keyed by library name. Links to the same file or folder count
+    once."""
     found: dict[str, dict[str, None]] = {}
     for folder in folders:
         for name, path in loader.copies(tree, folder).items():
@@ -82,9 +87,10 @@ def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Libra
 def _for_torch(
     tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
 ) -> dict[str, Library]:
-    """Return what the loader gives to libtorch_hip.so, by the names that it needs and its RPATH or RUNPATH.
+    """Return the library file that the loader finds for each name that libtorch_hip.so needs.
 
-    A bundled library that only another bundled library needs is looked up in the same way.
+    The loader searches the RPATH or RUNPATH of libtorch_hip.so. Bundled libraries that only another bundled
+    library needs are looked up in the same way.
     """
     if not torch.for_rocm:
         return {}

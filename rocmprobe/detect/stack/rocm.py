@@ -124,9 +124,9 @@ def read_miopen(
 ) -> dict[str, Fact]:
     """Return the version of the MIOpen that torch, or a program without torch, would load.
 
-    ``miopen.version_told``: as the library reports it. ``miopen.version_expected``: as the files around it
-    imply. ``miopen.version``: the reported version, else the expected version. ``rocm`` is the installed
-    release.
+    ``miopen.version_told``: the version that the library reports. ``miopen.version_expected``: the version
+    that the files around the library imply. ``miopen.version``: the reported version, or the expected version
+    if the library reports no version. ``rocm`` is the installed release.
     """
     reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)

@@ -1,8 +1,8 @@
-"""The parts of ``rocmprobe exec`` and ``rocmprobe shapes`` that run inside a program, once it has torch.
+"""The parts of ``rocmprobe exec`` and ``rocmprobe shapes`` that run inside a program after it imports torch.
 
-Environment variables configure them, so the program's own children inherit the configuration.
+Environment variables configure these parts, so child processes of the program inherit the configuration.
 
-Of rocmprobe, only the bypass is imported here, because the Python may have nothing but torch.
+Of rocmprobe, only the bypass is imported here, because the program's Python can lack all packages but torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layer
 def prepare(torch: Any) -> None:
     """Apply the conditions in this process, and again after a reload of torch.
 
-    Raises whatever prevents the conditions.
+    If a condition cannot be applied, raise the exception that applying it raised. If torch has another
+    version than the conditions are for, raise RuntimeError.
     """
     global _prepared  # noqa: PLW0603 - a process is prepared once
     conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
@@ -55,7 +56,10 @@ def prepare(torch: Any) -> None:
 
 
 def _check_version(torch: Any, checked: str) -> None:
-    """Raise RuntimeError if the flags belong to another torch, in which they mean something else."""
+    """Raise RuntimeError if ``torch`` has another release than ``checked``, for which the flags were made.
+
+    In another release, the flags can mean something else.
+    """
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(
             f"the setting's flags are those of torch {checked}, and mean something else in "

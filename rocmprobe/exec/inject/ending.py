@@ -15,7 +15,7 @@ _kept: list[Any] = []
 def append(path: str, line: object) -> None:
     """Append ``line`` to the file as JSON, in one write, so that the lines of several processes do not mix.
 
-    Raises OSError.
+    Raises OSError if the file cannot be written.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:

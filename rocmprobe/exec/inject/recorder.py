@@ -63,7 +63,7 @@ class Recorder(dispatch.Interceptor):
         self._next = time.monotonic() + _SOON
 
     def start(self) -> None:
-        """Begin this process's file. Raises OSError."""
+        """Begin this process's file. Raises OSError if the file cannot be written."""
         self._path = os.path.join(self._folder, f"{os.getpid()}-{time.time_ns()}.jsonl")
         append(self._path, {"torch": str(torch.__version__)})
 
@@ -158,7 +158,7 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
 def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
     """Return the seconds of a convolution on the CPU, or None on a GPU.
 
-    There, the convolution has only begun, and waiting for it would change the program.
+    On a GPU, the call returns before the convolution ends. Waiting would change the program's timing.
     """
     return time.perf_counter() - started if tensor.device.type == "cpu" else None
 

@@ -2,11 +2,12 @@
 
 A step goes from the end of one call of an optimizer's ``step`` to the end of the next. So gradients that were
 accumulated, or a closure that was called several times, are part of one step. With several optimizers, as in
-a GAN, only the calls of the first one to step count. After that optimizer is deleted, the next to step takes
-its place. The beginning of the first step is unknown, so that step is left out.
+a GAN, only the calls of the first optimizer that steps count. If this optimizer is deleted, the next
+optimizer that steps replaces it. The beginning of the first step is unknown, so that step is left out.
 
-Steps are grouped by their convolutions. The most frequent kind represents all. Other kinds are a smaller last
-batch, a step followed by an evaluation, or two steps that a GradScaler merged by skipping a call.
+Steps are grouped by their convolutions. The most frequent kind represents all steps. Other kinds are a
+smaller last batch, a step followed by an evaluation, or two steps that a GradScaler merged by skipping a
+call.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ class Steps:
         self._convolving: Optional[float] = 0.0
 
     def convolved(self, problem: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
-        """Add computed directions of a problem, by their places. ``seconds`` is None if unknown."""
+        """Count computed directions of a problem, and add their time.
+
+        ``places`` are the indexes of the directions. ``seconds`` is the time of all of them, or None if
+        unknown.
+        """
         for place in places:
             self._computed[problem, place] += 1
         known = self._convolving is not None and seconds is not None
@@ -95,8 +100,10 @@ class Steps:
 
         Return None if no step is complete.
 
-        ``alike`` is the number of steps of that kind. Seconds (median and deciles) are given for a step and,
-        as a median, for the rest of a step outside convolutions. ``computed`` lists problem, place and count.
+        ``made`` is the number of all steps, and ``alike`` the number of steps of that kind. ``seconds``,
+        ``seconds_p10`` and ``seconds_p90`` are median and deciles of the time of a step. ``rest_seconds`` is
+        the median of the time outside convolutions, or None if unknown. ``computed`` lists [problem, index of
+        the direction, calls in one step].
         """
         if not self._kinds:
             return None

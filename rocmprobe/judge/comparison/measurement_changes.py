@@ -2,8 +2,8 @@
 
 Times of two runs differ without a change for two reasons: they scatter, and the device ran at another speed.
 The ratios of several problems measure the scatter by their spread about their mean. If only few problems were
-timed, the deciles of each time measure it. The yardsticks, a matrix product and a copy timed in the same
-rounds, measure the speed.
+timed, the deciles of each time measure the scatter. The yardsticks, a matrix product and a copy timed in the
+same rounds, measure the device's speed.
 """
 
 from __future__ import annotations
@@ -162,7 +162,10 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
 
 
 def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
-    """Return the cost of a new size over the sizes of one run. Each size is called once."""
+    """Return the time of a call with a new input size, as the median over the sizes of a run.
+
+    Each size is called once.
+    """
     timings = outcome.timings
     return seconds({**timings, _NEW_SIZE: timings.get(f"{_NEW_SIZE}_median")}, _NEW_SIZE)
 
@@ -217,16 +220,20 @@ def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios and of the ends of their ranges (``noise.ratio``)."""
+    """Return the geometric mean of a group's ratios, with the geometric means of the ends of their ranges.
+
+    The range of a ratio comes from its deciles (``noise.ratio``).
+    """
     each = [ratio(pair.after, pair.before, doubt) for pair in group]
     ends = ([one.value for one in each], [one.least for one in each], [one.most for one in each])
     return Ratio(*(math.exp(fmean(map(math.log, values))) for values in ends))
 
 
 def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios.
+    """Return the geometric mean of a group's ratios, with the range that noise allows.
 
-    Its range has the width ``margin``, a logarithm, and ``doubt``, the factor of the device's speed.
+    The range extends in both directions by ``margin``, given as a logarithm, and by the factor ``doubt``, by
+    which the device's speed can have changed.
     """
     value, spread = math.exp(fmean(pair.log for pair in group)), math.exp(margin) * doubt
     return Ratio(value, value / spread, value * spread)
@@ -240,7 +247,7 @@ def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 
 
 def _student(chance: float, degrees: int) -> float:
-    """Return the quantile of Student's t, because the scatter of few values is itself uncertain.
+    """Return the quantile ``chance`` of Student's t, because the scatter of few values is itself uncertain.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
@@ -302,8 +309,10 @@ def _bytes_of(old: Outcome, new: Outcome) -> Iterator[tuple[str, float, float]]:
 
 
 def _amount(value: object) -> Optional[float]:
-    """Return ``value`` as a float if it is an amount of memory, else None. Results from elsewhere can hold
-    anything."""
+    """Return ``value`` as a float, or None if it is no amount of memory.
+
+    Results from elsewhere can hold anything.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 < value < _MOST else None

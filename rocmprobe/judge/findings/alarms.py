@@ -1,7 +1,7 @@
 """Rules about the sensors: findings of a run, and alarms of one moment.
 
-Every rule needs a reading and the limit that belongs to it. A finding needs lasting heat, not a peak of one
-sample. A quiet or healthy card gives no finding (tests/judge/test_telemetry_findings.py).
+Every rule needs a reading and its limit. A finding needs heat for several samples, not a peak of one sample.
+A quiet or healthy card gives no finding (tests/judge/test_telemetry_findings.py).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FINDINGS = (
     "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
     "vram-full", "power-cap",
 )  # fmt: skip
-#: Degrees below its limit from which a temperature counts as at the limit. The firmware begins to slow down
-#: there, because sensors are read in whole degrees and the limit is never passed by much.
+#: A temperature counts as at its limit from this many degrees below the limit. There the firmware begins to
+#: slow down, because sensors are read in whole degrees and the limit is never passed by much.
 AT_LIMIT = 5.0
 #: Degrees below the limit from which the fan must turn. The quiet modes of cards end at about 60 degrees on
 #: the edge.
@@ -72,9 +72,10 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 
 
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
-    """Return True if ``holds`` is true throughout one lasting stretch of samples.
+    """Return True if ``holds`` is true for enough consecutive samples, as defined by ``lasts``.
 
-    The samples must follow each other among all samples taken, not only among the samples that were kept.
+    The samples must be consecutive as they were taken. Results keep only some of the samples, so samples that
+    follow each other in the results can have gaps between them.
     """
     stretch: list[float] = []
     last = -1
@@ -99,8 +100,11 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Yield findings about the heat of the chip: slowed down, a weak fan, a stopped fan, or only the
-    limit."""
+    """Yield findings about the heat of the chip.
+
+    The findings are that the fan stands still, that the GPU slows down, and that the fan runs too slowly. If
+    none of them applies, yield that the chip is at its temperature limit.
+    """
     limit, word = device.limits[hottest], QUANTITIES[hottest].short
     every = _timed(device)
 
@@ -153,10 +157,10 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 
 
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
-    """Return how heat lowers the clock, in words, or "" if it does not.
+    """Return how heat lowers the clock, in words, or "" if heat does not lower the clock.
 
-    The driver's status counts only at the limit, because an idle RX 7600S at 54 degrees was recorded with it
-    set.
+    The driver's status of throttling counts only at the temperature limit, because an idle RX 7600S at 54
+    degrees reported this status.
     """
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
@@ -226,8 +230,8 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """Yield a finding if a card draws as much power as its cap allows.
 
-    The cap is no fault, but explains why the clock is not higher. The share of the busy samples counts, not
-    one stretch, because power swings.
+    The cap is no fault, but explains why the clock is not higher. The rule counts the share of busy samples
+    at the cap, not consecutive samples, because power swings.
     """
     limit = device.limits["power_w"]
     busy = [

@@ -69,7 +69,10 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the source for a fault of kernels for a chip that is both here and in a cache, or ""."""
+    """Return the source for a fault of cached kernels, or "" if no such fault is known.
+
+    The fault must concern a chip that is in the machine and in ``isas``, the chips of a cache.
+    """
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
         if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):
@@ -107,7 +110,10 @@ def _distinct(files: Sequence[Mapping[str, Any]], key: str) -> str:
 
 
 def _database_names(machine: Machine) -> set[str]:
-    """Return the names of MIOpen's files for the GPUs here. Empty if a GPU is unknown."""
+    """Return the names of MIOpen's databases for the machine's GPUs.
+
+    Return an empty set if the ISA or the number of compute units of a GPU is unknown.
+    """
     known = [(_base_isa(gpu.effective_isa.value), gpu.cus.value) for gpu in machine.amd_gpus]
     if not all(isa and cus for isa, cus in known):
         return set()
@@ -123,7 +129,7 @@ def _base_isa(isa: Optional[str]) -> str:
 
 
 def _base(version: Optional[str]) -> str:
-    """Return a version without its local part, which kernels do not store."""
+    """Return a version without its local part (such as +rocm6.2), because caches do not store that part."""
     return str(version or "").partition("+")[0]
 
 
@@ -137,8 +143,10 @@ def _moving(path: str) -> str:
 
 
 def _moving_files(paths: Sequence[str]) -> str:
-    """Return the command that moves files away. The star also matches the extra files of a database in
-    use."""
+    """Return the command that moves the files at ``paths`` away.
+
+    The command appends ``*`` to each path, to also move the extra files of a database in use.
+    """
     folder = "~/miopen-$(date +%F)"
     words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
     more = " (and those that the command `rocmprobe detect` names then)" if len(paths) > _LISTED else ""

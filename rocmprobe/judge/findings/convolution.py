@@ -66,11 +66,11 @@ def _at_fault(
 def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
-    """Return (cause, layer), refined by which of MIOpen's settings fix the failure.
+    """Return (cause, layer) of a failure, refined by which of MIOpen's settings fix the failure.
 
-    If only settings without databases and caches fix it, a record is stale. If a process crashes or hangs and
-    another choice of solvers works, a solver is faulty or the search takes too long. If no setting fixes it,
-    code for another chip explains the failure.
+    If only settings without databases and caches fix the failure, a record is stale. If a process crashes or
+    hangs and another choice of solvers works, a solver is faulty or the search takes too long. If no setting
+    fixes the failure, code for another chip explains it.
     """
     if not layer.startswith("miopen"):
         return cause, layer
@@ -123,7 +123,7 @@ def _failing(settings: list[Assessment]) -> str:
 
 
 def _evidence(default: Assessment) -> tuple[str, ...]:
-    """Return the failures, then the output of the library at the first failure."""
+    """Return lines about the failures, then the library's output at the first failure."""
     outcomes = broken(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]
 
@@ -154,9 +154,9 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Yield a finding about problems of the matrix that fail under ``default``.
+    """Yield a finding about problems of the problem matrix that fail under ``default``.
 
-    They run only if the native problems work.
+    The problem matrix runs only if the convolutions that every run tests are correct.
     """
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]

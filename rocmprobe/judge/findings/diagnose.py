@@ -248,8 +248,7 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """Yield findings if the user's own environment fails and a clean environment works, or the other way
-    round."""
+    """Yield findings if the user's environment fails and a clean environment works, or the reverse."""
     broken = _failed_alone(results, AS_FOUND, "default")
     cured = _failed_alone(results, "default", AS_FOUND)
     if cured:

@@ -1,4 +1,4 @@
-"""Facts that should agree and do not: two sources for one thing."""
+"""Pairs of facts about one thing from two sources that should agree and do not."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _numbers(machine: Machine) -> Iterator[Disagreement]:
-    """Yield the GPUs whose number in torch differs from the kernel's order and the variables."""
+    """Yield the GPUs that have another index in torch than expected.
+
+    The expected index follows from the kernel's order and from the variables that hide GPUs.
+    """
     devices = _fact(machine, "deep.devices")
     found = {gpu.index.value: gpu for gpu in machine.amd_gpus if gpu.index.value is not None}
     for number, device in enumerate(devices.value or ()):

@@ -42,8 +42,10 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return the finding for ``found``. The cases in ``beyond`` pass without PyTorch and are blocked with
-    it."""
+    """Return the finding that PyTorch fails the cases in ``found``, which pass without PyTorch.
+
+    The cases in ``beyond`` also pass without PyTorch. With PyTorch, an earlier failure blocks them.
+    """
     outcomes = tuple(by_torch for by_torch, _ in found)
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
     name = library(results) if in_library else "HIP or rocBLAS"

@@ -19,7 +19,7 @@ SLOW_FIRST_CALL = 5.0
 MUCH_LESS = 0.5
 #: Least number of cold and of warm starts for a meaningful spread.
 _ENOUGH_STARTS = 2
-#: Seconds of a new size that are worth a finding, and that are worth a warning.
+#: Seconds of a call with a new input size that are worth a finding, and that are worth a warning.
 SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
 #: Another setting is better for new sizes if a new size takes ``MUCH_LESS`` and at least this many seconds
 #: less.
@@ -92,7 +92,7 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
     """Yield a finding if a first call takes many seconds under ``default`` and far fewer under another
     correct setting.
 
-    Yield nothing on a simulated machine, whose times are of another library on another device.
+    Yield nothing on a simulated machine, because the simulation runs another library on another device.
     """
     if results.simulated:
         return
@@ -144,10 +144,10 @@ def _kept(default: StartUp) -> str:
 
 @dataclass(frozen=True)
 class NewSizes:
-    """The cost of new input sizes under one setting, in seconds per call.
+    """Cost of calls with new input sizes under one setting, in seconds per call.
 
-    ``new`` is the mean over ``sizes`` new sizes, ``largest`` the longest call, and ``known`` a call with a
-    known size.
+    An input size is new if the process has not called the network with it before. ``new`` is the mean over
+    ``sizes`` new sizes, ``largest`` the longest call, and ``known`` a call with a known size.
     """
 
     device: str
@@ -170,7 +170,8 @@ class NewSizes:
 
 
 def new_sizes(results: Results) -> list[NewSizes]:
-    """Return the cost of new sizes under every setting that was measured, in the order of the outcomes."""
+    """Return the cost of calls with new input sizes for each measured setting, in the order of the
+    outcomes."""
     return [found for outcome in results.outcomes if (found := _new_sizes(outcome))]
 
 
@@ -187,7 +188,7 @@ def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
 
 
 def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
-    """Return the setting with the lowest cost of a new size, and the setting ``than``.
+    """Return the cost of new input sizes under the cheapest setting, and under the setting ``than``.
 
     Only settings whose forward convolutions are correct count. Return None if ``than`` is as good or was not
     measured.
@@ -209,8 +210,8 @@ def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tupl
 
 
 def slow_new_sizes(results: Results) -> Iterator[Finding]:
-    """Yield a finding if a new size takes long under ``default`` and far less under another correct
-    setting."""
+    """Yield a finding if calls with new input sizes take long under ``default`` and far less under another
+    correct setting."""
     default = next((each for each in new_sizes(results) if each.setting == "default"), None)
     better = quickest(results, "float32", "default")
     if default is None or default.new <= SLOW_NEW_SIZE or better is None:
@@ -261,7 +262,10 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 
 
 def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
-    """Return the recommendation for input sizes that keep changing as a sentence after a space, or ""."""
+    """Return the recommendation for input sizes that keep changing, as a sentence after a space.
+
+    Return "" if ``chosen``, the setting recommended for inference, is as good, or if nothing was measured.
+    """
     better = quickest(results, dtype, chosen)
     if better is None:
         return ""

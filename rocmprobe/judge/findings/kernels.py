@@ -22,7 +22,7 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 
 
 def kernels(results: Results) -> Iterator[Finding]:
-    """Yield a finding, with its fix, for each check with an explanation that fails under ``default``.
+    """Yield a finding with a fix for each check that fails under ``default`` and has a known explanation.
 
     Failing primitives that are not layers of the library get a finding, too.
     """
@@ -75,8 +75,10 @@ def _finding(
 
 
 def _with_new_caches(curing: Setting) -> str:
-    """Return a clause with the commands for new cache folders, or "". Old kernels in old folders keep the
-    fault."""
+    """Return a clause with the commands for new cache folders, or "" if none are needed.
+
+    Kernels in the old folders would keep the fault.
+    """
     exports = [
         f'`export {name}="$HOME/.cache/{curing.name}/{name.lower()}"`' for name in new_caches(curing.env)
     ]
@@ -91,7 +93,7 @@ def needed_besides(results: Results) -> tuple[str, ...]:
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    """Return the first setting of variables alone under which all failing cases work, or None."""
+    """Return the first setting with ``by_name`` under which all cases in ``broken`` pass, or None."""
     questions = {question(each) for each in broken}
     for setting in results.settings:
         again = [

@@ -52,7 +52,8 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
 def needs_clean_databases(results: Results, setting: Setting) -> bool:
     """Return True if ``setting`` needs clean databases.
 
-    It uses the vendor library and was tested with clean databases, while the user's own environment fails.
+    This is the case if the user's environment fails in the vendor library, and the setting uses the library
+    but was tested with clean databases.
     """
     fails = any(finding.id == AS_FOUND for finding in results.findings)
     return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"

@@ -45,7 +45,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
     3. A setting under which batch norm fails without PyTorch is avoided.
     4. An unchanged setting wins unless a change pays (``_change_pays``).
     5. Stable settings come before unstable settings.
-    6. On a simulated machine native settings win, because native speed is another library's.
+    6. On a simulated machine native settings win, because the simulation times another library.
     7. Timed settings that are level with the fastest win over slower settings and settings without times.
     8. Settings that take about the least memory win.
     9. The smallest change wins.
@@ -76,7 +76,8 @@ def _loses_batch_norm(results: Results, setting: Setting) -> bool:
 
 
 def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
-    """Return the settings that are level with the fastest setting, or all if none was timed."""
+    """Return the settings that are level with the fastest setting, or all settings if no setting was
+    timed."""
     if not measured.seconds:
         return found
     shortest = min(measured.seconds, key=measured.seconds.__getitem__)
@@ -94,7 +95,7 @@ def _change_pays(
 ) -> bool:
     """Return True if another stable setting is so much faster that the spread of the times cannot explain it.
 
-    Return False on a simulated machine, where native speed is that of another library on another device.
+    Return False on a simulated machine, because the simulation runs another library on another device.
     """
     stable = [each.setting for each in others if each.stable]
     names, name = [*(each.name for each in stable), unchanged.setting.name], unchanged.setting.name

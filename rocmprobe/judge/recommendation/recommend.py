@@ -34,9 +34,9 @@ from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation,
 def recommend(results: Results) -> Optional[Recommendation]:
     """Return the recommendation for the run's purpose, or None if the run has no outcomes.
 
-    It is for float32, or for the dtype in which the run's program computes most. It includes the results for
-    every dtype and purpose, and for every device. ``results`` must hold their findings: fixes that no setting
-    can provide become advice.
+    The recommendation is for float32, or for the dtype in which the run's program computes most. It includes
+    the results for every dtype and purpose, and for every device. ``results`` must already hold the findings,
+    because fixes that no setting can provide become advice.
     """
     if not results.outcomes:
         return None
@@ -110,7 +110,7 @@ def _recommended(results: Results) -> Recommendation:
 def dtypes_asked(results: Results) -> tuple[str, ...]:
     """Return the tested dtypes, the dtype of the recommendation first.
 
-    It is the dtype in which the user's program has most arithmetic, or float32 without a program.
+    This dtype is the one in which the user's program has most arithmetic, or float32 without a program.
     """
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
@@ -122,7 +122,8 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
 def _others(
     results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
-    """Return the other configurations that the sentence names, keyed by its words for their use."""
+    """Return the other configurations that the recommendation's sentence names, keyed by their use in
+    words."""
     answers = differing(per, asked, purpose)
     changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
     if changing:
@@ -175,8 +176,10 @@ def _objection(each: Assessment) -> str:
 def _cost(
     results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
-    """Return the cost of the choice in words: its own, then time and memory against the other kinds of
-    configuration."""
+    """Describe the drawbacks of the recommended setting, and compare its time and memory.
+
+    The comparison is with the best setting of each other kind of configuration.
+    """
     if best is None:
         return ""
     own = best.setting.name
@@ -205,9 +208,10 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return the other kinds of configuration except the CPU, each with its setting that takes least.
+    """Return (kind, setting) for each other kind of configuration except the CPU.
 
-    Return [] if ``found`` lacks the best setting.
+    The setting is the one of this kind with the smallest value in ``found``. Return [] if ``found`` lacks the
+    best setting.
     """
     least: dict[str, str] = {}
     for setting in results.settings:

@@ -80,9 +80,9 @@ def _rests_on(results: Results) -> str:
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
-    """Return how far convolution worked if no setting is entirely correct.
+    """Return a sentence on how far convolution worked if no setting is entirely correct.
 
-    It was not tested, it worked under no setting, or it worked under settings that fail in something else.
+    Convolution was not tested, worked under no setting, or worked under settings that fail in another check.
     """
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
@@ -107,13 +107,16 @@ def _answered(each: Assessment) -> bool:
 
 
 def _why(results: Results, ranked: list[Assessment]) -> str:
-    """Return the lowest failure on the ladder, and a note if the CPU was not tried."""
+    """Return a sentence on the failure in the lowest layer, and a note if the CPU was not tested."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
     return f" {lowest(results)}{'' if tried else ' The CPU was not tested.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """Return what fails in the unchanged library: convolution, or else the other layers."""
+    """Return a sentence on what fails in the unchanged library, or "" if nothing fails.
+
+    If convolution works, the sentence names the other layers that fail.
+    """
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"
@@ -129,8 +132,10 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
 
 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
-    """Return what computes convolution and the other layers, and which layers fail without the library as
-    well."""
+    """Describe the setting ``by-layer``.
+
+    Name what computes convolution and the other layers, and the layers that fail even without the library.
+    """
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
     dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
@@ -147,7 +152,7 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    """Return what has to change although native convolution works, and what was not tested."""
+    """Return a sentence on what must change although native convolution works, and on what was not tested."""
     asked = layers_asked(results, "default").items()
     training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
@@ -165,8 +170,10 @@ def _nothing_but(results: Results, name: str) -> str:
 
 
 def _lost(results: Results, best: Assessment) -> str:
-    """Return the sentence that batch norm fails under ``best``, or "". Without PyTorch only the library
-    computes it."""
+    """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, otherwise "".
+
+    Without PyTorch, only the library computes batch norm.
+    """
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""
     needed = "PyTorch's own kernels for it, which were not available here"

@@ -31,7 +31,7 @@ class Speed:
     """The speed of the settings that were timed.
 
     ``seconds`` and ``errors`` hold the time and the standard error of its logarithm by setting. ``drift`` is
-    the factor by which one yardstick differed from setting to setting.
+    the factor by which a yardstick (a matrix product or a copy) differed from setting to setting.
     """
 
     seconds: Mapping[str, float]
@@ -92,9 +92,10 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
-    """Return the largest mean rate of a yardstick under any setting over the smallest.
+    """Return the ratio of the highest to the lowest mean rate of a yardstick across settings.
 
-    All settings time the same product and the same copy, so times differ by this factor without a cause.
+    Every setting times the same yardsticks, a matrix product and a copy. So this ratio is noise, not an
+    effect of a setting.
     """
     roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
@@ -107,8 +108,8 @@ def _seconds(
 ) -> dict[str, float]:
     """Return seconds by setting.
 
-    Times of settings that run the very same convolutions differ only by noise, so the smallest counts for
-    all.
+    Times of settings that run the very same convolutions differ only by noise, so the smallest time counts
+    for all these settings.
     """
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
@@ -139,9 +140,9 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     """Return bytes by setting, added up over the memory problems of ``dtype`` that all measured settings
     share.
 
-    The bytes are the peaks above the operands, for inference those of the forward direction. The check runs
-    under few settings, so a setting without a value gets the value of its representative. Leave out settings
-    without any value.
+    The bytes are the peaks in addition to the operands. For inference, they are the peaks of the forward
+    direction. The check runs under few settings, so a setting without a value gets the value of its
+    representative. Leave out settings without any value.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)
@@ -160,8 +161,10 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
 
 def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
-    """Return the peak above the operands in bytes, or None. A peak above the prediction is also a valid
-    measurement."""
+    """Return the peak in addition to the operands in bytes, or None if it was not measured.
+
+    A peak above the prediction is also a valid measurement.
+    """
     if outcome.check != "memory":
         return None
     whole, above, forward = (
@@ -173,8 +176,10 @@ def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
 
 
 def _bytes(value: object) -> Optional[float]:
-    """Return ``value`` as a float if it is an amount of memory, else None. Results from elsewhere can hold
-    anything."""
+    """Return ``value`` as a float, or None if it is no amount of memory.
+
+    Results from elsewhere can hold anything.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < _MOST else None

@@ -66,7 +66,7 @@ def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) ->
 
 
 def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_bytes: int) -> int:
-    """Return the number of samples that one launch can address, or 0 if not even one fits."""
+    """Return the number of samples that one launch can address, or 0 if a single sample is too large."""
     one = span(strides, 1, channels, sizes) * item_bytes
     if one > REACH:
         return 0

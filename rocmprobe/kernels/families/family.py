@@ -1,4 +1,7 @@
-"""Interface of a family of kernels: what the family can compute, in which variants, at which cost. Pure."""
+"""Interface of a family of kernels: the variants that can compute a problem, and their costs.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ class Family(Protocol):
     ) -> list[Option]:
         """Return the options under ``cap`` bytes of workspace, the most promising first.
 
-        Return an empty list if no option applies. With ``every``, include the options that are not worth a
-        try, for the self-test.
+        Return an empty list if no option applies. With ``every``, also include options that are expected to
+        be slow, because the self-test tests all kernels.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Forward and bwd-data in one form: the positions that a launch writes, and the positions it reads for each.
+"""Forward and bwd-data in one form: positions that a launch writes, and positions that it reads for each.
 
 In each spatial dimension a launch writes the positions ``write_first + i * write_step`` for ``i`` below
 ``count``. For tap ``j`` below ``taps`` the launch reads ``i * read_step + read_first + j * read_tap_step``,

@@ -47,7 +47,9 @@ _ThreeLong = ctypes.c_int64 * 3
 
 
 class GatherPhase(ctypes.Structure):
-    """One product. ``packed`` and ``table``: bytes of the workspace; ``weight``: elements; ``write``: bytes.
+    """One product. ``packed`` and ``table`` are offsets in bytes of the workspace.
+
+    ``weight`` is an offset in elements, ``write`` an offset in bytes.
 
     ``split_depth`` is the depth of a part. ``multipliers`` and ``shifts`` divide by ``divisors``: positions
     of a sample, of a plane, of a line.
@@ -76,8 +78,8 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the packing kernel.
 
-    Steps of the weight are in elements, from ``weight``. Steps of the operand that is read are in bytes.
-    ``tap_reads`` is the number of positions from a tap to the next.
+    Steps of the weight are in elements and start at ``weight``. Steps of the operand that is read are in
+    bytes. ``tap_reads`` is the number of positions from one tap to the next.
     """
 
     _fields_ = [
@@ -154,7 +156,7 @@ class GatherTile(Tile):
         return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
-        """Return the kernel's name in the module. With ``quads`` it reads four channels at once."""
+        """Return the kernel's name in the module. With ``quads``, the kernel reads four channels at once."""
         return f"gather_gemm_{self.name}_quads" if quads else f"gather_gemm_{self.name}"
 
 
@@ -188,9 +190,10 @@ class Product:
 
 
 def products(direction: str, plain: Geometry) -> list[Product]:
-    """Return the matrix products of a direction, in three dimensions.
+    """Return the matrix products of a direction.
 
-    The taps are in ascending order of the positions that they read.
+    A problem in fewer dimensions is treated as three-dimensional. The taps are in ascending order of the
+    positions that they read.
     """
     solid = padded(plain)
     ends = (solid.filters, solid.channels) if direction == FWD else (solid.channels, solid.filters)
@@ -242,13 +245,16 @@ def workspace_bytes(
 
 
 def launch_count(found: Sequence[Product], splits: int) -> int:
-    """Return the number of launches if one launch can address all samples."""
+    """Return the number of launches, assuming that one launch can address all samples."""
     packs = sum(any(each.depth for each in batch) for batch in batches(found))
     return packs + len(batches(found)) + (splits > 1)
 
 
 def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Return the bytes of the packed weights, and of the table of the depth plus one step."""
+    """Return the bytes of the packed weights and of the depth table.
+
+    The table has one step more than the depth.
+    """
     depth = up(product.depth, tile.depth)
     return (
         up(product.groups * depth * up(product.rows, tile.rows) * 4, _ALIGNMENT),
@@ -261,7 +267,7 @@ def _result(direction: str, plain: Geometry) -> tuple[int, ...]:
 
 
 def chunk(direction: str, plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Return the number of samples that one launch can address, or 0 if not even one fits."""
+    """Return the number of samples that one launch can address, or 0 if a single sample is too large."""
     result = plain.feature if direction == FWD else plain.image
     return min(addressable(plain, ITEM_BYTES[dtype], image, feature), (REACH - 1) // prod(result))
 
@@ -278,7 +284,7 @@ def prepare(
     feature: Strides,
     has_bias: bool,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches, or None if the kernels cannot address the problem."""
+    """Return the launches of a direction, or None if the kernels cannot address the problem."""
     samples = chunk(direction, plain, dtype, image, feature)
     found = products(direction, plain)
     if samples < 1 or not all(fits(tile, each) for each in found):
@@ -329,7 +335,7 @@ def prepare(
 
 
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
-    """Return True if the depth of a filter lies in the weight in the product's order, without gaps."""
+    """Return True if the values of a filter are contiguous in the weight, in the order of the product."""
     _, channels, *taps = shape = shapes(plain)["weight"]
     order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
     steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
@@ -349,7 +355,7 @@ class Target:
 def _phase(
     product: Product, tile: GatherTile, weight: Strides, writing: Target, workspace_offset: int
 ) -> GatherPhase:
-    """Return a product as its launches need it, without its columns, which depend on the samples."""
+    """Return the launch argument for a product, without the columns, whose number depends on the samples."""
     axes = product.axes
     depth = up(product.depth, tile.depth)
     divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
@@ -372,7 +378,7 @@ def _phase(
 
 
 def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
-    """Return the depth of a part in whole steps."""
+    """Return the depth of each of ``splits`` parts, rounded up to whole steps."""
     return up(-(-depth // splits), tile.depth)
 
 

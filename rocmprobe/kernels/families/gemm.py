@@ -55,8 +55,8 @@ class _Weighed:
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
     """Return at most four options under ``cap`` bytes of workspace, the expected fastest first.
 
-    With ``every``, return two options for each tile that can compute the problem: with sums of one part and
-    of two.
+    With ``every``, return two options for each tile that can compute the problem: sums in one part, and sums
+    in two parts.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -89,9 +89,9 @@ def prepare(
 ) -> Optional[tuple[Launch, ...]]:
     """Return the launches of an option, or None if the kernels cannot address the problem.
 
-    This happens if one sample spans more than 2^31 bytes, or if the samples need several launches and the
-    workspace has no room for the sums of all launches. The bias has one value for each channel of the result,
-    without gaps.
+    The kernels cannot address a sample that spans more than 2^31 bytes. They also fail if the samples need
+    several launches and the workspace has no room for the sums of all launches. The bias has one value for
+    each channel of the result, without gaps.
     """
     strides = {"image": image, "weight": weight, "feature": feature}
     name, _, parts = variant.partition("/")
@@ -198,13 +198,16 @@ def _busy_blocks(tile: Tile) -> list[int]:
 
 
 def _turns(blocks: int, threads: int) -> float:
-    """Return how long the busiest compute unit works, in the time of a thread on a full compute unit."""
+    """Return the duration of the busiest compute unit.
+
+    The unit is the time of a thread on a full compute unit.
+    """
     return max(1.0, -(-blocks // COMPUTE_UNITS) * threads / _FULL_THREADS)
 
 
 def _share(useful: int, turns: float) -> float:
     """Return the share of needed products among the products that a device can compute in ``turns``.
 
-    A turn has one k. A thread has 64 sums.
+    In one turn, each thread adds one product to each of its 64 sums.
     """
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))

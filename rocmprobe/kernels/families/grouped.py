@@ -49,10 +49,10 @@ _LARGEST_GROUP = 8
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return the options as in ``family.py``. ``every`` adds no options.
+    """Return the options, as ``Family.options`` describes. ``every`` adds no options.
 
-    "staged" reads every value once for each tile, "direct" once for each tap. The figures are those of dense
-    tensors. The workspace and the number of launches are enough for channels first and last.
+    "staged" reads every value once for each tile, "direct" once for each tap. Costs are estimated for dense
+    tensors. The workspace and the number of launches are sufficient for channels first and for channels last.
     """
     item = ITEM_BYTES[dtype]
     found = []
@@ -90,7 +90,10 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches as in ``family.py``, or None if the groups are too large. The bias is dense."""
+    """Return the launches of an option (see ``Family.prepare``), or None if the groups are too large.
+
+    The bias is dense.
+    """
     counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
     if counted is None:
         return None

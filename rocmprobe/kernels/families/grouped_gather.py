@@ -1,7 +1,7 @@
 """Launches of grouped convolution for fwd and bwd-data.
 
-bwd-data with a stride reads other taps for the positions of each phase of the stride. Phases that need the
-same kernel share a launch.
+With a stride, bwd-data reads different taps in each phase of the stride. Phases that need the same kernel
+share a launch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class GroupedGatherPhase(ctypes.Structure):
 
 
 class GroupedGatherArguments(ctypes.Structure):
-    """Arguments of a launch with ``phase_count`` phases. It reads ``source`` and writes ``target``."""
+    """Arguments of a launch with ``phase_count`` phases.
+
+    The launch reads ``source`` and writes ``target``.
+    """
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),

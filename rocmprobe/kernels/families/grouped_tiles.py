@@ -45,7 +45,10 @@ class SideStrides:
 
 @dataclass(frozen=True)
 class GroupedTile:
-    """Thread bits of x, y and groups, the repeats of a thread and their dimension, and if it is staged."""
+    """Shape of a tile: thread bits of x, y and groups, the repeats of a thread and their dimension.
+
+    ``staged`` is True if a block first copies its values to shared memory.
+    """
 
     x_bits: int
     y_bits: int
@@ -97,8 +100,8 @@ def cheapest_tile(
 ) -> tuple[float, GroupedTile]:
     """Return the least cost and its tile.
 
-    The cost counts instructions of all blocks of one depth and sample, and lines of memory, in a rough common
-    unit. ``weights`` is True if the weight is the result.
+    The cost combines the instructions of all blocks of one depth and sample with the memory lines, in a rough
+    common unit. ``weights`` is True if the weight is the result.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -203,7 +206,7 @@ def values_read(
 
 
 def count_inside_taps(axis: Axis, size: int) -> int:
-    """Count the pairs of a written position and a tap that reads inside the tensor."""
+    """Count the pairs of a written position and a tap, if the tap reads inside the tensor."""
     total = 0
     for tap in range(axis.taps):
         origin = axis.read_first + tap * axis.read_tap_step
@@ -214,7 +217,7 @@ def count_inside_taps(axis: Axis, size: int) -> int:
 
 
 def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
-    """Return True if channels are closer in memory than positions of a row."""
+    """Return True if neighbouring channels are closer in memory than neighbouring positions of a row."""
     return source[1] + target[1] < source[4] + target[4]
 
 

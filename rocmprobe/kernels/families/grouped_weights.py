@@ -64,8 +64,8 @@ def launch_weights(
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some samples.
 
-    The launch writes at most ``most`` splits, after the ``before`` splits of other launches. If the launch is
-    ``alone`` and has one split, it writes the gradient directly.
+    The launch writes at most ``most`` splits, after the ``before`` splits of other launches. If no other
+    launch contributes (``alone``) and there is one split, the launch writes the gradient directly.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

@@ -17,8 +17,9 @@ _DIMENSIONS = 5
 class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
-    ``target`` has ``sizes``, the last one fastest, and ``strides`` in elements. ``multipliers`` and
-    ``shifts`` divide by the values of a channel, and by ``channels``.
+    ``target`` has ``sizes``, the last one fastest, and ``strides`` in elements. The kernel divides by
+    multiplication and shift. ``multipliers`` and ``shifts`` are for two divisors: the number of values of a
+    channel, and ``channels``.
     """
 
     _fields_ = [

@@ -30,10 +30,11 @@ class Tile:
     wide: bool = False
 
     def holds(self, taps: Iterable[int], tap_steps: Iterable[int]) -> bool:
-        """Return True if a word can encode which taps lie inside.
+        """Return True if one word can encode which taps lie inside the tensor.
 
-        A word has a bit for each tap, or displacements in a wide tile. ``taps`` and ``tap_steps`` are, for
-        each dimension, the number of taps and the positions from one tap to the next.
+        A word has a bit for each tap. In a wide tile, a word has displacements instead, which must be short
+        enough. ``taps`` and ``tap_steps`` are, for each dimension, the number of taps and the positions from
+        one tap to the next.
         """
         if not self.wide:
             return sum(taps) <= TAP_BITS

@@ -69,9 +69,9 @@ class WeightsTableArguments(ctypes.Structure):
 class WeightsArguments(ctypes.Structure):
     """Arguments of the product. Steps are in bytes.
 
-    ``depth`` is the number of pixels of the chunk, ``split_depth`` that of a split. ``multipliers`` and
-    ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line. ``target`` is the gradient,
-    or float32 ``[splits][values]`` in the workspace if ``is_partial``.
+    ``depth`` is the number of pixels of the chunk, ``split_depth`` the number of pixels of a split.
+    ``multipliers`` and ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line.
+    ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
     """
 
     _fields_ = [
@@ -173,7 +173,7 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
     """Return the number of parts of the sums: at least 1, with at most ``busy_blocks`` blocks in total.
 
-    A workspace of ``cap`` bytes and the number of pixels limit it, too.
+    A workspace of ``cap`` bytes and the number of pixels limit the number of parts, too.
     """
     sizes = Sizes.of(plain)
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows
@@ -190,24 +190,27 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
 
 
 def split_depth(pixels: int, tile: WeightsTile, splits: int) -> int:
-    """Return the number of pixels of a part in whole steps."""
+    """Return the number of pixels in each of ``splits`` parts, rounded up to whole steps of ``tile``."""
     return up(-(-pixels // splits), tile.depth)
 
 
 def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
-    """Return the bytes of ``parts`` partial sums and of the tables. A single part is the gradient."""
+    """Return the bytes of ``parts`` partial sums and of the tables. A single part needs none for sums."""
     tables = Sizes.of(plain).period * 16 * (2 if tile.wide else 1)
     return _partial_bytes(plain, parts) + tables
 
 
 def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Return the number of samples that one launch can address, or 0 if not even one fits."""
+    """Return the number of samples that one launch can address, or 0 if a single sample is too large."""
     limit = addressable(plain, ITEM_BYTES[dtype], image, feature)
     return min(limit, (REACH // 2) // prod(plain.feature))
 
 
 def chunks_of_dense(plain: Geometry, dtype: str) -> int:
-    """Return the number of launches over the samples of dense tensors, or 1 if not even one fits."""
+    """Return the number of launches that cover all samples of dense tensors.
+
+    Return 1 if a single sample is too large for a launch.
+    """
     dense = shapes(plain)
     samples = chunk(plain, dtype, *(Strides.of(contiguous(dense[name])) for name in ("image", "feature")))
     return -(-plain.batch // samples) if samples else 1

@@ -1,4 +1,4 @@
-"""Answers from the run to questions that maintainers ask in threads about such failures."""
+"""Answers from the run to the questions that maintainers ask in issue threads about failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
-    """Return the maintainers' questions with the run's answers: seven for MIOpen, one for another library.
+    """Return the maintainers' questions with the run's answers.
+
+    There are seven questions for MIOpen, and one for another library.
 
     If the run has no answer, the text says so.
     """
@@ -102,7 +104,7 @@ def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
 
 
 def support(isa: str) -> str:
-    """Return a sentence on whether AMD and PyTorch have ever listed the target ``isa``."""
+    """Return a sentence that says if AMD and PyTorch have ever listed the target ``isa``."""
     row = target(isa)
     if row is None:
         return f"{words(isa, 40)}: rocmprobe does not know this target, nor who supports it."

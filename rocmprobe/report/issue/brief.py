@@ -1,6 +1,7 @@
 """One failure as an issue of at most 30 lines: error, short script, MIOpenDriver line, environment, report.
 
-A maintainer reads it in a minute. ``issue`` has the long text, with log and every detail.
+A maintainer can read the issue in a minute. The module ``issue`` has the long text, with log and every
+detail.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def brief(results: Results, failure: Failure, tracker: str) -> str:
-    """Return the issue for ``tracker``. The error gets the lines that the rest leaves free."""
+    """Return the issue for ``tracker``. The error gets all lines that the other parts do not need."""
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
@@ -198,7 +199,7 @@ def _is_without_library(setting: Setting, outcome: Outcome) -> bool:
 
 
 def _gist(outcome: Outcome) -> str:
-    """Return the first message without its numbers, which differ between runs."""
+    """Return the first message without its numbers, because numbers differ between runs."""
     messages = (attempt.message for attempt in outcome.attempts)
     return _NUMBER.sub("", next(filter(None, (*outcome.evidence, *messages)), ""))
 
@@ -218,7 +219,7 @@ def _steps(results: Results, failure: Failure) -> Iterator[str]:
 
 
 def _script(results: Results, failure: Failure) -> tuple[str, str]:
-    """Return the script and "", or "" and a line to print instead."""
+    """Return the script and "". If there is no script, return "" and a line to print instead."""
     if _is_import(failure):
         return "", 'Run `python -c "import torch"`.'
     try:

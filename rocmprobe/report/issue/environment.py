@@ -16,7 +16,7 @@ _AGENTS = 16
 
 
 def collect_env(results: Results) -> str:
-    """Return the lines of ``python -m torch.utils.collect_env`` that rocmprobe has facts for."""
+    """Return those lines of ``python -m torch.utils.collect_env`` for which rocmprobe has facts."""
     machine = results.machine
     kind = machine.value("torch.kind")
     rocm = machine.value("torch.hip") or ("N/A" if kind in ("cpu", "cuda") else None)
@@ -43,7 +43,7 @@ def collect_env(results: Results) -> str:
 
 
 def rocminfo(results: Results) -> str:
-    """Return what ``rocminfo`` and the kernel driver reported about the GPUs."""
+    """Return the facts that ``rocminfo`` and the kernel driver reported about the GPUs."""
     machine = results.machine
     state = machine.value("rocminfo.state")
     rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]
@@ -66,7 +66,7 @@ def rocminfo(results: Results) -> str:
 
 
 def yolo_checks(results: Results) -> str:
-    """Return the table of ``yolo checks``, with the rows that rocmprobe has facts for."""
+    """Return the table of ``yolo checks``, with the rows for which rocmprobe has facts."""
     machine = results.machine
     gpu = ", ".join(map(_described, machine.gpus)) or None
     kernel = machine.value("kernel.release") or _UNKNOWN

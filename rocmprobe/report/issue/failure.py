@@ -54,9 +54,9 @@ class Failure:
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
 
-    The first setting of the run (PyTorch's default) and the worst state come first. Among equals, a failure
-    that a script can reproduce is preferred. Then the order is by rung of the ladder, float32 first, and for
-    Ultralytics a layer of YOLO first.
+    The first setting of the run (PyTorch's default) and the worst state come first. If several failures are
+    equal so far, a failure that a script can reproduce is preferred. Further ties are broken by the rung of
+    the ladder, then by dtype (float32 first). For Ultralytics, a layer of YOLO finally comes first.
 
     Failures of the bypass, and of the CPU as a replacement for a GPU, concern no tracker. MIOpen's tracker
     gets only failures of settings that use MIOpen.
@@ -97,7 +97,7 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes that ran and failed under any setting, without predictions of memory."""
+    """Return the outcomes that ran and failed under any setting. Leave out failed predictions of memory."""
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 

@@ -1,5 +1,4 @@
-"""One failure as text for a tracker's form: the form's fields in order, and the details that maintainers
-request.
+"""One failure as text for a tracker's form, with the form's fields in order and details for maintainers.
 
 The forms: ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries share ``.github/ISSUE_TEMPLATE/issue_report.yml``.
 pytorch/pytorch and ultralytics/ultralytics have ``bug-report.yml`` in that folder.

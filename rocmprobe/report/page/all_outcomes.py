@@ -24,7 +24,7 @@ _RESULTS = {
 
 @dataclass(frozen=True)
 class Result:
-    """A result of pytest, with the number of outcomes that have it."""
+    """A result of pytest, with the number of outcomes that have this result."""
 
     tone: str
     word: str

@@ -91,8 +91,10 @@ class Log:
 
 
 def anchor(position: int) -> str:
-    """Return the page's anchor for an outcome. An id is not used, because it comes from a file and can
-    hold anything."""
+    """Return the page's anchor for an outcome.
+
+    The id is not used as an anchor, because the id comes from a file and can hold any text.
+    """
     return f"o{position}"
 
 
@@ -102,7 +104,7 @@ def anchors(results: Results) -> dict[int, str]:
 
 
 def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
-    """Return every outcome that fits, failures first."""
+    """Return every outcome that fits on the page, failures first."""
     by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
     for position, outcome in enumerate(results.outcomes):
         by_heading[outcome.meaning.heading].append((position, outcome))
@@ -210,7 +212,10 @@ def arch(outcome: Outcome) -> str:
 
 
 class _Entries:
-    """Factory of entries that refer to lines and logs which the page already shows."""
+    """Factory of entries.
+
+    An entry refers to an earlier entry or log if the page already shows the same lines.
+    """
 
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit

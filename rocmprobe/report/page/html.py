@@ -58,7 +58,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Return a value as plain text that fits. rocmprobe's own Markup is not cut."""
+    """Return a value as plain text that fits. Markup made by rocmprobe is not cut."""
     if value is None:
         return ""
     plain = text.plain(value)

@@ -17,8 +17,10 @@ class Table:
 
 
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
-    """Return rows with any keys as a table. The columns of ``first`` come first, then the others as they
-    appear."""
+    """Return rows with any keys as a table.
+
+    The columns ``first`` come first, then all others in order of appearance.
+    """
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
     body = tuple(tuple(_cell(name, row.get(name)) for name in names) for row in rows)
@@ -52,7 +54,7 @@ class Fit:
     """Limits of the page.
 
     ``value`` and ``width`` are characters of a value and of a line, ``lines`` the lines of a failed outcome.
-    ``entries`` and ``rows`` count the outcomes with evidence and in one row. ``data`` is the bytes of
+    ``entries`` limits the outcomes with evidence, ``rows`` the outcomes in one row. ``data`` is the bytes of
     embedded data, and ``tables`` is True if tables of measurements are shown.
     """
 
@@ -87,7 +89,10 @@ FITS = (
 
 
 def fit_lines(lines: list[str], fit: Fit) -> list[str]:
-    """Return lines that fit. Long lines are clipped. Of too many lines, the first and the last stay."""
+    """Return lines that fit.
+
+    Long lines are clipped. If there are too many lines, those in the middle are left out.
+    """
     if len(lines) > fit.lines:
         head = fit.lines // 2
         tail = fit.lines - head

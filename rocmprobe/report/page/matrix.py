@@ -167,7 +167,8 @@ class SolverRow:
 class Sweep:
     """Solvers that ran one at a time.
 
-    ``questions`` are pairs of problem and direction. ``silent`` are the solvers without a row and the reason.
+    ``questions`` are pairs of problem and direction. ``silent`` are the solvers without a row, each with the
+    reason.
     """
 
     summary: str

@@ -69,7 +69,7 @@ def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
 
 
 def _fell(numerics: Any) -> str:
-    """Return the first and the last loss, or "" if there are no losses, as in results from elsewhere."""
+    """Return the first and the last loss, or "" if the results have no losses."""
     losses = numerics.get("losses")
     known = [text.numeric(loss) for loss in losses] if isinstance(losses, (list, tuple)) else []
     return " → ".join(text.show(known[place]) for place in (0, -1)) if known else ""
@@ -87,7 +87,10 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    """Return the training in words. The batch is that of the user's own network if it was recorded."""
+    """Return the training in words.
+
+    The batch is that of the user's own network if that network was recorded.
+    """
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
     batches = f" in batches of {batch}" if batch else ""
@@ -111,8 +114,8 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 def line(results: Results) -> str:
     """Return the estimate in one line, or "" if no estimate was requested.
 
-    The line is about the user's own network if it was timed, else about each small network. It uses the
-    recommended setting if that setting was timed.
+    The line is about the user's own network if it was timed, else about each small network. The estimate is
+    for the recommended setting if that setting was timed.
     """
     asked = results.estimate
     if asked is None:

@@ -48,8 +48,8 @@ class Judged:
 class NormalSpeedSection:
     """The content of the section.
 
-    ``judged`` has an entry for each device, ``dtype_sentence`` and ``dtypes`` the fastest dtype, and
-    ``plots`` the throughput over batch sizes.
+    ``judged`` has an entry for each device. ``dtype_sentence`` and ``dtypes`` compare the dtypes. ``plots``
+    show the throughput over batch sizes.
     """
 
     caption: str
@@ -142,7 +142,7 @@ def _slow_words(slow: Sequence[NormalSpeed]) -> str:
 
 
 def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
-    """Return every explanation once. Name the speeds that it concerns if it does not concern all."""
+    """Return every explanation once. If an explanation concerns only some speeds, name these speeds."""
     found = []
     for reason in dict.fromkeys(reason for each in slow for reason in each.explanations):
         names = dict.fromkeys(each.name for each in slow if reason in each.explanations)

@@ -16,7 +16,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table: one operator in one dtype. ``command`` reproduces it."""
+    """A row of the table: one operator in one dtype. ``command`` reproduces its failure."""
 
     name: str
     dtype: str

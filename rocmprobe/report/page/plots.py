@@ -169,7 +169,8 @@ class Line:
 def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
     """Draw ``rows`` over time.
 
-    ``label`` describes the plot to screen readers, ``unit`` is its unit, and the axis includes ``within``.
+    ``label`` describes the plot to screen readers, ``unit`` is the unit of the values, and their axis
+    includes the values ``within``.
     """
     known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))

@@ -24,7 +24,7 @@ _SERIES = ("first", "second", "third")
 
 @dataclass(frozen=True)
 class Watched:
-    """Telemetry of a device. ``alarms`` are symbol, severity and words of findings."""
+    """Telemetry of a device. ``alarms`` has symbol, severity and words of each finding."""
 
     title: str
     caption: str

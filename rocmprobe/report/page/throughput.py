@@ -1,5 +1,8 @@
-"""Times and rates of convolution relative to the roofline, settings against each other, and rates of
-rocmprobe's own kernels."""
+"""Times and rates of convolution.
+
+The module compares rates with the roofline and settings with each other, and shows the rates of rocmprobe's
+own kernels.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _ITSELF = "itself"
 
 @dataclass(frozen=True)
 class Figures:
-    """Results of a problem: time and rates under each setting, and each setting against the others."""
+    """Results of a problem: time and rates under each setting, and comparisons of the settings."""
 
     label: str
     rates: Table
@@ -171,7 +174,7 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times that a problem is compared with, by column and key of the time.
+    """Times with which a problem is compared, by column and key of the time.
 
     ``baseline`` is the time under "default", or the shortest time if "default" was not timed. ``of_cpu`` are
     the settings that compute on the CPU.
@@ -184,7 +187,7 @@ class _Rivals:
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
         """Return the ratio of ``each`` to the rival, "same" or "too noisy".
 
-        Return "" if either time was not measured, and "itself" if both are the same time.
+        Return "" if one of the times was not measured, and "itself" if the rival is the same measurement.
         """
         if rival is None or each.spread is None or rival.spread is None:
             return ""

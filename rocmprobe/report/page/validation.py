@@ -42,9 +42,9 @@ class ValidationRow:
 class Validation:
     """Errors of the bypass as shares of their limits.
 
-    ``summary`` has the largest error, and ``plots`` (label and SVG) the largest of each dtype and direction.
-    ``maps`` (label, text and anchor) are the first error maps, and ``wrong`` is the number of results with a
-    map, under any setting.
+    ``summary`` has the largest error, and ``plots`` (label and SVG) the largest error of each dtype and
+    direction. ``maps`` (label, text and anchor) are the first error maps, and ``wrong`` is the number of
+    results with a map, under any setting.
     """
 
     measures: tuple[str, ...]

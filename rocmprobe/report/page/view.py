@@ -105,7 +105,7 @@ class DeviceSection:
 
 
 def build(results: Results, fit: Fit) -> dict[str, Any]:
-    """Return the values that the page template uses, as much as fits."""
+    """Return the values that the page template uses, limited to what fits on the page."""
     recommendation = results.recommendation
     names = device_names(results)
     verdict = recommendation.verdict if recommendation else "none"
@@ -218,7 +218,7 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
-    """Return True if only the program itself can apply the setting, such as another dtype."""
+    """Return True if only the program itself can apply the setting, for example another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 
@@ -318,7 +318,7 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 
 
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
-    """Return the recommendation for each of several devices, and the variable that hides the others."""
+    """Return the recommendation for each of several devices, with the variable that hides all others."""
     rows = [
         {
             "device": name,
@@ -338,13 +338,16 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def unlabelled(machine: Machine) -> dict[str, Fact]:
-    """Return the facts that belong to no variable."""
+    """Return the facts that do not explain an environment variable."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 
 
 def labelled(machine: Machine) -> dict[str, Fact]:
-    """Return the variables that are set, each with its known meaning as the source."""
+    """Return the variables that are set.
+
+    If the meaning of a variable is known, ``Fact.source`` holds the meaning.
+    """
     found = {}
     for name, fact in machine.variables.items():
         label = machine.facts.get(f"variables.{name}")

@@ -18,7 +18,10 @@ _TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
 
 
 def batch_norm_line(dtype: str) -> tuple[str, str]:
-    """Return the line for the forward pass of the check batch-norm and "", or "" and the reason."""
+    """Return the line for the forward pass of the check batch-norm, and "".
+
+    If there is no line, return "" and the reason.
+    """
     if dtype == "float16":
         return "", "none is known for float16 with the weights in float32, as PyTorch has them"
     if dtype != "float32":
@@ -29,10 +32,11 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
 def convolution_line(
     problem: Problem, direction: str, torch: Optional[tuple[int, int]], immediate: bool
 ) -> tuple[str, str]:
-    """Return the line for one direction of ``problem`` and "", or "" and the reason why there is no line.
+    """Return the line for one direction of ``problem``, and "".
 
-    ``immediate`` selects immediate mode instead of Find. ``torch`` is PyTorch's version, because versions
-    differ in the problems that they send to MIOpen. None means that PyTorch was not used.
+    If there is no line, return "" and the reason. ``immediate`` selects immediate mode instead of Find.
+    ``torch`` is PyTorch's version, because versions differ in the problems that they send to MIOpen. None
+    means that PyTorch was not used.
     """
     if torch is None and problem.dtype not in _BASES:
         return "", "the driver has no convolution of this dtype"

@@ -76,8 +76,8 @@ def script(results: Results, outcome: Outcome) -> str:
     """Return a torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
 
     A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script takes another
-    device as its argument, prints state and errors, and exits with 0 if the result is correct. Exceptions
-    from the device are not caught. Raise BadInput if no script can repeat the outcome.
+    device as its argument, prints state and errors, and exits with 0 if the result is correct. The script
+    does not catch exceptions from the device. Raise BadInput if no script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
     if outcome.driver != "torch":
@@ -180,7 +180,7 @@ def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
 
 
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
-    """Return the names and values of the child's variables: the setting's, and the user's that reach a child.
+    """Return the names and values of the child's variables, from the setting and inherited from the user.
 
     Redacted values are left out, because they are unknown. Variables that the dynamic loader reads are left
     out, because a script sets them too late.
@@ -262,7 +262,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
 
 
 def setting_of(results: Results, outcome: Outcome) -> Setting:
-    """Return the setting of ``outcome``. Raise BadInput if the results do not describe it."""
+    """Return the setting of ``outcome``. Raise BadInput if the results do not describe the setting."""
     for setting in results.settings:
         if setting.name == outcome.setting:
             return setting
@@ -279,7 +279,10 @@ def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
 
 
 def device_of(outcome: Outcome, setting: Setting) -> str:
-    """Return torch's name for the device of ``outcome``. Raise BadInput if it is not a device's name."""
+    """Return torch's name for the device of ``outcome``.
+
+    Raise BadInput if the name in the results is invalid.
+    """
     device = setting.device or outcome.device
     if not re.fullmatch(r"[a-z]+(:[0-9]+)?", device):
         raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is not a torch device")

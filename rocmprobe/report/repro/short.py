@@ -1,7 +1,7 @@
 """Scripts of about eight lines for a failure: operands, the operator in fp64 on the CPU, and on the device.
 
-A maintainer can check such a script by reading it. The script draws other numbers than the run, from the same
-distribution. The module ``script`` repeats the run exactly, with a script several times as long.
+A maintainer can check such a script by reading it. The script draws other random numbers than the run, from
+the same distribution. The module ``script`` repeats the run exactly, with a script several times as long.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Shapes = dict[str, Sequence[int]]
 
 
 def short_script(results: Results, outcome: Outcome) -> str:
-    """Return the script. It runs on the CPU if torch finds no GPU.
+    """Return the script. The script runs on the CPU if torch finds no GPU.
 
-    Raises BadInput if no short script can show the failure.
+    Raise BadInput if no short script can show the failure.
     """
     setting = setting_of(results, outcome)
     if outcome.driver != "torch":
@@ -68,7 +68,7 @@ def _without_script(outcome: Outcome, why: str) -> BadInput:
 
 
 def _convolution(problem: Problem, outcome: Outcome) -> tuple[Shapes, str]:
-    """Return the operands of one direction, and the call with a place for each operand."""
+    """Return the shapes of the operands of one direction, and the call as text with operand placeholders."""
     if problem.noncontiguous:
         raise _without_script(outcome, "uses operands that are not contiguous")
     direction = outcome.direction or "fwd"
@@ -105,7 +105,11 @@ def _geometry(problem: Problem) -> str:
 
 
 def _device(device: str, dtype: str) -> str:
-    """Return the line that chooses the device. Some CPUs do not support convolution in half precision."""
+    """Return the line that chooses the device.
+
+    Without the GPU, half precision falls back to float32 on the CPU, because some CPUs do not support
+    convolution in half precision.
+    """
     if device == "cpu":
         return f'device, dtype = "cpu", torch.{dtype}' if dtype in _HALF else 'device = "cpu"'
     device = "cuda" if device == "cuda:0" else device

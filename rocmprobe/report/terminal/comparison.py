@@ -61,7 +61,10 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown. Text from the files becomes code."""
+    """Return the comparison as Markdown.
+
+    Text from the files is written as code, so that it cannot become markup.
+    """
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
         "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),

@@ -120,7 +120,7 @@ def _findings(results: Results) -> Iterator[Line]:
 
 
 def _configurations(results: Results) -> Iterator[Line]:
-    """Yield the recommended configuration, then the configuration of each other case in the sentence."""
+    """Yield the recommended configuration, then that of every other case which the sentence names."""
     found = results.recommendation
     if found is None:
         return

@@ -65,8 +65,8 @@ def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
 def _command(kind: str, heading: str, message: str) -> str:
     """Return a workflow command.
 
-    ``%`` and line ends are escaped, and in a property also ``:`` and ``,``. Source: the toolkit of GitHub
-    Actions, packages/core/src/command.ts.
+    Escape ``%`` and line ends, and in a property also ``:`` and ``,``. Source: the toolkit of GitHub Actions,
+    packages/core/src/command.ts.
     """
     heading = _escaped(text.one_line(heading[: 8 * _TITLE], _TITLE)).replace(":", "%3A").replace(",", "%2C")
     return f"::{kind} title={heading}::{_escaped(text.one_line(message[: 8 * _MESSAGE], _MESSAGE))}"

@@ -21,9 +21,9 @@ class Line:
     """One line of a summary.
 
     Lines of rank 0 are always shown. If the summary is too long, the lines of the highest rank are left out
-    first. A terminal wraps a line and cuts it after ``most`` rows, where 0 means no limit. A line that users
-    copy (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is left
-    out.
+    first. On a terminal, a line is wrapped and cut after ``most`` rows, where 0 means no limit. A line that
+    users copy (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is
+    left out.
     """
 
     text: Text
@@ -81,7 +81,7 @@ def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
 
 
 def _height(row: Text, console: Console) -> int:
-    """Return the number of screen rows of a row. A terminal wraps a row that is too wide."""
+    """Return the number of screen rows that a row needs, because a terminal wraps a row that is too wide."""
     return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
 
 

@@ -1,5 +1,7 @@
-"""The whole judgement as Markdown for people, in a form that any tracker shows. The order is that of the
-page."""
+"""The whole judgement as Markdown for people, in a form that any tracker shows.
+
+The sections have the page's order.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ _ROWS = 100
 def markdown(results: Results) -> str:
     """Return the run's judgement as Markdown of at most ``LIMIT`` characters, with a mark if it is cut.
 
-    It has verdict, configuration, findings with evidence, matrices, environment and what was not covered. Its
-    only HTML is for folds.
+    The Markdown has verdict, configuration, findings with evidence, matrices, environment and untested parts.
+    Collapsed sections are its only HTML.
     """
     return joined(_blocks(results), LIMIT)
 

@@ -19,7 +19,10 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One setting in words. ``sets`` has an entry for each thing that is set."""
+    """One setting in words.
+
+    ``sets`` has an entry for each variable, flag or option that the setting changes.
+    """
 
     name: str
     libraries: str
@@ -83,8 +86,7 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Return words, versions of PyTorch and flags of each way in which PyTorch requests a solver from
-    MIOpen."""
+    """Return the ways in which PyTorch requests a solver from MIOpen, each with words, versions and flags."""
     return [
         (
             _WAYS[way.name],

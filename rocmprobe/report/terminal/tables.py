@@ -156,7 +156,7 @@ def _variables() -> Table:
 
 
 def _when(row: Variable) -> str:
-    """Return the values of a variable, its default, the versions that read it, and the time of reading."""
+    """Return the values of a variable, its default, the versions that read it, and when they read it."""
     if row.of == "nobody":
         return "not read by any library"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]

@@ -1,9 +1,9 @@
 """Start code of each Python below ``rocmprobe exec`` or ``rocmprobe shapes``, before its program begins.
 
 Python imports this file because its folder comes first in PYTHONPATH. The code waits for the import of torch,
-removes the folder from the path and lets the user's own sitecustomize run. Any Python may run it, even
-without rocmprobe's requirements or of another age. So the code works in all of them, and imports nothing
-before torch is there.
+removes the folder from the path and lets the user's sitecustomize run. Any version of Python can run this
+file, even without rocmprobe's requirements. So the code works in all versions, and imports nothing before
+torch is imported.
 """
 
 import os
