@@ -164,7 +164,7 @@ def test_a_device_that_is_held_is_busy() -> None:
     lease.take()
     answer = check("--device", "cpu")
     assert (answer["state"], answer["reason"], answer["code"]) == ("busy", "busy", 6)
-    assert f"pid {os.getpid()} (rocmprobe run, /runs/one) holds cpu" in answer["verdict"]
+    assert f"pid {os.getpid()} (rocmprobe run, /runs/one) uses cpu" in answer["verdict"]
     assert answer["checked"] == []
     ended = cli("check", "--device", "cpu", "--exit-codes", "npd")
     assert (ended.returncode, ended.stdout[:5]) == (0, "busy:")
@@ -491,4 +491,4 @@ def test_two_checks_at_once_are_one(tmp_path: Path) -> None:
     answer = check("--device", "cpu")
     first.terminate()
     assert answer["state"] == "busy"
-    assert "(another check) holds cpu" in answer["verdict"]
+    assert "(another check) uses cpu" in answer["verdict"]
