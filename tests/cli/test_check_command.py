@@ -433,13 +433,10 @@ def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> No
 
 HANGS: dict[str, tuple[dict[str, Any], str]] = {
     "import": ({"library": "miopen", "phase": "import"}, "import of torch"),
-    "before the first call": ({"library": "miopen", "phase": "prepare"}, "copy float32"),
     "first device call": ({"library": "hip"}, "copy float32"),
-    "gemm": ({"library": "rocblas"}, "gemm float32"),
     "forward": ({"library": "miopen", "directions": ["fwd"]}, "convolution fwd float32"),
     "backward": ({"library": "miopen", "directions": ["bwd-weights"]}, "convolution bwd-weights float32"),
     "second call": ({"library": "miopen", "phase": "steady"}, "convolution fwd float32"),
-    "batch norm": ({"library": "miopen", "operator": "batch_norm"}, "batch-norm float32"),
 }
 
 
@@ -448,7 +445,7 @@ HANGS: dict[str, tuple[dict[str, Any], str]] = {
     ("phase", "effect"),
     [
         *((phase, "hang") for phase in HANGS),
-        *(("forward", effect) for effect in ("busy", "ignore-term")),
+        ("forward", "ignore-term"),
     ],
 )
 def test_a_hang_in_every_phase(phase: str, effect: str, tmp_path: Path) -> None:
@@ -456,7 +453,7 @@ def test_a_hang_in_every_phase(phase: str, effect: str, tmp_path: Path) -> None:
     answer = check(
         "--simulate", machine(tmp_path, {**fault, "effect": effect}), "--budget", "30", cwd=CHECKOUT
     )
-    assert answer["state"] == ("unknown" if effect == "busy" else "problem")
+    assert answer["state"] == "problem"
     assert f" in {where}, default" in answer["verdict"]
     assert answer["seconds"] <= answer["budget"] + OVER
 

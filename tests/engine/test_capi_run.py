@@ -156,7 +156,7 @@ def test_one_solver_that_fails_is_cured_by_its_switch_though_batch_norm_is_not(a
     )
     convolution, batch_norm = recommendation.configuration.layers
     assert convolution == "convolution: MIOpen with MIOPEN_DEBUG_AMD_WINOGRAD_RXS_F2X3=0, correct"
-    assert batch_norm.startswith("batch norm: fails in MIOpen; PyTorch's own kernels, which were not")
+    assert batch_norm.startswith("batch norm: fails in MIOpen. Use PyTorch's own kernels, which were not")
 
 
 @pytest.mark.thorough
@@ -280,7 +280,7 @@ def test_auto_asks_both_drivers_where_both_are(tmp_path, libraries):
     assert "pass" not in set.union(*by_driver["torch"].values())
     [finding] = [each for each in done.results.findings if each.id == "driver-torch"]
     assert (finding.severity, finding.layer) == ("error", "torch-build")
-    assert "the way PyTorch calls it is at fault" in finding.title
+    assert "the fault is in how PyTorch calls it" in finding.title
     assert done.results.recommendation.verdict == "none"
     page = (done.folder / "report.html").read_text()
     assert "driver torch" in page

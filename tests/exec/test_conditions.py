@@ -86,7 +86,7 @@ print(os.environ.get("MIOPEN_DEBUG_CONV_WINOGRAD"), torch.backends.mkldnn.enable
         ROCMPROBE_BYPASS_STATUS="status",
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
-    assert "(MIOPEN_DEBUG_CONV_WINOGRAD=0, batch norm by PyTorch, recurrent layers by PyTorch)" in done.stderr
+    assert "(MIOPEN_DEBUG_CONV_WINOGRAD=0, batch norm in PyTorch, recurrent layers in PyTorch)" in done.stderr
     (line,) = told(tmp_path / "status")
     assert (line["calls"], line["pytorch"]) == ({}, {"batch_norm": 1, "rnn": 1})
     assert conditions(results, "always").bypass == ("cuda", "cpu")

@@ -176,8 +176,8 @@ raise SystemExit(6)
     )  # fmt: skip
     assert done.returncode == 6
     said = done.stderr.splitlines()
-    assert ["records no more" in line for line in said] == [False, True, False, False]
-    assert ["no status was written" in line for line in said] == [False, False, True, False]
+    assert ["stopped recording" in line for line in said] == [False, True, False, False]
+    assert ["status could not be written" in line for line in said] == [False, False, True, False]
 
 
 #: Ends half a second after the first SIGINT, and tells how many there were.

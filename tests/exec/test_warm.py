@@ -113,7 +113,7 @@ def test_an_early_end_loses_nothing(place: Place, number: signal.Signals) -> Non
         os.kill(process.pid, number)
         out, err = process.communicate(timeout=30)
     if number == signal.SIGINT:
-        assert (process.returncode, "the same command goes on from here" in err) == (130, True)
+        assert (process.returncode, "run the same command to continue" in err) == (130, True)
         assert "1 of 3 first calls are warm: 40" in out
     place.machine()
     later = place.warm("--shapes", shapes)
