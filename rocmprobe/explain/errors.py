@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Optional
 
 from rocmprobe.text.log import Line
@@ -50,12 +50,19 @@ def meanings() -> tuple[ErrorMeaning, ...]:
     return tuple(ErrorMeaning(**row) for row in table("errors")["error"])
 
 
+@cache
+def _any_row(of: str) -> re.Pattern[str]:
+    """Return one pattern that matches if a row of this kind does, so a long log is searched once."""
+    return re.compile("|".join(f"(?:{row.pattern})" for row in meanings() if row.of == of))
+
+
 def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
     """Return the first row of this kind that matches a line, with the last matching line.
 
     Return None if no row matches.
     """
-    searched = list(lines)
+    any_row = _any_row(of)
+    searched = [line for line in lines if any_row.search(line.text)]
     for row in meanings():
         if row.of != of:
             continue
