@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Optional
 
+from rocmprobe.explain.inference import short
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
@@ -68,7 +69,6 @@ def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
             continue
         for line in reversed(searched):
             if match := row.regex.search(line.text):
-                quoted = match[0].strip()
-                quoted = quoted if len(quoted) <= _LONGEST else f"{quoted[: _LONGEST - 3]}..."
+                quoted = short(match[0].strip(), _LONGEST)
                 return FoundError(line.number, row.says.replace("{0}", quoted), row.step, row.layer)
     return None

@@ -21,7 +21,7 @@ from rocmprobe.explain.extraction import (
     extract,
     is_warning,
 )
-from rocmprobe.explain.inference import ANYWHERE
+from rocmprobe.explain.inference import ANYWHERE, short
 from rocmprobe.explain.known_reports import SimilarReport, similar
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.scope import own_error
@@ -132,7 +132,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     if structure.hint and (not sure or causes.cause(ranked[0].cause).group in ANYWHERE):
-        action = f"The log itself says: {_cut(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
+        action = f"The log itself says: {short(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
     if weighed.words & _OTHER_PROGRAMS and "torch" not in weighed.words:
         action = without_torch(action)
     return Explanation(
@@ -254,7 +254,7 @@ def _answer(
         return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
     if first.cause == "benign-warning" and first == ranked[0]:
         if structure.warned and "remark" not in weighed.words:
-            shown = f"line {structure.warned.number}: {_cut(structure.warned.text.strip())}"
+            shown = f"line {structure.warned.number}: {short(structure.warned.text.strip(), _LONGEST_QUOTE)}"
             return (
                 f"The log ends in a warning, and no line says that something failed ({shown}).",
                 first.advice,
@@ -273,7 +273,7 @@ def _answer(
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
     of_miopen = named_miopen and place is not None and "MIOpen" in (place.fails or "")
     if meaning and not (of_miopen and meaning.layer.startswith(("miopen", "user-code"))):
-        return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
+        return _by_meaning(meaning)
     if first.score >= _GUESS and not of_miopen and ranked[0].cause != "unknown":
         check = causes.question(first.cause, "unknown")
         return (
@@ -304,6 +304,11 @@ def _sentence(says: str) -> str:
     return f"{clause[0].upper() if _WORD.match(clause) else clause[0]}{clause[1:]}{line}."
 
 
+def _by_meaning(meaning: FoundError) -> tuple[str, str]:
+    """Return (summary, action) from the meaning of an error."""
+    return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
+
+
 def _which(reasons: int) -> str:
     return (
         f"; which of {_NUMBERS.get(reasons, str(reasons))} reasons, the log does not tell."
@@ -321,7 +326,7 @@ def _without_cause(
     """
     unknown = causes.advice_for("unknown", weighed.words)
     if meaning and not weighed.refused:
-        return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
+        return _by_meaning(meaning)
     if weighed.refused:
         return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
     error = structure.error
@@ -332,13 +337,14 @@ def _without_cause(
         known = f"{error.kind}: {error.message}".strip(": ")
         whose = structure.raiser if structure.raiser not in ("", PYTHON, USER) else "the program"
         return (
-            f"Not enough evidence: rocmprobe does not know the error of line {error.line} ({_cut(known)}).",
+            f"Not enough evidence: rocmprobe does not know the error of line {error.line} "
+            f"({short(known, _LONGEST_QUOTE)}).",
             f"Search for this line in the tracker of {whose}. `rocmprobe run` tests the GPU and its software "
             f"without the program: if all passes, the reason is in {whose} or its input.",
         )
     frame = structure.native
     if frame is not None and weighed.speaking:
-        where = f"{frame.owner or _cut(frame.text)} (line {frame.line})"
+        where = f"{frame.owner or short(frame.text, _LONGEST_QUOTE)} (line {frame.line})"
         return (
             f"Not enough evidence: the program stops in {where}, and nothing says why.",
             "Run `rocmprobe run`: it tries each layer in a process of its own and names the first that "
@@ -355,10 +361,6 @@ def _without_cause(
             "2>&1`. After a hang or a reset of the GPU, add the end of `sudo dmesg`.",
         )
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
-
-
-def _cut(text: str, longest: int = _LONGEST_QUOTE) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:

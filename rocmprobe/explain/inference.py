@@ -92,5 +92,6 @@ def raised(structure: LogStructure) -> str:
     return f"{structure.raiser or error.package or USER} raised {what}"
 
 
-def short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+def short(text: str, longest: int = _LONGEST) -> str:
+    """Return ``text``, cut to at most ``longest`` characters."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

@@ -14,10 +14,10 @@ from rocmprobe.explain.inference import ENDED, Inference, LogContext
 from rocmprobe.knowledge.compatibility import THIS
 
 
-def only_warnings(context: LogContext) -> Iterator[Inference]:
-    """Infer that the log ends in a warning and reports no error.
+def more_than_remarks(context: LogContext) -> Iterator[Inference]:
+    """Infer that a log is not harmless, because a line other than known remarks reports a failure.
 
-    Source: Python warnings; torch's and glog's levels.
+    Source: the remarks of data/signatures.toml.
     """
     if context.structure.failed and "remark" in context.words and not context.fatal:
         remarks = {
@@ -27,6 +27,13 @@ def only_warnings(context: LogContext) -> Iterator[Inference]:
         other = (line for line in failing if line.number not in remarks | context.structure.excused)
         if line := next(other, None):
             yield Inference(f"line {line.number} reports a failure", {"benign-warning": -4.0})
+
+
+def only_warnings(context: LogContext) -> Iterator[Inference]:
+    """Infer that the log ends in a warning and reports no error.
+
+    Source: Python warnings; torch's and glog's levels.
+    """
     if context.structure.failed or context.fatal or context.words & ENDED:
         return
     # A warning that is known to be harmless has its points already.
@@ -87,6 +94,7 @@ RULES: tuple[Rule, ...] = (
     scope.known_elsewhere,
     scope.missing_module,
     scope.plain_error,
+    more_than_remarks,
     only_warnings,
     driver.kernel_assertion,
     driver.unfit_module,
