@@ -16,15 +16,17 @@ from rocmprobe.explain.errors import FoundError, find_error
 from rocmprobe.explain.extraction import (
     PYTHON,
     USER,
+    Error,
     LogStructure,
     answers,
     extract,
     is_warning,
 )
-from rocmprobe.explain.inference import ANYWHERE, short
+from rocmprobe.explain.inference import ANYWHERE, ENDED, short
 from rocmprobe.explain.known_reports import SimilarReport, similar
+from rocmprobe.explain.learned import Learned, learned, pooled
 from rocmprobe.explain.log_facts import Facts
-from rocmprobe.explain.scope import own_error
+from rocmprobe.explain.scope import own_error, remedy_of_error
 from rocmprobe.explain.signatures import calibration
 from rocmprobe.explain.situations import WORDS
 from rocmprobe.explain.weighing import Weighed, ruled_out, scores, weigh
@@ -33,6 +35,8 @@ from rocmprobe.text.log import Log
 
 #: A second cause with less than this share of the best one's score is not worth a question.
 _RIVAL = 0.1
+#: A cause that no rule names needs at least this probability to be named.
+_WORTH_NAMING = 0.05
 #: From this score on, the first cause needs no question to distinguish it from the second.
 _SURE = 0.9
 #: From this score on, a cause, a group or a layer is the answer.
@@ -113,14 +117,15 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     resembling = similar(log, without)
     structure = extract(log)
     weighed = weigh(log, facts, structure, resembling)
-    shares = scores(weighed.points, calibration())
+    known = learned(log)
+    shares = _shares(weighed, known, facts)
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
-    layer, group = _best_layer(shares, weighed), _best_group(shares)
+    layer, group = _best_layer(shares, weighed, known), _best_group(shares)
     meaning: Optional[FoundError] = None
     sure = bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
     if sure:
-        where = (weighed.elsewhere and weighed.speaking) or ranked[0].layer
-        layer = Level(where, ranked[0].score)
+        if known is None or not weighed.elsewhere or layer is None:
+            layer = Level((weighed.elsewhere and weighed.speaking) or ranked[0].layer, ranked[0].score)
     else:
         meaning = _meaning(log, structure, weighed)
         if meaning and (layer is None or layer.score < _ANSWER):
@@ -184,7 +189,34 @@ def without_torch(advice: str) -> str:
     return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
 
 
-def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Optional[Level]:
+def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tuple[str, float]]:
+    """Return each cause worth naming with its share of the evidence of rules and of what was learned.
+
+    An override is a fact, not a word of the log. After a crash nothing is harmless. What MIOpen compiles
+    while it runs is no build from source.
+    """
+    by_rules = scores(weighed.points, calibration())
+    if known is None:
+        return by_rules
+    possible = {
+        name: value
+        for name, value in known.causes.items()
+        if name not in weighed.settled
+        and (name != "override-isa-mismatch" or facts.effective_gfx)
+        and not (name == "source-build-failure" and (weighed.speaking or "").startswith("miopen"))
+        and not (name == "benign-warning" and weighed.words & ENDED)
+        and (not weighed.elsewhere or name in weighed.points or causes.cause(name).group in ANYWHERE)
+    }
+    both = pooled(dict(by_rules), possible)
+    return sorted(
+        ((name, share) for name, share in both.items() if share >= _WORTH_NAMING or name in dict(by_rules)),
+        key=lambda pair: -pair[1],
+    )
+
+
+def _best_layer(
+    shares: Iterable[tuple[str, float]], weighed: Weighed, known: Optional[Learned]
+) -> Optional[Level]:
     """Return the layer with the largest share, or None if no cause has a layer.
 
     The share of a cause counts for the layers in which its evidence stands, the share of ``unknown`` for the
@@ -197,6 +229,10 @@ def _best_layer(shares: Iterable[tuple[str, float]], weighed: Weighed) -> Option
         for layer, weight in evidence.items():
             if layer:
                 found[layer] += share * weight / whole
+    if known is not None:
+        parts = {row.within: causes.parts_of(row.within) for row in causes.layers() if row.within}
+        wholes = {name: sum(known.layers.get(each, 0.0) for each in parts[name]) for name in parts}
+        found.update(pooled(found, {**known.layers, **{n: v for n, v in wholes.items() if n in found}}))
     if not found:
         return None
     for whole_layer in {row.within for row in causes.layers() if row.within}:
@@ -262,12 +298,18 @@ def _answer(
         return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
     if first.score >= _GUESS and first.cause in weighed.specifics:
         return _sentence(weighed.specifics[first.cause]), first.advice
-    if first.score >= _ANSWER:
+    if first.cause == "outside" and first.score >= _GUESS and structure.error:
+        return _probably_elsewhere(structure, structure.error)
+    if first.score >= _SURE:
         return f"{causes.cause(first.cause).title}.", first.advice
+    if first.score >= _ANSWER:
+        return f"Probably: {causes.cause(first.cause).title}.", _check_first(first)
     left = [each for each in named if each.score >= _RIVAL * first.score]
     if group and group.score >= _ANSWER:
         row = causes.group(group.name)
         among = [each for each in left if causes.cause(each.cause).group == group.name]
+        if exact := next((each for each in among if each.cause in weighed.specifics), None):
+            return _sentence(weighed.specifics[exact.cause]), exact.advice
         return f"{row.title}{_which(len(among))}", causes.chosen(row.advice, weighed.words, silicon)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
@@ -275,10 +317,9 @@ def _answer(
     if meaning and not (of_miopen and meaning.layer.startswith(("miopen", "user-code"))):
         return _by_meaning(meaning)
     if first.score >= _GUESS and not of_miopen and ranked[0].cause != "unknown":
-        check = causes.question(first.cause, "unknown")
         return (
             f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.",
-            f"First check: {check} If it is so: {first.advice}" if check else first.advice,
+            _check_first(first),
         )
     if place and place.fails:
         inside = f" inside {WORDS[weighed.primitive]}" if weighed.primitive and of_miopen else ""
@@ -290,6 +331,23 @@ def _answer(
         )
         return f"{place.fails}{inside}{_which(len(left))}", advice
     return _without_cause(weighed, structure, meaning)
+
+
+def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str]:
+    """Return (summary, action) for an error in words that reports of other failures than AMD's have."""
+    known = short(f"{error.kind}: {error.message}".strip(": "), _LONGEST_QUOTE)
+    return (
+        f"Probably not a failure of the AMD stack: {known} (line {error.line}).",
+        remedy_of_error(structure)
+        or f"Search for this message in the tracker of {_whose(structure)}. `rocmprobe run` tests the GPU "
+        "and its software without the program.",
+    )
+
+
+def _check_first(cause: RankedCause) -> str:
+    """Return the advice for a cause that is not certain: first a check, which costs little."""
+    check = causes.question(cause.cause, "unknown")
+    return f"First check: {check} If it is so: {cause.advice}" if check else cause.advice
 
 
 _LINE = re.compile(r"line (?P<line>\d+): (?P<says>.*)", re.DOTALL)
@@ -335,7 +393,7 @@ def _without_cause(
         return f"Not enough evidence: {says}.", "Give the lines that follow: the last one names the error."
     if error is not None:
         known = f"{error.kind}: {error.message}".strip(": ")
-        whose = structure.raiser if structure.raiser not in ("", PYTHON, USER) else "the program"
+        whose = _whose(structure)
         return (
             f"Not enough evidence: rocmprobe does not know the error of line {error.line} "
             f"({short(known, _LONGEST_QUOTE)}).",
@@ -361,6 +419,10 @@ def _without_cause(
             "2>&1`. After a hang or a reset of the GPU, add the end of `sudo dmesg`.",
         )
     return "Not enough evidence: nothing in the log or the facts points to a cause.", unknown
+
+
+def _whose(structure: LogStructure) -> str:
+    return structure.raiser if structure.raiser not in ("", PYTHON, USER) else "the program"
 
 
 def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:

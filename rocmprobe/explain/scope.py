@@ -91,7 +91,7 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
         if meaning:
             error = f"; {meaning.says} (line {meaning.line})"
         remedy = (
-            _remedy(context.structure)
+            remedy_of_error(context.structure)
             or (meaning.step if meaning else "")
             or (
                 "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
@@ -196,7 +196,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def _remedy(structure: LogStructure) -> str:
+def remedy_of_error(structure: LogStructure) -> str:
     """Return what to do about the last error, or "" if its message does not say."""
     error = structure.error
     text = f"{error.kind}: {error.message}" if error else ""
@@ -233,7 +233,7 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
         )
         return
     says = f"{raised(context.structure) or short(error.message)}, an error of code or data"
-    remedy = _remedy(context.structure)
+    remedy = remedy_of_error(context.structure)
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
 
 
@@ -251,7 +251,7 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
         error.line,
         f"{whose} stops with an error of its own ({what}); no line names a failure of the GPU or its "
         "software",
-        _remedy(structure)
+        remedy_of_error(structure)
         or f"Search for this message in the tracker of {whose}. Check the input and the options of the "
         "program, and update it with its packages in a virtual environment of its own.",
         "user-code",
@@ -466,7 +466,7 @@ def network(context: LogContext) -> Iterator[Inference]:
     if line is None and (of_code or context.structure.raiser not in _NETWORK_PACKAGES):
         return
     says = f"line {line.number}: the network" if line else f"{context.structure.raiser} failed: the network"
-    remedy = _remedy(context.structure) or (
+    remedy = remedy_of_error(context.structure) or (
         "Try again, also later; check the proxy (HTTPS_PROXY) and the firewall. What can be downloaded with "
         "a browser can be put where the program looks for it."
     )
@@ -529,7 +529,7 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
         says = f"line {renamed.number}: two Python packages are not of versions that fit"
     else:
         return
-    remedy = _remedy(context.structure)
+    remedy = remedy_of_error(context.structure)
     if numpy := next((line for line in context.lines if _NUMPY.search(line.text)), None):
         says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
         remedy = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."

@@ -27,9 +27,9 @@ _VOTE = 1.6
 class Weighed:
     """Evidence for and against causes: the sum of ``points``, and each piece of evidence with its own points.
 
-    ``named`` are the causes that a line supports, not facts alone. ``excluded`` are the causes that facts
-    exclude although other evidence supports them, each with the reason. ``layers`` maps each cause to its
-    layer. ``speaking`` is the layer whose text reports the failure. ``places`` maps each cause to the layers
+    ``named`` are the causes that a line supports, not facts alone. ``settled`` are the causes that facts
+    exclude, ``excluded`` those of them that other evidence supports, each with the reason. ``layers`` maps
+    each cause to its layer. ``speaking`` is the layer whose text reports the failure. ``places`` maps each cause to the layers
     in whose text its evidence stands, with weights. ``primitive`` is the operation that the vendor library
     was called for. ``refused`` is what chip and stack cannot do together. ``elsewhere`` says why AMD's stack
     has no part in the failure, or is "". ``specifics`` has, by cause, the finding of a rule, and ``remedies``
@@ -41,6 +41,7 @@ class Weighed:
     layers: Mapping[str, str]
     named: frozenset[str]
     words: frozenset[str]
+    settled: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     speaking: Optional[str] = None
     places: Mapping[str, Mapping[Optional[str], float]] = field(default_factory=dict)
@@ -86,7 +87,7 @@ def weigh(
     excluded = {cause: says for cause, says in settled.items() if points.pop(cause, 0.0) > 0}
     named = {cause for hit in hits for cause, weight in hit.signature.points.items() if weight > 0}
     return Weighed(
-        points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, excluded,
+        points, tuple(pieces), _layers(hits), frozenset(named - set(excluded)), words, settled, excluded,
         speaking, _places(hits, answered, showing, speaking, inferred), primitive, refused,
         elsewhere, *_by_cause(inferred),
     )  # fmt: skip

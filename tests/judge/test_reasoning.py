@@ -296,7 +296,7 @@ class TestScope:
 
     def test_a_traceback_that_a_warning_announces_is_its_reason(self):
         text = f"WARNING Failed to load an option due to the following error:\n{RUN}ValueError: none"
-        assert not answer(text).causes
+        assert answer(text).causes[0].cause == "outside"
 
     @every_row(
         "text",
@@ -561,7 +561,8 @@ class TestWhoseCode:
             "torchvision 0.11.2 requires torch==1.10.1, but you have torch 1.9.0 which is incompatible.\n"
         )
         assert answer(pip).causes[0].cause == "python-package-conflict"
-        assert not answer(f"{pip}ERROR: Error loading audio file: failed to open file a.wav").causes
+        then = answer(f"{pip}ERROR: Error loading audio file: failed to open file a.wav")
+        assert then.causes[0].cause != "python-package-conflict" and not then.sure
 
     def test_an_extension_of_another_release(self):
         text = f'{RUN}  File "{SITE}/flash_attn/a.py", line 1, in f\nRuntimeError: HIP Function Failed'

@@ -1,0 +1,107 @@
+"""Probabilities of causes and layers, learned from labelled public reports.
+
+A rule knows what one line means. The learned weights know which words stand together in the reports of one
+cause. The two err on different reports, so a cause that both support is right more often
+(benchmarks/results/explain_new_reports.md). The weights are those of a logistic regression on TF-IDF, and
+``benchmarks/learned_causes.py`` makes them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Optional
+
+from rocmprobe.text.log import Log
+from rocmprobe.text.tables import json_table
+
+#: Weights are stored as integers, in units of 1 / ONE.
+ONE = 20
+#: The failure stands at the end of a log. Earlier lines of a long log would hide it.
+_LINES = 300
+#: Share of the rules' certainty that the learned probabilities may fill, and the exponent and the smallest
+#: value with which they multiply it. Chosen with the first answers to sets 10 to 12.
+_FILL, _FILL_UNKNOWN, _EXPONENT, _SMALLEST = 0.05, 0.6, 0.5, 0.05
+#: A log with fewer known words says too little; then the rules decide alone.
+_ENOUGH = 16
+_WORD = re.compile(r"[a-z_][a-z_0-9]*")
+_FRAME = re.compile(r"\s*File \"")
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Probability (0 to 1) of each cause, "unknown" included, and of each layer. Each adds up to 1."""
+
+    causes: Mapping[str, float]
+    layers: Mapping[str, float]
+
+
+def words_in(log: Log) -> frozenset[str]:
+    """Return the words of the last lines of a log, each as a hash of 8 hexadecimal digits."""
+    kept = []
+    after_frame = False
+    for line in log.lines[-_LINES:]:
+        is_frame = _FRAME.match(line.text) is not None
+        if not (is_frame or after_frame):
+            kept.append(line.text)
+        after_frame = is_frame
+    text = "\n".join(kept).lower()
+    return frozenset(
+        f"{zlib.crc32(word.encode()):08x}" for word in set(_WORD.findall(_ADDRESS.sub(" ", text)))
+    )
+
+
+@lru_cache(maxsize=1)
+def _weights() -> Mapping[str, Any]:
+    return json_table("learned_causes")
+
+
+def learned(log: Log) -> Optional[Learned]:
+    """Return the probability of each cause and each layer by the words of a log.
+
+    Return None if the log has too few words that stand in labelled reports.
+    """
+    weights = _weights()
+    found = [row for word in words_in(log) if (row := weights["words"].get(word))]
+    if len(found) < _ENOUGH:
+        return None
+    length = math.sqrt(sum(rarity**2 for rarity, *_ in found))
+    return Learned(
+        _probabilities(weights["causes"], ((rarity / length, row) for rarity, row, _ in found)),
+        _probabilities(weights["layers"], ((rarity / length, row) for rarity, _, row in found)),
+    )
+
+
+def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, list[int]]]) -> dict[str, float]:
+    """Return the softmax of the biases and the words' weights."""
+    sums: dict[int, float] = defaultdict(float)
+    for value, row in found:
+        for index, weight in zip(row[::2], row[1::2]):
+            sums[index] += value * weight / ONE
+    powers = {name: math.exp(bias + sums[index]) for index, (name, bias) in enumerate(biases.items())}
+    total = sum(powers.values())
+    return {name: power / total for name, power in powers.items()}
+
+
+def pooled(shares: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares that rules give, times the probabilities learned. They add up to 1.
+
+    The share of "unknown" is open: part of it goes to what was learned.
+    """
+    open_share = shares.get("unknown", 0.0) * _FILL_UNKNOWN
+    filled = {name: (1 - _FILL) * share for name, share in shares.items()}
+    if open_share:
+        filled["unknown"] -= (1 - _FILL) * open_share
+    both = {
+        name: (filled.get(name, 0.0) + (_FILL + (1 - _FILL) * open_share) * known.get(name, 0.0))
+        * (known.get(name, 0.0) + _SMALLEST) ** _EXPONENT
+        for name in {**shares, **known}
+    }
+    total = sum(both.values())
+    return {name: share / total for name, share in both.items()}
