@@ -12,6 +12,8 @@ from rocmprobe.knowledge import causes
 _GIB = 1024**3
 #: A limit, another process or the desktop explains a failure only if it takes at least this much memory.
 _NOTICEABLE = 0.25 * _GIB
+#: A process takes up to this much for its kernels and the runtime, beside what PyTorch counts.
+_OF_A_PROCESS = 1.0 * _GIB
 #: Free memory of this many times the requested size is enough, even if it is fragmented.
 _AMPLE = 20
 #: A GPU with less memory is part of a processor. The BIOS sets its share of the memory.
@@ -42,7 +44,7 @@ def memory(context: LogContext) -> Iterator[Inference]:
     if says:
         yield Inference(says, {"vram-oom": 1.0}, "oom", remedy=remedy)
     elif remedy:
-        yield Inference(f"the GPU has {_gib(total)}", {"vram-oom": 0.2}, "oom", remedy=remedy)
+        yield Inference(f"the {_gib(total)} of the GPU are used up", {"vram-oom": 0.2}, "oom", remedy=remedy)
 
 
 def _what_took(memory: Memory) -> tuple[str, str]:
@@ -79,7 +81,7 @@ def _what_took(memory: Memory) -> tuple[str, str]:
         )
         return says, cure
     others = memory.of_others
-    if others and memory.total and others > max(_NOTICEABLE, 0.15 * memory.total):
+    if others and memory.total and others > max(_OF_A_PROCESS, 0.2 * memory.total):
         cure = "Close what else uses the GPU: `rocm-smi --showpids` lists the processes."
         return f"other processes hold {_gib(others)} of {_gib(memory.total)}", cure
     return "", ""

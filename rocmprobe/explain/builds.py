@@ -127,9 +127,9 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             r"^\S*/opt/rocm[\w.-]*/\S*: (?:fatal )?error"
         ),
-        "The error is in a header of ROCm, not in the source that is built. Compile with the compiler of the "
-        "same release (/opt/rocm/llvm/bin/clang++), and switch off the option that uses this header; if it "
-        "stays, it is a defect of this release of ROCm: take another one.",
+        "A header of ROCm refuses how it is used. Look first at the command of the compiler: ROCm's own "
+        "compiler of the same release (/opt/rocm/llvm/bin/clang++, hipcc), `-x hip` for code of the GPU, C++17"
+        " or newer. If all is so, take the release of the source that names this release of ROCm.",
     ),
     (  # Clang, which takes a .cu file for CUDA
         re.compile(r"unsupported CUDA gpu architecture: gfx"),
@@ -193,8 +193,9 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # GNU ld, LLD, Visual C++
         re.compile(r"undefined (?:hidden )?(?:reference|symbol: )|LNK2(?:001|019)"),
-        "The linker does not find a function: a library is missing from the command, or it is of another "
-        "release or compiler than its headers. Build in an empty folder, with libraries of one release.",
+        "The linker does not find this function. The library that has it is missing from the command, was "
+        "built without it, or is of another release. If it is a function of the GPU in another file, compile "
+        "with -fgpu-rdc.",
     ),
     (  # GCC, Clang
         re.compile(r"unrecognized command.line option|unknown argument|unsupported option"),
@@ -205,8 +206,9 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             r"undeclared|no member named|no matching function|unknown type name|not declared|has no member"
         ),
-        "The source and the headers that it includes are of different releases: take the release of the "
-        "source that names the installed one.",
+        "A name is not known there: mostly the source was written for another release of what it includes, "
+        "or for CUDA alone. Look which release of ROCm the README of the source names, and search for the "
+        "name in its tracker.",
     ),
     (  # LLVM, GCC
         re.compile(

@@ -230,9 +230,11 @@ def _best_layer(
             if layer:
                 found[layer] += share * weight / whole
     if known is not None:
-        parts = {row.within: causes.parts_of(row.within) for row in causes.layers() if row.within}
-        wholes = {name: sum(known.layers.get(each, 0.0) for each in parts[name]) for name in parts}
-        found.update(pooled(found, {**known.layers, **{n: v for n, v in wholes.items() if n in found}}))
+        wholes = {name for row in causes.layers() if (name := row.within) and name in found}
+        of_wholes = {
+            name: sum(known.layers.get(part, 0.0) for part in causes.parts_of(name)) for name in wholes
+        }
+        found.update(pooled(found, {**known.layers, **of_wholes}))
     if not found:
         return None
     for whole_layer in {row.within for row in causes.layers() if row.within}:

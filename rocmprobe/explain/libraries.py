@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rocmprobe.explain.extraction import PYTHON, USER, is_warning, owner_of
 from rocmprobe.explain.inference import Inference, LogContext, short
-from rocmprobe.explain.scope import FOR_NVIDIA, NO_CUDA_IN_TORCH, OF_GPUS
+from rocmprobe.explain.scope import NO_CUDA_IN_TORCH, OF_GPUS, line_of_ptxas
 from rocmprobe.text.log import Line
 
 _NOT_IN = re.compile(r"(?P<path>/\S+): version .?(?P<symbol>(?:GLIBCXX|CXXABI|GLIBC)_[\d.]+).? not found")
@@ -264,12 +264,10 @@ def triton_of_nvidia(context: LogContext) -> Iterator[Inference]:
 
     Source: Triton third_party/nvidia/backend/compiler.py.
     """
-    for line in context.lines:
-        if FOR_NVIDIA.search(line.text):
-            points = {"python-package-conflict": 5.0, "triton-compile-failure": -3.0}
-            says = f"line {line.number}: Triton compiles for an NVIDIA GPU"
-            yield Inference(says, points, "triton", remedy=_TRITON_OF_NVIDIA)
-            return
+    if line := line_of_ptxas(context):
+        points = {"python-package-conflict": 5.0, "triton-compile-failure": -3.0}
+        says = f"line {line.number}: Triton compiles for an NVIDIA GPU"
+        yield Inference(says, points, "triton", remedy=_TRITON_OF_NVIDIA)
 
 
 _SYMBOL_OF_CUDA = re.compile(r"undefined symbol: cu(?:da|blas|dnn|sparse|fft)\w*")

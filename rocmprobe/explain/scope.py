@@ -57,7 +57,16 @@ _CUDA_BUILD_OF_TORCH = re.compile(r"libtorch_cuda\w*\.so|libc10_cuda\.so")
 
 
 #: NVIDIA's assembler, which the Triton of PyPI calls on any machine.
-FOR_NVIDIA = re.compile(r"\bptxas\b|PTX codegen")
+_FOR_NVIDIA = re.compile(r"\bptxas\b|PTX codegen")
+
+
+def line_of_ptxas(context: LogContext) -> Optional[Line]:
+    """Return the line in which Triton calls NVIDIA's assembler. NVIDIA's OpenCL calls the assembler, too."""
+    if any("opencl" in line.text.lower() for line in context.lines):
+        return None
+    return next((line for line in context.lines if _FOR_NVIDIA.search(line.text)), None)
+
+
 #: Vendors by the word of the log's structure, and by how people name their GPUs.
 _VENDORS = (
     ("NVIDIA", "nvidia", re.compile(r"(?i)nvidia|geforce|\b[rg]tx\b|tesla")),
@@ -83,15 +92,18 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
         named = any(_CUDA_BUILD_OF_TORCH.search(line.text) for line in context.lines)
         if any(NO_CUDA_IN_TORCH.search(line.text) for line in context.lines):
             return
-        if name == "NVIDIA" and any(FOR_NVIDIA.search(line.text) for line in context.lines):
+        if name == "NVIDIA" and line_of_ptxas(context):
             return
         whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
         points = {"outside": 6.0} if context.structure.failed else {}
-        meaning = find_error(context.lines, "nvidia") if name == "NVIDIA" and not named else None
+        kinds = (*(("nvidia",) if name == "NVIDIA" and not named else ()), "elsewhere")
+        meaning = next((each for kind in kinds if (each := find_error(context.lines, kind))), None)
+        numpy = any(_NUMPY.search(line.text) for line in context.lines)
         if meaning:
             error = f"; {meaning.says} (line {meaning.line})"
         remedy = (
-            remedy_of_error(context.structure)
+            (_NUMPY_REMEDY if numpy else "")
+            or remedy_of_error(context.structure)
             or (meaning.step if meaning else "")
             or (
                 "With an AMD GPU, install PyTorch for ROCm: `rocmprobe install` prints the commands."
@@ -120,6 +132,13 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"No such file or directory: '(?P<name>[a-z][\w-]{1,20})'"),
         "The program {name} is not installed, or not in PATH: install it with the package manager of the "
         "system.",
+    ),
+    (  # Python, ModuleNotFoundError for a folder of the program itself
+        re.compile(
+            r"No module named '(?:modules|library|src|utils|scripts|networks|backend|lib|tools|core)\."
+        ),
+        "The module is a file of the program itself: the program's folder is incomplete, or its files are of "
+        "two versions. Bring the whole folder to one version (`git status`, then `git pull`, or clone anew).",
     ),
     (  # Python, ModuleNotFoundError
         re.compile(r"No module named '?(?P<name>(?!torch)\w+)"),
@@ -335,6 +354,12 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "git",
+        re.compile(r"Pulling is not possible|have unmerged files|would be overwritten by (?:merge|checkout)"),
+        "git does not update a folder with changed files: `git status` lists them, `git stash` puts them "
+        "aside. Then `git pull`, and install the requirements again.",
+    ),
+    (
+        "git",
         re.compile(r"^fatal: (?:unable to access|repository .* not found|clone of .* failed|could not read)"),
         "git cannot fetch the repository: check its address, the network and the rights.",
     ),
@@ -510,6 +535,7 @@ _EXTENSIONS = re.compile(
 
 #: Cython's check of compiled modules, and an import of a name that another version has.
 _NUMPY = re.compile(r"compiled using NumPy 1")
+_NUMPY_REMEDY = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
 _UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 
@@ -532,5 +558,5 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     remedy = remedy_of_error(context.structure)
     if numpy := next((line for line in context.lines if _NUMPY.search(line.text)), None):
         says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
-        remedy = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
+        remedy = _NUMPY_REMEDY
     yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True, remedy=remedy)

@@ -29,11 +29,11 @@ class Weighed:
 
     ``named`` are the causes that a line supports, not facts alone. ``settled`` are the causes that facts
     exclude, ``excluded`` those of them that other evidence supports, each with the reason. ``layers`` maps
-    each cause to its layer. ``speaking`` is the layer whose text reports the failure. ``places`` maps each cause to the layers
-    in whose text its evidence stands, with weights. ``primitive`` is the operation that the vendor library
-    was called for. ``refused`` is what chip and stack cannot do together. ``elsewhere`` says why AMD's stack
-    has no part in the failure, or is "". ``specifics`` has, by cause, the finding of a rule, and ``remedies``
-    the remedy for that finding.
+    each cause to its layer. ``speaking`` is the layer whose text reports the failure. ``places`` maps each
+    cause to the layers in whose text its evidence stands, with weights. ``primitive`` is the operation that
+    the vendor library was called for. ``refused`` is what chip and stack cannot do together. ``elsewhere``
+    says why AMD's stack has no part in the failure, or is "". ``specifics`` has, by cause, the finding of a
+    rule, and ``remedies`` the remedy for that finding.
     """
 
     points: Mapping[str, float]
