@@ -128,8 +128,8 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
             r"^\S*/opt/rocm[\w.-]*/\S*: (?:fatal )?error"
         ),
         "A header of ROCm refuses how it is used. Look first at the command of the compiler: ROCm's own "
-        "compiler of the same release (/opt/rocm/llvm/bin/clang++, hipcc), `-x hip` for code of the GPU, C++17"
-        " or newer. If all is so, take the release of the source that names this release of ROCm.",
+        "compiler of the same release (/opt/rocm/llvm/bin/clang++, hipcc), `-x hip` for code of the GPU, and "
+        "C++17 or newer. If all is so, take the release of the source that names this release of ROCm.",
     ),
     (  # Clang, which takes a .cu file for CUDA
         re.compile(r"unsupported CUDA gpu architecture: gfx"),
