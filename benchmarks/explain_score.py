@@ -1,9 +1,10 @@
-"""Score of `rocmprobe explain` on labelled reports: ``python benchmarks/explain_score.py FILE``.
+"""Score of the rules of `rocmprobe explain` on labelled reports: ``python benchmarks/explain_score.py FILE``.
 
 FILE has one JSON object per line: ``log``, ``cause``, ``log_quality`` (the tier), ``url`` (the thread), and
 any facts that ``rocmprobe explain --facts`` accepts. The exit of the program is not given, because a person
 who pastes a log does not give it either. ``--fit`` searches for the calibration under which the correct
-causes are the most likely.
+causes are the most likely. What was learned from labelled reports (``explain/learned.py``) takes no part,
+because it knows the corpora.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 import click
 
 from rocmprobe.explain.extraction import extract
-from rocmprobe.explain.known_reports import similar
 from rocmprobe.explain.log_facts import facts_in, facts_of, together
 from rocmprobe.explain.signatures import Calibration, calibration
 from rocmprobe.explain.weighing import scores, weigh
@@ -63,8 +63,7 @@ def read(path: Path) -> list[Record]:
                 f"{path}: line {number}: {error!r}; a record has log, cause and log_quality"
             ) from error
         log = of_text(text)
-        resembling = similar(log, {row.get("url", "")})
-        points = weigh(log, together(given, facts_in(log)), extract(log), resembling).points
+        points = weigh(log, together(given, facts_in(log)), extract(log)).points
         records.append(Record(str(row.get("id", number)), str(row.get("url", number)), tier, label, points))
     return records
 

@@ -1,7 +1,7 @@
 """Learn ``rocmprobe/data/learned_causes.json`` from labelled corpora.
 
 Run ``python benchmarks/learned_causes.py FILE..``. A FILE has one JSON object per line, with ``url``,
-``log``, ``cause`` and ``layer``. Of each report, only hashes of words take part, and the file holds weights alone.
+``log``, ``cause`` and ``layer``. No text of a report is kept: the file holds hashes of words and weights.
 ``--without FILE`` names reports (by ``url``) to leave out, so that they can test what was learned.
 
 The model is multinomial logistic regression on TF-IDF (Hastie, Tibshirani and Friedman, The Elements of
@@ -63,14 +63,11 @@ def main(corpora: tuple[Path, ...], without: tuple[Path, ...], output: Path) -> 
         learned[f"{target}s"] = {name: round(value, 3) for name, value in zip(labels, bias.tolist())}
         weights_of[number] = weight.T.tolist()
     learned["words"] = {
-        word: [round(rarity[index], 2), *(_sparse(weights[index]) for weights in weights_of)]
+        word: f"{rarity[index]:.2f}; {'; '.join(_sparse(weights[index]) for weights in weights_of)}"
         for index, word in enumerate(known)
     }
     head = {"about": ABOUT, "reports": len(rows), "causes": learned["causes"], "layers": learned["layers"]}
-    lines = ",\n".join(
-        f"  {json.dumps(word)}: {json.dumps(row, separators=(',', ':'))}"
-        for word, row in learned["words"].items()
-    )
+    lines = ",\n".join(f"  {json.dumps(word)}: {json.dumps(row)}" for word, row in learned["words"].items())
     output.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "words": {{\n{lines}\n }}\n}}\n', "utf-8")
     print(f"{len(rows)} reports, {len(known)} words, {output.stat().st_size} bytes in {output}")
 
@@ -104,10 +101,10 @@ def _fit(inputs: torch.Tensor, labels: torch.Tensor, classes: int) -> tuple[torc
     return weight.detach(), bias.detach()
 
 
-def _sparse(weights: list[float]) -> list[int]:
-    """Return class, weight, class, weight, ... without small weights, the weights in units of 1 / ONE."""
+def _sparse(weights: list[float]) -> str:
+    """Return "class weight class weight ..." without small weights, the weights in units of 1 / ONE."""
     units = [(index, round(value * ONE)) for index, value in enumerate(weights)]
-    return [number for index, unit in units if abs(unit) >= SMALL for number in (index, unit)]
+    return " ".join(f"{index} {unit}" for index, unit in units if abs(unit) >= SMALL)
 
 
 if __name__ == "__main__":

@@ -111,12 +111,11 @@ class Explanation:
 def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanation:
     """Explain why the program that printed ``log`` failed, on a machine with these ``facts``.
 
-    Known reports at the addresses ``without`` are ignored. To score a known report, that report must not
-    count as evidence for itself.
+    Known reports at the addresses ``without`` are not shown.
     """
     resembling = similar(log, without)
     structure = extract(log)
-    weighed = weigh(log, facts, structure, resembling)
+    weighed = weigh(log, facts, structure)
     known = learned(log)
     shares = _shares(weighed, known, facts)
     ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))

@@ -11,10 +11,10 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Optional
+from typing import Any
 
 from rocmprobe.text.log import Log
 from rocmprobe.text.tables import json_table
@@ -25,12 +25,6 @@ SIZE = 128
 #: Hexadecimal digits of one hash.
 DIGITS = 6
 _IN_A_ROW = 3
-#: A report that shares less of the text has no vote (leave one out: from here to 0.7, 57 % have the same
-#: cause, above 82 %).
-_ALIKE = 0.5
-#: A report that shares fewer hashes has no vote. It shares one short message, which the signatures already
-#: weigh.
-_ENOUGH = 8
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
 _FRAME = re.compile(r"\s*File \"")
 #: Numbers, addresses and folders differ between machines.
@@ -57,13 +51,11 @@ class KnownReport:
 class SimilarReport:
     """A known report that resembles the log.
 
-    ``similarity`` is the share (0 to 1) of common text, in which rare words count more. ``shared`` is the
-    number of common hashes.
+    ``similarity`` is the share (0 to 1) of common text, in which rare words count more.
     """
 
     report: KnownReport
     similarity: float
-    shared: int = 0
 
 
 def fingerprint(log: Log) -> frozenset[str]:
@@ -103,27 +95,6 @@ def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...
     return ranked(fingerprint(log), known)
 
 
-def votes(resembling: Iterable[SimilarReport], gfx: Optional[str]) -> Iterator[tuple[SimilarReport, float]]:
-    """Yield for each cause the report that resembles a log the most, and its vote (0 to 1).
-
-    A report votes if it shares enough text and is not from another chip than ``gfx``. If the same text has
-    several causes, they divide the vote.
-    """
-    voting = [
-        each
-        for each in resembling
-        if each.similarity >= _ALIKE and each.shared >= _ENOUGH and _same_chip(each.report.gfx, gfx)
-    ]
-    whole = sum(each.similarity for each in voting)
-    for cause in dict.fromkeys(each.report.cause for each in voting if each.report.cause):
-        of_cause = [each for each in voting if each.report.cause == cause]
-        yield of_cause[0], of_cause[0].similarity * sum(each.similarity for each in of_cause) / whole
-
-
-def _same_chip(of_report: str, gfx: Optional[str]) -> bool:
-    return not (of_report.startswith("gfx") and gfx) or of_report[:-1] == gfx[:-1]
-
-
 def ranked(
     hashes: frozenset[str], known: Iterable[tuple[KnownReport, frozenset[str]]]
 ) -> tuple[SimilarReport, ...]:
@@ -139,5 +110,5 @@ def ranked(
     for report, others in listed:
         shared = hashes & others
         if shared and own:
-            found.append(SimilarReport(report, length(shared) / math.sqrt(own * length(others)), len(shared)))
+            found.append(SimilarReport(report, length(shared) / math.sqrt(own * length(others))))
     return tuple(sorted(found, key=lambda each: -each.similarity))

@@ -14,8 +14,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Optional
+from typing import Optional
 
 from rocmprobe.text.log import Log
 from rocmprobe.text.tables import json_table
@@ -57,32 +56,30 @@ def words_in(log: Log) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=1)
-def _weights() -> Mapping[str, Any]:
-    return json_table("learned_causes")
-
-
 def learned(log: Log) -> Optional[Learned]:
     """Return the probability of each cause and each layer by the words of a log.
 
     Return None if the log has too few words that stand in labelled reports.
     """
-    weights = _weights()
-    found = [row for word in words_in(log) if (row := weights["words"].get(word))]
+    weights = json_table("learned_causes")
+    found = [row.split(";") for word in words_in(log) if (row := weights["words"].get(word))]
     if len(found) < _ENOUGH:
         return None
-    length = math.sqrt(sum(rarity**2 for rarity, *_ in found))
+    rarities = [float(rarity) for rarity, _, _ in found]
+    length = math.sqrt(sum(rarity**2 for rarity in rarities))
+    values = [rarity / length for rarity in rarities]
     return Learned(
-        _probabilities(weights["causes"], ((rarity / length, row) for rarity, row, _ in found)),
-        _probabilities(weights["layers"], ((rarity / length, row) for rarity, _, row in found)),
+        _probabilities(weights["causes"], zip(values, (row for _, row, _ in found))),
+        _probabilities(weights["layers"], zip(values, (row for _, _, row in found))),
     )
 
 
-def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, list[int]]]) -> dict[str, float]:
-    """Return the softmax of the biases and the words' weights."""
+def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str]]) -> dict[str, float]:
+    """Return the softmax of the biases and the words' weights ("class weight class weight ...")."""
     sums: dict[int, float] = defaultdict(float)
     for value, row in found:
-        for index, weight in zip(row[::2], row[1::2]):
+        numbers = [int(number) for number in row.split()]
+        for index, weight in zip(numbers[::2], numbers[1::2]):
             sums[index] += value * weight / ONE
     powers = {name: math.exp(bias + sums[index]) for index, (name, bias) in enumerate(biases.items())}
     total = sum(powers.values())

@@ -286,7 +286,7 @@ def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
                 "package's build for ROCm, or remove it: `rocmprobe install` prints what fits together. "
                 "With an NVIDIA GPU, install torch for CUDA."
             )
-            points = {"cuda-only-extension": 5.0, "wrong-torch-build": -3.0, "library-path": -4.0}
+            points = {"cuda-only-extension": 6.5, "wrong-torch-build": -3.0, "library-path": -4.0}
             yield Inference(says, points, "torch-build", remedy=remedy)
             return
 

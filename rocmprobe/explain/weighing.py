@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
 from rocmprobe.explain.extraction import LogStructure
-from rocmprobe.explain.inference import ANYWHERE, ENDED, Inference, LogContext
-from rocmprobe.explain.known_reports import SimilarReport, votes
+from rocmprobe.explain.inference import ANYWHERE, Inference, LogContext
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.explain.reasoning import reason
 from rocmprobe.explain.signatures import Calibration, Hit, Signature, found, rules
@@ -18,9 +17,6 @@ from rocmprobe.explain.situations import WORDS, words_and_answers
 from rocmprobe.knowledge import causes
 from rocmprobe.knowledge.compatibility import Answer
 from rocmprobe.text.log import Log
-
-#: The points of a report with the same text.
-_VOTE = 1.6
 
 
 @dataclass(frozen=True)
@@ -52,14 +48,11 @@ class Weighed:
     specifics: Mapping[str, str] = field(default_factory=dict)
 
 
-def weigh(
-    log: Log, facts: Facts, structure: Optional[LogStructure] = None, resembling: Iterable[SimilarReport] = ()
-) -> Weighed:
+def weigh(log: Log, facts: Facts, structure: Optional[LogStructure] = None) -> Weighed:
     """Add up the evidence that signatures, rules, and the relations of chip and stack give.
 
-    With the structure of the log (``structure``), the rules of ``explain/reasoning.py`` take part, and known
-    reports that resemble the log vote for their causes. The evidence of a run uses neither, because rocmprobe
-    knows what it called.
+    With the structure of the log (``structure``), the rules of ``explain/reasoning.py`` take part. The
+    evidence of a run does without them, because rocmprobe knows what it called.
     """
     hits = found(line for line in log.lines if not (structure and line.number in structure.excused))
     situations, answered = words_and_answers(facts, log)
@@ -75,8 +68,6 @@ def weigh(
     if elsewhere:
         pieces = [(says, kept) for says, points in pieces if (kept := _of_any_gpu(points))]
     pieces += [(each.says, each.points) for each in inferred if not (each.elsewhere and pieces)]
-    if not elsewhere:
-        pieces += _votes(resembling, facts.true_gfx, words)
     points: dict[str, float] = defaultdict(float)
     for _, by_cause in pieces:
         for cause, weight in by_cause.items():
@@ -101,16 +92,6 @@ def _by_cause(inferred: Iterable[Inference]) -> tuple[dict[str, str], dict[str, 
             if each.remedy and weight > 0:
                 remedies[cause], specifics[cause] = each.remedy, each.says
     return remedies, specifics
-
-
-def _votes(
-    resembling: Iterable[SimilarReport], gfx: Optional[str], words: frozenset[str]
-) -> Iterator[tuple[str, Mapping[str, float]]]:
-    for each, part in votes(resembling, gfx):
-        if each.report.cause == "benign-warning" and words & ENDED:
-            continue
-        says = f"a known report shares {each.similarity:.0%} of the text: {each.report.url}"
-        yield says, {each.report.cause: round(_VOTE * part, 2)}
 
 
 def ruled_out(weighed: Weighed) -> tuple[str, ...]:
