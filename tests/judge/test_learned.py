@@ -16,8 +16,8 @@ NAMES = tuple(cause.name for cause in causes())
 FULL = (
     "torch.cuda.OutOfMemoryError: HIP out of memory. Tried to allocate 512.00 MiB (GPU 0; 5.98 GiB total "
     "capacity; 5.31 GiB already allocated; 20.00 MiB free; 5.50 GiB reserved in total by PyTorch) If "
-    "reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation. See documentation "
-    "for Memory Management and PYTORCH_HIP_ALLOC_CONF"
+    "reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation. See "
+    "documentation for Memory Management and PYTORCH_HIP_ALLOC_CONF"
 )
 
 
