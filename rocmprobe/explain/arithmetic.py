@@ -72,8 +72,9 @@ def _what_took(memory: Memory) -> tuple[str, str]:
             "container. On an integrated GPU the BIOS sets how much it may take."
         )
         return says, cure
-    if memory.reserved and memory.requested and memory.reserved > memory.requested > 0:
-        says = f"{_gib(memory.reserved)} are reserved and not used: the free memory is in pieces"
+    pieces = memory.reserved or 0.0
+    if memory.requested and pieces > max(memory.requested, 0.1 * (memory.total or 0.0)):
+        says = f"{_gib(pieces)} are reserved and not used: the free memory is in pieces"
         cure = (
             "Set `PYTORCH_HIP_ALLOC_CONF=garbage_collection_threshold:0.8,max_split_size_mb:256` "
             "(PYTORCH_CUDA_ALLOC_CONF with old torch), call `torch.cuda.empty_cache()` between steps, and "

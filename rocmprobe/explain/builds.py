@@ -123,6 +123,28 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "The compiler does not know a target: it is older than the chip, or the name is misspelt. Take a "
         "newer ROCm, or name only your chip (AMDGPU_TARGETS, PYTORCH_ROCM_ARCH).",
     ),
+    (  # CUDA's headers
+        re.compile(r"(?:cuda(?:_\w+)?|cublas\w*|cudnn\w*|curand\w*)\.h['\"]? ?(?:file not|: No such)"),
+        "The source still asks for CUDA's headers: it has no HIP version, or not all of it was converted. "
+        "Take the branch or release of it that supports ROCm, in a clean folder. Do not install the CUDA "
+        "toolkit for an AMD GPU.",
+    ),
+    (  # GCC, Clang: #include; Visual C++ C1083
+        re.compile(r"(?:fatal error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
+        "The header {name} is missing: install the package that brings it, or name its folder in CPATH. "
+        "HIP's own headers are in /opt/rocm/include.",
+    ),
+    (  # libstdc++ bits/c++config.h
+        re.compile(r"__glibcxx_assert_fail"),
+        "The assertions of GCC's C++ library cannot be compiled for the GPU: build without them "
+        "(-U_GLIBCXX_ASSERTIONS; a distribution sets it in CXXFLAGS), or with the C++ library of an older "
+        "GCC (--gcc-install-dir).",
+    ),
+    (  # Clang, HIP with -fgpu-rdc and LTO
+        re.compile(r"__hip_gpubin_handle"),
+        "The linker joins code of the GPU from several files (-fgpu-rdc): build without link-time "
+        "optimisation (LTO, IPO), and with the compiler of one release of ROCm.",
+    ),
     (  # ROCm's headers, by their folders
         re.compile(
             r"^\S*/opt/rocm[\w.-]*/\S*: (?:fatal )?error"
@@ -159,17 +181,6 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"#error|error: #error"),
         "The source itself refuses this compiler, release or target: the words after #error say which. "
         "Change just that.",
-    ),
-    (  # CUDA's headers
-        re.compile(r"(?:cuda(?:_\w+)?|cublas\w*|cudnn\w*|curand\w*)\.h['\"]? ?(?:file not|: No such)"),
-        "The source still asks for CUDA's headers: it has no HIP version, or not all of it was converted. "
-        "Take the branch or release of it that supports ROCm, in a clean folder. Do not install the CUDA "
-        "toolkit for an AMD GPU.",
-    ),
-    (  # GCC, Clang: #include; Visual C++ C1083
-        re.compile(r"(?:fatal error: |C1083.*?)['\"]?(?P<name>[\w./+-]+)['\"]?(?: file not found|: No such)"),
-        "The header {name} is missing: install the package that brings it, or name its folder in CPATH. "
-        "HIP's own headers are in /opt/rocm/include.",
     ),
     (  # CMake, find_package
         re.compile(r"provided by \"(?P<name>[\w-]+)\"|Could NOT find (?P<name2>[\w-]+)"),

@@ -51,6 +51,8 @@ _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
 #: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
+#: Groups whose common advice is to install anew. A check comes first.
+_COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 
@@ -139,11 +141,24 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
         action = f"The log itself says: {short(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
     if weighed.words & _OTHER_PROGRAMS and "torch" not in weighed.words:
         action = without_torch(action)
+    if not weighed.elsewhere and "amd" not in weighed.words and _is_of_amd(ranked, layer):
+        action = (
+            "The log does not name the GPU, and this concerns AMD's alone: with an NVIDIA GPU, search for "
+            f"the message in the tracker of {_whose(structure)}. With an AMD GPU: {action}"
+        )
     return Explanation(
         summary, layer, group, without_what_is_set(action, facts.env), ranked, facts,
         decide, note, weighed.elsewhere if ranked else "",
         () if weighed.elsewhere else shown,
     )  # fmt: skip
+
+
+def _is_of_amd(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> bool:
+    """Return True if the answer concerns AMD's software: its first cause or else its layer does."""
+    named = [each for each in ranked if each.cause != "unknown"]
+    if named and named[0].score >= _GUESS:
+        return causes.cause(named[0].cause).group not in ANYWHERE
+    return layer is not None and layer.name in _LAYERS_OF_AMD
 
 
 _SENTENCES = re.compile(r"(?<=[.:;]) +(?=[A-Z`])")
@@ -176,6 +191,8 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
     return found
 
 
+#: Layers whose advice concerns AMD's software alone.
+_LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
 #: Words for programs that do not run on PyTorch.
 _OTHER_PROGRAMS = frozenset(("llama", "tensorflow", "other-program"))
 _FULL_STOPS = re.compile(r"(?<=\.) +(?=[A-Z`])")
@@ -191,8 +208,7 @@ def without_torch(advice: str) -> str:
 def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tuple[str, float]]:
     """Return each cause worth naming with its share of the evidence of rules and of what was learned.
 
-    An override is a fact, not a word of the log. After a crash nothing is harmless. What MIOpen compiles
-    while it runs is no build from source.
+    After a crash nothing is harmless. What MIOpen compiles while it runs is no build from source.
     """
     by_rules = scores(weighed.points, calibration())
     if known is None:
@@ -201,7 +217,7 @@ def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tu
         name: value
         for name, value in known.causes.items()
         if name not in weighed.settled
-        and (name != "override-isa-mismatch" or facts.effective_gfx)
+        and _may_be_learned(name, weighed, facts)
         and not (name == "source-build-failure" and (weighed.speaking or "").startswith("miopen"))
         and not (name == "benign-warning" and weighed.words & ENDED)
         and (not weighed.elsewhere or name in weighed.points or causes.cause(name).group in ANYWHERE)
@@ -211,6 +227,19 @@ def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tu
         ((name, share) for name, share in both.items() if share >= _WORTH_NAMING or name in dict(by_rules)),
         key=lambda pair: -pair[1],
     )
+
+
+def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
+    """Return True if the words of a log may speak for a cause.
+
+    An override is a fact, not a word. To call hardware faulty is costly, so a rule must do it. Where nothing
+    names AMD, words alone name only causes that any GPU can have.
+    """
+    if cause == "override-isa-mismatch":
+        return facts.effective_gfx is not None
+    if cause in weighed.points:
+        return True
+    return cause != "hw-power-or-fault" and ("amd" in weighed.words or causes.cause(cause).group in ANYWHERE)
 
 
 def _best_layer(
@@ -311,6 +340,8 @@ def _answer(
         among = [each for each in left if causes.cause(each.cause).group == group.name]
         if exact := next((each for each in among if each.cause in weighed.specifics), None):
             return _sentence(weighed.specifics[exact.cause]), exact.advice
+        if group.name in _COSTLY:
+            return f"{row.title}{_which(len(among))}", _check_first(among[0])
         return f"{row.title}{_which(len(among))}", causes.chosen(row.advice, weighed.words, silicon)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
@@ -328,7 +359,7 @@ def _answer(
         advice = (
             causes.chosen(place.advice, weighed.words, silicon)
             if place.advice
-            else (inside_it or first).advice
+            else _check_first(inside_it or first)
         )
         return f"{place.fails}{inside}{_which(len(left))}", advice
     return _without_cause(weighed, structure, meaning)

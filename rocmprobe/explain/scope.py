@@ -43,6 +43,7 @@ _OF_A_STACK = re.compile(
     r"(?i)\bhip|\broc|miopen|cuda|cudnn|cublas|\bgpus?\b|gfx\d|nccl|rccl|triton|aotriton|kernel image"
     r"|\.so\b|\.dll\b|\.pyd\b"
     r"|symbol|glibc|\bhsa|solver|/dev/(?:kfd|dri)|out of memory|amdgpu|\bfp8\b|float8|sm_\d|device function"
+    r"|\bXLA|\bHLO\b|by agent|Tensile"
     r"|bfloat16|hsaco|llvm|ptx|cufft|hipfft|rocfft|curand|cusolver|cusparse|magma|vulkan|\bvk::|ErrorDeviceLost|sycl|\bxpu\b|directml"
 )
 #: Numbers of the system's errors that concern files, the disk or the network.
@@ -159,6 +160,24 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
         "version that the program's requirements.txt names again.",
     ),
+    (  # pip and uv, builds in an environment without torch
+        re.compile(
+            r"declare it as a build dependency|get_requires_for_build|Getting requirements to build wheel"
+        ),
+        "The package is built in an environment of its own, in which torch is absent. Install torch first, "
+        "then the package with `pip install --no-build-isolation`. On an AMD GPU ask first whether it has a "
+        "build for ROCm.",
+    ),
+    (  # conda, CondaHTTPError; pip
+        re.compile(r"HTTP 404|404 Client Error|404 NOT FOUND"),
+        "The address no longer has this file: the version was removed, or a mirror does not hold it. Take "
+        "newer requirements of the program, and the official channel (~/.condarc) or index.",
+    ),
+    (  # PyTorch aten/src/ATen/mps
+        re.compile(r"not (?:currently )?(?:implemented|supported) for the MPS device"),
+        "PyTorch on Apple GPUs lacks this operator: update PyTorch, or set PYTORCH_ENABLE_MPS_FALLBACK=1 "
+        "before Python starts.",
+    ),
     (  # Cython, the check of compiled modules against NumPy
         re.compile(r"numpy\.\w+ size changed|numpy\.core\.multiarray failed"),
         "A package was built for another NumPy than the installed one: install the NumPy that the program's "
@@ -268,8 +287,8 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
     what = short(f"{error.kind}: {error.message}".strip(": "))
     return FoundError(
         error.line,
-        f"{whose} stops with an error of its own ({what}); no line names a failure of the GPU or its "
-        "software",
+        f"{whose} stops with an error of its own ({what}); rocmprobe finds no line about the GPU or "
+        "its software",
         remedy_of_error(structure)
         or f"Search for this message in the tracker of {whose}. Check the input and the options of the "
         "program, and update it with its packages in a virtual environment of its own.",
@@ -281,6 +300,28 @@ def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundE
 #: makepkg, lib/libalpm and scripts; BuildKit solver; pip's resolver; conda's exceptions; apt-pkg; dnf;
 #: uv-resolver; git.
 _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
+    (
+        "apt", re.compile(r"EXPKEYSIG|NO_PUBKEY|signatures? (?:were|couldn't be verified|was) "),
+        "The key with which the repository signs is absent or too old: fetch it anew from the page that "
+        "describes the repository (for ROCm `wget https://repo.radeon.com/rocm/rocm.gpg.key`, into "
+        "/etc/apt/keyrings), then `sudo apt update`. Do not switch the check off.",
+    ),
+    (
+        "the package manager", re.compile(r"nothing provides lib(?:c|stdc\+\+|m)\.so\.\d+\(GLIBC"),
+        "The package was built for a newer release of the distribution, with a newer C library. Take the "
+        "package for your release, a newer system, or a container. Never replace the C library.",
+    ),
+    (
+        "pip", re.compile(r"Running setup\.py install for torch|torch-0\.1\.\d"),
+        "pip finds no wheel of torch for this Python and system, and takes a source of long ago: use a "
+        "64-bit Python that wheels exist for, and PyTorch's own index (`rocmprobe install` prints it).",
+    ),
+    (
+        "Docker", re.compile(r"nvidia-container-cli|could not select device driver .*gpu"),
+        "`--gpus` asks for NVIDIA's driver and container toolkit, and they are not in order: with an NVIDIA "
+        "GPU, `nvidia-smi` must work on the host. With an AMD GPU leave `--gpus` out, and start the "
+        "container with `--device /dev/kfd --device /dev/dri`.",
+    ),
     (
         "pacman",
         re.compile(r"^error: (?:failed to (?:commit|prepare) trans|target not found)|exists in filesystem"),
@@ -439,7 +480,10 @@ _INTERFACES: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "operators are missing; AMD's own wheels for Windows use HIP in its place.",
     ),
     (
-        "SYCL", re.compile(r"\bSYCL\b|oneAPI|\bXPU\b|PI_ERROR_|UR_RESULT_|Level[- ]Zero"),
+        "SYCL",
+        re.compile(
+            r"\bSYCL\b|oneAPI|\bXPU\b|PI_ERROR_|UR_RESULT_|Level[- ]Zero|Native API (?:failed|returns)"
+        ),
         "Update the compute runtime of the GPU's vendor, and search in the tracker of the program.",
     ),
 )  # fmt: skip
@@ -551,6 +595,8 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
         return
     if absent and error and not (_EXTENSIONS.search(error.message) and context.is_amd):
         says = f"{raised(context.structure)}: a Python package is not installed"
+    elif any(_NUMPY.search(line.text) for line in context.lines):
+        says = "a package was built for NumPy 1"
     elif renamed is not None:
         says = f"line {renamed.number}: two Python packages are not of versions that fit"
     else:
