@@ -157,7 +157,8 @@ def _is_of_amd(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> bool:
     """Return True if the answer concerns AMD's software: its first cause or else its layer does."""
     named = [each for each in ranked if each.cause != "unknown"]
     if named and named[0].score >= _GUESS:
-        return causes.cause(named[0].cause).group not in ANYWHERE
+        first = named[0].cause
+        return first not in _OF_ANY_GPU and causes.cause(first).group not in ANYWHERE
     return layer is not None and layer.name in _LAYERS_OF_AMD
 
 
@@ -191,6 +192,8 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
     return found
 
 
+#: Causes outside of ``ANYWHERE`` whose advice is for every GPU.
+_OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build"))
 #: Layers whose advice concerns AMD's software alone.
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
 #: Words for programs that do not run on PyTorch.

@@ -424,6 +424,8 @@ def _last_error(lines: Iterable[Line]) -> Optional[Error]:
     thrown = ""
     for line in lines:
         text = line.text
+        if text.startswith("Traceback (most recent call last)"):
+            found = None  # the log may end inside this traceback
         if begun and text.strip() and not _EXCEPTION.match(text):
             found = replace(begun, message=text.strip())
         begun = None

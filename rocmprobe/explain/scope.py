@@ -160,14 +160,6 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
         "version that the program's requirements.txt names again.",
     ),
-    (  # pip and uv, builds in an environment without torch
-        re.compile(
-            r"declare it as a build dependency|get_requires_for_build|Getting requirements to build wheel"
-        ),
-        "The package is built in an environment of its own, in which torch is absent. Install torch first, "
-        "then the package with `pip install --no-build-isolation`. On an AMD GPU ask first whether it has a "
-        "build for ROCm.",
-    ),
     (  # conda, CondaHTTPError; pip
         re.compile(r"HTTP 404|404 Client Error|404 NOT FOUND"),
         "The address no longer has this file: the version was removed, or a mirror does not hold it. Take "
@@ -583,6 +575,17 @@ _NUMPY_REMEDY = "`pip install 'numpy<2'`, or install a newer release of the pack
 _UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 
+#: pip and uv build a package in an environment without torch.
+_ISOLATED = re.compile(
+    r"declare it as a build dependency|get_requires_for_build|Getting requirements to build wheel"
+)
+_NOT_ISOLATED = (
+    "The package is built in an environment of its own, in which torch is absent. Install torch first, "
+    "then the package with `pip install --no-build-isolation`. On an AMD GPU ask first whether it has a "
+    "build for ROCm."
+)
+
+
 def missing_module(context: LogContext) -> Iterator[Inference]:
     """Infer that Python packages are missing or of other versions than the program needs.
 
@@ -605,4 +608,7 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     if numpy := next((line for line in context.lines if _NUMPY.search(line.text)), None):
         says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
         remedy = _NUMPY_REMEDY
+    if absent and any(_ISOLATED.search(line.text) for line in context.lines):
+        says = f"{says}, in the environment in which it is built"
+        remedy = _NOT_ISOLATED
     yield Inference(says, {"python-package-conflict": 4.6}, "user-env", elsewhere=True, remedy=remedy)
