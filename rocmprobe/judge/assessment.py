@@ -1,4 +1,4 @@
-"""Assessments of settings: which settings the outcomes of a run support, for each dtype and purpose."""
+"""Assessments: for each setting, dtype and purpose, the outcomes that speak for or against the setting."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
 @dataclass(frozen=True)
 class Assessment:
-    """The outcomes of one setting that count for a dtype and a purpose.
+    """The outcomes that decide whether one setting works for a dtype and a purpose (training or inference).
 
-    ``against`` are the counted outcomes that failed. ``unproven`` are failures that the setting can share: it
-    did not run these checks, and they failed under the setting that represents it. ``unproven`` also holds
-    the convolutions that the setting does not apply to.
+    ``counted`` are all outcomes of the setting that matter for the dtype and the purpose. ``against`` are
+    those of them that failed. ``unproven`` are failures that were seen only under the representative of the
+    setting (``representative``), in checks that did not run under the setting itself. ``unproven`` also holds
+    the convolutions to which the setting does not apply.
     """
 
     setting: Setting
@@ -52,26 +53,26 @@ class Assessment:
 
     @property
     def stable(self) -> bool:
-        """Return True unless a repeated convolution differed in its bits.
+        """Return True unless a convolution gave different bits when it was repeated.
 
-        A convolution that is correct once and wrong once is flaky, which is a failure.
+        Differences beyond the tolerance are not meant: they make the outcome ``flaky``, which is a failure.
         """
         return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
 
 
 def driver_of(results: Results) -> str:
-    """Return the driver whose outcomes decide findings and recommendation.
+    """Return the driver ("torch" or "capi") whose outcomes decide findings and recommendation.
 
-    This is capi if only capi was tested. Otherwise it is torch, because users run torch.
+    Return "capi" only if torch was not tested, because users run torch.
     """
     drivers = {outcome.driver for outcome in results.outcomes}
     return "capi" if drivers == {"capi"} else "torch"
 
 
 def of_driver(results: Results) -> Results:
-    """Return the results with the outcomes of ``driver_of`` and of checks that only capi runs.
+    """Return ``results`` without the outcomes of the driver that does not decide (``driver_of``).
 
-    Drop the settings that torch does not support.
+    Outcomes of checks that only capi has are kept. Settings that torch does not support are dropped.
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -87,8 +88,8 @@ def of_driver(results: Results) -> Results:
 def device_of(results: Results) -> Optional[str]:
     """Return the device that the recommendation is about, or None if nothing was tested.
 
-    Take the first tested device in the order of the run's targets that is not an integrated GPU. If there is
-    no such device, take the first tested device.
+    This device is the first tested target that is not an integrated GPU. If all tested targets are integrated
+    GPUs, it is the first tested target.
     """
     if len(results.options.get("targets") or ()) < 2:
         return results.outcomes[0].device if results.outcomes else None
@@ -96,7 +97,7 @@ def device_of(results: Results) -> Optional[str]:
 
 
 def devices_of(results: Results) -> tuple[str, ...]:
-    """Return every tested device, the device of the recommendation first."""
+    """Return all tested devices. The first is the device that the recommendation is about."""
     tested = dict.fromkeys(outcome.device for outcome in results.outcomes)
     if len(tested) < 2:
         return tuple(tested)
@@ -120,11 +121,12 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
       trains in float32
     - measurements in ``dtype`` that failed
 
-    LSTM does not count, because it has its own finding. In a run without PyTorch, batch norm does not count
-    either, because no other setting can be tried there. Outcomes that are not applicable do not count.
+    LSTM does not count, because it has its own finding. Batch norm does not count with the driver capi,
+    because no other setting can be tried there. Outcomes that are not applicable do not count.
 
-    The assessment has no outcomes if all outcomes of ``dtype`` are of batch norm or under autocast. It has no
-    outcomes either if the purpose is training, and a partial run tested training, but not under ``setting``.
+    The assessment is empty if the only outcomes of ``dtype`` are from batch norm or from checks under
+    autocast. The assessment for training is also empty if an incomplete run tested training under other
+    settings but not under ``setting``.
     """
     counted = _counted(results, setting.name, dtype, purpose)
     asked_of_dtype = any(
@@ -149,11 +151,11 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """Return the failures that ``setting`` can share, and the convolutions to which ``setting`` does not
-    apply.
+    """Return failures seen only under the representative of ``setting``, and convolutions that ``setting``
+    cannot run.
 
-    The failures are of checks that run under few settings and did not run under this setting. Failures of
-    batch norm are left out if a training check passed under this setting.
+    The failures are from checks that run under few settings and did not run under ``setting``. Failures of
+    batch norm are left out if a training check passed under ``setting``.
     """
     tested = [outcome for outcome in results.outcomes if outcome.setting == setting.name]
     own = {outcome.check for outcome in tested}
@@ -173,21 +175,22 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
 
 
 def question(outcome: Outcome) -> tuple[Optional[str], ...]:
-    """Return the key of a case without its setting."""
+    """Return the fields that identify the case of ``outcome`` in any setting: the key of the case without
+    its setting."""
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
 def representative(setting: Setting) -> str:
-    """Return the setting whose outcomes stand in for ``setting`` in checks that run under few settings.
+    """Return the name of the setting whose outcomes replace missing outcomes of ``setting``.
 
-    ``default`` stands in for settings that use the vendor library. Others have a representative named like
-    their verdict, such as ``bypass``.
+    Some checks run under few settings only. If ``setting`` uses the vendor library, the representative is
+    ``default``. Otherwise it has the name of the verdict of ``setting``, e.g. "bypass".
     """
     return "default" if setting.verdict in NATIVE else setting.verdict
 
 
 def batch_norm_setting(setting: Setting) -> str:
-    """Return the setting whose tests of batch norm apply to ``setting``, because both compute it alike."""
+    """Return the name of the setting under which batch norm runs the same code as under ``setting``."""
     if setting.device == "cpu":
         return setting.name
     in_library = setting.vendor_library and "batch_norm" not in setting.pytorch_layers
@@ -197,10 +200,11 @@ def batch_norm_setting(setting: Setting) -> str:
 def refuting(
     results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",), bypass: bool = False
 ) -> tuple[Outcome, ...]:
-    """Return the failures that speak against sending the layers of ``options`` to PyTorch's own kernels.
+    """Return the failures that forbid advice to run the layers ``options`` in PyTorch's own kernels.
 
-    These are failures of the layers in these kernels, and of such layers combined with native convolution. If
-    ``bypass`` is True, the second kind are combinations with the bypass.
+    These are failures of the layers in PyTorch's own kernels, and failures of convolutions while such layers
+    run there. If ``bypass`` is True, the convolutions are those of the bypass, else those of the vendor
+    library.
     """
     combining = {
         each.name
@@ -229,7 +233,6 @@ def _under_autocast(outcome: Outcome) -> bool:
 
 
 def _left_out(results: Results, counted: Iterable[Outcome]) -> bool:
-    """Return True if a partial run tested training under other settings but not under this setting."""
     return (
         results.partial
         and any(outcome.check in TRAINING for outcome in results.outcomes)
@@ -257,7 +260,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
 
 
 def concerns_convolution(outcome: Outcome) -> bool:
-    """Return False for a crash of the memory sweep and for memory above its prediction.
+    """Return False for a crash of the memory sweep and for memory use above the prediction, else True.
 
     The sweep fills the memory on purpose. Neither failure says anything about a process with enough memory.
     """
@@ -269,9 +272,10 @@ def in_matrix(outcome: Outcome) -> bool:
 
 
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Return the outcomes of single convolutions that run under all settings.
+    """Return the outcomes of checks that run a single convolution under every setting.
 
-    Measurements are included. The problem matrix is not.
+    Measurements (e.g. throughput) are included. The problem matrix is not, because it runs under few
+    settings.
     """
     return tuple(
         outcome
@@ -281,11 +285,11 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Return True if a setting is correct with the user's environment and no unchanged setting is correct
-    without it.
+    """Return True if a setting works only because of the user's own databases and environment.
 
-    Such a setting depends on the user's databases. The setting does not help on another machine, nor on this
-    machine once the databases are gone.
+    That is, the setting is correct with the user's environment, and no unchanged setting is correct without
+    this environment. Then the setting does not help on another machine, nor on this machine after the
+    databases are deleted.
     """
     return (
         each.right
@@ -298,21 +302,22 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
 
 
 def sound(each: Assessment) -> bool:
-    """Return True if a convolution was tested and all convolutions passed. Blocked convolutions do not
-    pass."""
+    """Return True if at least one convolution was tested and all of them passed. A blocked convolution did
+    not pass."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.works for outcome in asked)
 
 
 def broken(each: Assessment) -> tuple[Outcome, ...]:
-    """Return the convolutions that ran and failed."""
+    """Return the single convolutions under the setting of ``each`` that ran and failed."""
     return failed(convolutions(each.against))
 
 
 def native(results: Results, dtype: str) -> list[Assessment]:
-    """Return assessments of the settings that use the vendor library and were tested with ``dtype``.
+    """Return the assessments for training of the settings that use the vendor library and were tested with
+    ``dtype``.
 
-    Leave out ``by-layer``, whose convolutions repeat those of another setting.
+    ``by-layer`` is left out, because its convolutions repeat those of another setting.
     """
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
     found = [assess(results, setting, dtype, "training") for setting in own]
@@ -320,7 +325,7 @@ def native(results: Results, dtype: str) -> list[Assessment]:
 
 
 def without_library(results: Results, dtype: str) -> list[Assessment]:
-    """Return assessments of the settings that keep convolution on the device but out of the vendor
+    """Return the assessments of the settings that run convolution on the device but without the vendor
     library."""
     found = [assess(results, setting, dtype, "training") for setting in results.settings]
     return [each for each in found if each.setting.verdict in ("vendor-off", "bypass") and each.counted]
@@ -329,7 +334,7 @@ def without_library(results: Results, dtype: str) -> list[Assessment]:
 def dtypes(results: Results) -> tuple[str, ...]:
     """Return the dtypes whose convolutions ran under all settings, float32 first.
 
-    Leave out dtypes that only a control setting tested.
+    Leave out dtypes that only ran under a control setting, which is a setting with a fixed dtype.
     """
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
@@ -343,15 +348,16 @@ def dtypes(results: Results) -> tuple[str, ...]:
 def times(
     results: Results, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
 ) -> dict[str, float]:
-    """Return seconds by setting over the throughput problems of ``dtype`` that all timed settings share.
+    """Return, by setting, the seconds over the throughput problems of ``dtype`` that all timed settings have
+    in common.
 
-    If the run tests the convolutions of a program, return the sum of their times, each as often as the
-    program computes it. Otherwise, return the geometric mean over the problems of the time of forward and
-    backward together. For inference, use only forward times in both cases.
+    If the run tests the convolutions of a program (``--shapes``), the value is the sum of their times, each
+    multiplied by how often the program computes it. Otherwise the value is the geometric mean, over the
+    problems, of the time of forward plus backward. For inference, only forward times count.
 
-    If ``quantile`` is "", take the medians for the geometric mean, but the means for the sum. A sum of
-    medians is not the median of the sum. "_p10" and "_p90" take the deciles. Leave out settings without
-    timings. Return {} if the settings share no problem.
+    ``quantile`` "" takes the median of each time for the geometric mean, but the mean for the sum, because a
+    sum of medians is not the median of the sum. "_p10" and "_p90" take the 10th and 90th percentile. Settings
+    without timings are left out. Return {} if no problem is common to all.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -376,7 +382,8 @@ def times(
 
 
 def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
-    """Return the outcomes that timed a problem, keyed by device, setting and problem as given to the run."""
+    """Return the outcomes of successful timings, keyed by (device, setting, problem), with the problem as
+    given to the run."""
     timed = (
         outcome
         for outcome in results.outcomes
@@ -389,10 +396,10 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 
 
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
-    """Yield each outcome about a problem, with the problem as given to the run.
+    """Yield (problem, outcome) for each outcome about a problem, with the problem as given to the run.
 
-    A setting that changes the memory format tests packed and channels-last operands at once. If a program has
-    both, yield the outcome for both problems.
+    A setting that changes the memory format runs a contiguous and a channels-last problem as the same test.
+    If the run was given both, yield the outcome once for each.
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
@@ -413,10 +420,10 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
 def computed_seconds(
     outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
 ) -> Optional[float]:
-    """Return the seconds to compute a problem as often as ``counts`` says for each direction.
+    """Return the seconds to compute a problem in each direction as often as ``counts`` says.
 
-    ``quantile`` "" takes medians. "_mean", "_p10" and "_p90" take these statistics. Return None if a counted
-    direction was not timed.
+    ``quantile`` "" takes the median times, "_mean", "_p10" and "_p90" the mean and these percentiles. Return
+    None if a direction with a count has no time.
     """
     total = 0.0
     for direction in directions:
@@ -428,14 +435,12 @@ def computed_seconds(
 
 
 def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
-    """Return how often the run's program computes each problem. Return {} without a program or without
-    counts."""
+    """Return {} if the run has no program or no counts."""
     counts = {row["problem"]: row["counts"] for row in _recorded(results)}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
 
 
 def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
-    """Return the recorded problems of the run's program, from the run's options."""
     shapes = results.options.get("shapes")
     found: Sequence[Mapping[str, Any]] = shapes["problems"] if shapes else ()
     return found
@@ -444,13 +449,15 @@ def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Return the outcomes that ran and failed.
 
-    A blocked outcome only repeats another failure. An outcome interrupted by the user says nothing.
+    Blocked outcomes are left out, because they only repeat another failure. Outcomes that the user
+    interrupted are left out, too.
     """
     return tuple(outcome for outcome in outcomes if outcome.fails)
 
 
 def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:
-    """Return one line for each of the first outcomes: its id, its state and its first evidence."""
+    """Return one line for each of the first ``most`` outcomes: its id, its state and the first line of its
+    evidence."""
     return tuple(
         f"{outcome.id}: {outcome.state}" + (f", {outcome.evidence[0]}" if outcome.evidence else "")
         for outcome in list(outcomes)[:most]

@@ -1,4 +1,4 @@
-"""Layer and cause of a failure, in the terms of ``data/causes.toml``."""
+"""Assignment of a failure to a cause and to a layer of the software, in the terms of ``data/causes.toml``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
-#: (cause, layer) by the cause of an outcome, if the evidence names nothing more specific. A process that the
-#: kernel killed lacked memory of the machine itself. The vocabulary has a layer for this failure but no
+#: (cause, layer) keyed by an outcome's own cause, for evidence that names nothing more specific. If the Linux
+#: kernel killed the process, the machine's main memory was full: data/causes.toml has a layer for that but no
 #: cause.
 _BY_CAUSE = {
     "out-of-memory": ("vram-oom", "oom"),
@@ -24,8 +24,8 @@ _BY_CAUSE = {
 }
 #: Causes that only describe a failure. Any other cause can be behind them.
 _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
-#: The layer to blame on AMD if a rung below convolution or a compiled kernel fails and the evidence names
-#: nothing more specific.
+#: The layer to blame on AMD, keyed by the rung (group of checks) that fails, if the evidence names nothing
+#: more specific.
 _RUNG_LAYERS = {
     "copy": "hip", "elementwise": "torch-build", "gemm": "rocblas", "im2col": "torch-build",
     "controls": "torch-build", "compiled": "triton", "primitives": "miopen-exec",
@@ -33,16 +33,16 @@ _RUNG_LAYERS = {
 
 
 def library(results: Results) -> str:
-    """Return the tested vendor library, by its usual name."""
+    """Return the name of the tested vendor library: "MIOpen", "cuDNN" or "oneDNN"."""
     target = next(iter(results.options.get("targets") or ()), None)
     backend = target.get("backend") if isinstance(target, Mapping) else None
     return _NAMES.get(str(backend), "oneDNN")
 
 
 def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
-    """Return (cause, layer) as the evidence of failed outcomes names them, or None.
+    """Return the (cause, layer) that the evidence of failed outcomes names, or None if it names no cause.
 
-    The layer is None if kernels of any layer can fail this way.
+    The layer is None if the cause does not determine the layer.
     """
     weighed = _weighed(results.machine, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
@@ -50,14 +50,14 @@ def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[s
 
 
 def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
-    """Return lines about the causes that the evidence names, but that facts of the machine rule out."""
+    """Return lines about the causes that the evidence names but facts about the machine rule out."""
     return ruled_out(_weighed(results.machine, outcomes))
 
 
 def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
-    """Return True if the evidence of ``outcome`` names other causes and not ``cause``.
+    """Return True if the evidence of ``outcome`` names causes and ``cause`` is not among them.
 
-    Evidence that names no cause contradicts nothing.
+    If the evidence names no cause, return False.
     """
     weighed = _weighed(machine, (outcome,))
     ranked = [name for name, _ in scores(weighed.points, calibration())]
@@ -66,9 +66,10 @@ def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
 
 
 def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
-    """Return advice about ``cause`` on this machine, based on ``outcomes``.
+    """Return advice on how to fix ``cause`` on this machine.
 
-    If ``outcomes`` is empty, base the advice on all failures of the run.
+    The advice depends on the evidence of ``outcomes``, or of all failures of the run if ``outcomes`` is
+    empty.
     """
     broken = outcomes or failed(results.outcomes)
     words = _weighed(results.machine, broken).words
@@ -91,11 +92,11 @@ def _weighed(machine: Machine, outcomes: tuple[Outcome, ...]) -> Weighed:
 def blamed(
     results: Results, outcomes: tuple[Outcome, ...], layer: str, cured: bool = False
 ) -> tuple[str, str]:
-    """Return (cause, layer) of failed ``outcomes``. The layer is ``layer`` unless the evidence names another
-    layer.
+    """Return the (cause, layer) of failed ``outcomes``.
 
-    If the evidence names no cause, the cause describes how the outcomes failed. ``cured`` is True if the same
-    cases pass under another setting.
+    The layer is ``layer`` unless the evidence names another one. If the evidence names no cause, the cause
+    only describes how the outcomes failed, e.g. "wrong-results-solver". ``cured`` is True if the same cases
+    pass under another setting.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -114,9 +115,11 @@ def blamed(
 
 
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
-    """Return the layer of the vendor library that fails.
+    """Return the layer inside the vendor library that fails: for MIOpen "miopen-find" or "miopen-exec", else
+    the library.
 
-    For MIOpen, this is the search for a solver if MIOpen returned a status, because the search returns it.
+    The layer is "miopen-find", the search for a solver, if MIOpen returned an error status: only the search
+    does this.
     """
     name = library(results)
     if name != "MIOpen":
@@ -125,17 +128,16 @@ def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
 
 
 def search_layer(results: Results) -> str:
-    """Return the layer in which the vendor library chooses its kernels.
-
-    For MIOpen, this is MIOpen's search. Another library is a single layer.
-    """
+    """Return the layer in which the vendor library chooses its kernels: "miopen-find" for MIOpen, else the
+    library itself."""
     return "miopen-find" if library(results) == "MIOpen" else library_layer(results, ())
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer that ``rung`` tests, a group of checks below convolution.
+    """Return the layer that the checks of ``rung`` test. A rung is a group of checks below convolution, e.g.
+    "gemm".
 
-    Without MIOpen, all such checks test torch.
+    If the vendor library is not MIOpen, all rungs test torch.
     """
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]

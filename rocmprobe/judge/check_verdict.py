@@ -1,4 +1,4 @@
-"""Verdict of ``rocmprobe check``: one state and one line, from the observations of the watchdog."""
+"""Verdict of ``rocmprobe check``: one state and one line, from the events that the watchdog observed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rocmprobe.text.plain_text import one_line
 STATES = ("ok", "problem", "unknown", "busy", "nothing")
 REASONS = ("hang", "crash", "wrong", "error", "time", "busy", "no-device", "no-torch", "internal")
 CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
-#: Characters of the line. By default, node-problem-detector shows the first 80 bytes.
+#: Maximum length of the line. By default, node-problem-detector shows the first 80 bytes.
 _LONGEST = 300
-#: A first call hangs if it takes longer than this factor times its time in the results, plus this many
-#: seconds.
+#: A first call hangs if it takes longer than 3 times its duration in the results, plus 5 seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
-#: An idle start hangs if it has read nothing for this many seconds, or for this share of its time.
+#: A starting worker that uses no CPU time hangs if it has read no file for this many seconds, or for this
+#: fraction of the time since its start.
 _READING, _READING_SHARE = 5.0, 0.25
 #: Causes that show that other processes use the memory of the machine or the GPU. Nothing is broken then.
 _MEMORY = ("oom-kill", "out-of-memory")
@@ -30,11 +30,13 @@ _MEMORY = ("oom-kill", "out-of-memory")
 class CheckProgress:
     """The events of a check so far.
 
-    ``running`` is the id of the running case. ``phase`` is the phase in which its worker went silent.
-    ``answers`` are outcomes as JSON, with ``seconds``, ``ended`` (monotonic) and ``usual``, the duration of
-    the same call in the results. ``ended`` says how the check ended: "over" (the prober had finished),
-    "time", "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the
-    last time (monotonic) at which a starting worker read from a file.
+    ``running`` is the id of the running case. ``phase`` is the phase in which its worker stopped sending
+    events. ``answers`` are the outcomes as JSON. Each also has ``seconds``, ``ended`` (monotonic time at
+    which it arrived) and ``usual`` (duration of the same call in the results).
+
+    The field ``ended`` of this class says how the check ended: "over" (the process that runs the cases
+    finished), "time", "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read``
+    is the last monotonic time at which a starting worker read from a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +52,8 @@ class CheckProgress:
     _began: float = 0.0
 
     def add(self, record: Mapping[str, Any], now: float) -> None:
-        """Add a record of the journal, or a record of ``facts``, that arrived at ``now`` (monotonic)."""
+        """Add a journal record, or a record with the key ``facts``, that arrived at the monotonic time
+        ``now``."""
         kind = record.get("record")
         content = {key: value for key, value in record.items() if key != "record"}
         if kind == "facts":
@@ -75,9 +78,9 @@ class CheckProgress:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The object that ``check --json`` prints.
+    """The result of a check, as ``check --json`` prints it.
 
-    ``wedged``, which is not printed, is True if a process could not be killed.
+    ``wedged`` is not printed. It is True if a process could not be killed.
     """
 
     state: str
@@ -127,7 +130,7 @@ def judged(progress: CheckProgress, budget: float, started: str) -> Verdict:
 
 
 def exit_code(verdict: Verdict, convention: str) -> int:
-    """Return the exit code of a verdict under one of ``CONVENTIONS``."""
+    """Return the exit code of a verdict in a convention of ``CONVENTIONS``, e.g. "nagios"."""
     state, reason = verdict.state, verdict.reason
     if convention == "npd":
         return {"problem": 1, "unknown": 2}.get(state, 0)
@@ -145,7 +148,7 @@ def exit_code(verdict: Verdict, convention: str) -> int:
 
 
 def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    """Return the state, its reason, the text of the line after the state, and the ids of failed cases."""
+    """Return (state, reason, text of the line after the state, ids of failed cases)."""
     last = progress.answers[-1] if progress.answers else None
     if last and state_of(last["state"], last["cause"]).blocks:
         return _failed(progress, last)
@@ -196,9 +199,9 @@ def _failed(
 
 
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
-    """Return True if silence until the limit shows a hang.
+    """Return True if a worker without events until the time limit proves a hang.
 
-    A busy process shows a hang only in a repeated call. In earlier phases it can import torch, load or
+    A worker that computes proves a hang only in a repeated call. Before that it can import torch, load or
     compile kernels, or compute the expected result.
     """
     activity, starting = last["activity"], last["phase"] == "start"
@@ -222,7 +225,7 @@ def _ids(progress: CheckProgress) -> tuple[str, ...]:
 
 
 def _what(progress: CheckProgress, case_id: str) -> str:
-    """Describe a case with its setting and device, or the stage before the first case."""
+    """Return text that names the case with its setting and device, or the stage before the first case."""
     if not case_id:
         return f"the start{_simulated(progress)}" if not progress.answers else _under(progress)
     last = progress.answers[-1] if progress.answers and progress.answers[-1]["id"] == case_id else None

@@ -1,4 +1,4 @@
-"""Judgement of a run: every step, in the order of dependence."""
+"""Judgement of a run: all steps, each after those that it needs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rocmprobe.model.states import fails, works
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """Return ``results`` with findings, recommendation, step times, estimate and expectations.
 
-    The estimate is made only if it was requested. Expectations come from the table of known failures and from
-    ``baseline``. Findings and recommendation use the outcomes as observed, because a known failure is a
-    failure.
+    The estimate is made only on request (``--estimate``). Expectations come from the table of known failures
+    and from ``baseline``. Findings and recommendation use the states without expectations, because a known
+    failure is still a failure.
     """
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     came = replace(came, step_times=step_times(came))
@@ -47,8 +47,8 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
 class Expectations:
     """The expected states of the outcomes of one machine.
 
-    ``baseline`` comes before the table, because it is of this very machine. A case that worked in the
-    baseline is expected to work, whatever the table says.
+    ``baseline`` has priority over the table of known failures (``rows``), because it is from this machine. A
+    case that worked in the baseline is expected to work, even if the table says that it fails.
     """
 
     machine: Machine
@@ -56,9 +56,11 @@ class Expectations:
     rows: Optional[tuple[Expectation, ...]] = None
 
     def marked(self, outcome: Outcome) -> Outcome:
-        """Return ``outcome`` as ``xfail`` or ``xpass`` if it was expected to fail, else as observed.
+        """Return ``outcome`` with the state ``xfail`` or ``xpass`` if it was expected to fail, else with the
+        observed state.
 
-        Marking an outcome twice changes nothing. A mark from a baseline that is no longer available stays.
+        An outcome that is already marked can be marked again. If it was marked by a baseline that is no
+        longer available, the mark stays.
         """
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:

@@ -1,5 +1,5 @@
-"""Choice among the members of a joined run: the recommended Python environment and its cost against the
-others."""
+"""Choice among the members of a joined run, which tests several Python environments: the best one, and its
+cost compared to the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Result
 
 
 def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
-    """Return ``joined`` with the result of each member and the chosen member.
+    """Return ``joined`` with the result of each member and with the chosen member.
 
     ``judged`` maps the names of members to their judged runs.
     """
@@ -25,7 +25,7 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
     on_cpu = {name for name, each in judged.items() if _on_cpu(each)}
     partial = any(each.name not in judged or judged[each.name].partial for each in joined.runs)
     if best is None:
-        # "none" rests on tests. The other verdicts say that nothing was tested.
+        # The verdict "none" means that tests failed. The other verdicts mean that nothing was tested.
         failed = any(each.verdict == "none" for each in members)
         sentence = "No environment has a safe configuration." if failed else "No environment was tested."
         return replace(joined, partial=partial, members=members, chosen="", sentence=sentence, cost="")
@@ -45,8 +45,8 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
 def _speed(judged: Mapping[str, Results]) -> Speed:
     """Return the speed of each run under its recommended setting, over the problems that all runs timed.
 
-    If all runs used one device, differences between its yardsticks count as noise, as within a run. The load
-    of the machine can cause them as well as the torch.
+    If all runs used the same device, a difference between their yardsticks counts as noise, because another
+    load on the machine can cause it as well as another torch.
     """
     settings: list[Setting] = []
     outcomes: list[Outcome] = []
@@ -91,8 +91,8 @@ def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member
 def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
     """Return the fastest member with a correct setting, or None.
 
-    Among members of the same speed, return the member that needs the smallest change. The CPU comes last,
-    because a torch without GPU support can still recommend it.
+    Among equally fast members, return the one with the smallest change. Members that recommend the CPU come
+    last, because a torch without GPU support can recommend it, too.
     """
     right = [each for each in members if each.setting]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right
@@ -103,13 +103,13 @@ def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed
 
 
 def _on_cpu(judged: Results) -> bool:
-    """Return True if the recommended setting computes on the CPU."""
+    """Return True if the recommended setting runs on the CPU."""
     setting = judged.setting(judged.recommended)
     return device_of(judged) == "cpu" or bool(setting and setting.device == "cpu")
 
 
 def _against(other: Member, best: Member, timed: Speed, on_cpu: Collection[str]) -> str:
-    """Return a clause with the cost of the recommended environment against another environment."""
+    """Return a clause that compares the recommended environment with another one."""
     if other.unusable:
         return f"the environment {other.name} cannot be tested"
     if other.verdict == "none":

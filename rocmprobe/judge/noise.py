@@ -1,4 +1,4 @@
-"""Comparison of two times: which time is shorter, or whether the measurement is too noisy to tell."""
+"""Comparison of two times: which is shorter, or whether the measurements are too noisy to tell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from rocmprobe.model.roofline import roof
 
-#: Times this close count as equal.
+#: Times that differ by at most this factor count as equal.
 SAME_TIME = 1.1
 #: Longest plausible time in seconds. A larger integer can exceed the range of a float.
 _LONGEST = 1e9
@@ -25,8 +25,8 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ratio of two times: the ratio of the medians, and the range ``least`` to ``most`` that their spread
-    allows."""
+    """Ratio of two times: ``value`` is the ratio of the medians, ``least`` and ``most`` are the range
+    within the noise."""
 
     value: float
     least: float
@@ -34,7 +34,7 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """Return "shorter" or "longer" if the whole range is on one side of 1.
+        """Return "shorter" or "longer" if the whole range is below or above 1.
 
         Return "same" if the whole range is within ``SAME_TIME`` of 1, else "too noisy".
         """
@@ -46,7 +46,7 @@ class Ratio:
 
 
 def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
-    """Return the measurement ``key``, or None if its median or its spread is missing or not a time."""
+    """Return the measurement ``key``, or None if its median or a percentile is missing or invalid."""
     median, p10, p90 = (time_of(timings.get(f"{key}{end}")) for end in ("", "_p10", "_p90"))
     if median is None or p10 is None or p90 is None:
         return None
@@ -54,20 +54,23 @@ def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
 
 
 def time_of(value: Any) -> Optional[float]:
-    """Return ``value`` as a float if it is a time, else None. Results from elsewhere can hold anything."""
+    """Return ``value`` as a float, or None if it is not a time from 0 to 1e9 seconds. Results files can
+    contain anything."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if number and 0 < value <= _LONGEST else None
 
 
 def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:
-    """Return ``own`` over ``other``. Widen its range by ``drift``, the factor between the device's speeds."""
+    """Return the ratio ``own`` over ``other`` with its range. ``drift``, the factor between the device's
+    speeds, widens the range."""
     return Ratio(own.median / other.median, own.p10 / other.p90 / drift, own.p90 / other.p10 * drift)
 
 
 def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """Return the factor, 1 or more, by which the device's speed changed between two measurements.
 
-    The yardsticks show the change. Return 1 if a measurement has none.
+    The factor comes from the yardsticks (a matrix product and a copy). Return 1 if they were not timed in
+    both.
     """
     first, second = roof(own), roof(other)
     if first is None or second is None:

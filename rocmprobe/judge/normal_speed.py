@@ -1,7 +1,8 @@
-"""Verdicts on a card's speed against other cards: matrix product, copy and convolution as shares of the peak.
+"""Comparison of a card's speed with that of other cards, for matrix product, copy and convolution.
 
-Each speed was measured by the check throughput. The peak and the figures of other owners are in
-``data/reference_speeds.toml``. Without a figure of the same chip or family there is no verdict.
+The check throughput measures the speeds. Each speed is divided by the card's peak, and this fraction is
+compared with the fractions that other owners published (``data/reference_speeds.toml``). Without published
+figures for the same chip or family there is no verdict.
 """
 
 from __future__ import annotations
@@ -25,34 +26,36 @@ from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
 
-#: A card is slow below this part of the smallest share that others reached. The shares of one network differ
-#: by less than a tenth between an RX 5700 and an RX 6800 (data/reference_speeds.toml). The shares of a matrix
-#: product differ by a fifth between two RDNA1 cards and libraries.
+#: A card is slow if its fraction of the peak is below this factor times the smallest published fraction. The
+#: fractions of one network differ by less than a tenth between an RX 5700 and an RX 6800
+#: (data/reference_speeds.toml). Those of a matrix product differ by a fifth between two RDNA1 cards and
+#: libraries.
 SLOW = 0.75
-#: Seconds that launching a kernel takes (RX 5500 XT). Below five launches per direction, launching can
-#: explain a slow layer. Below two launches, a layer is not compared.
+#: Seconds to launch a kernel (RX 5500 XT). If the ideal time of a layer is shorter than five launches per
+#: direction, launching can explain a slow layer. If it is shorter than two launches, the layer is not
+#: compared.
 _LAUNCH = 13e-6
 _SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
-#: A busy card is throttled if its clock never passes this part of its highest clock.
+#: A busy card is throttled if its clock never exceeds this fraction of its maximum clock.
 _LOW_CLOCK = 0.8
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
 _HALF = ("float16", "bfloat16")
-#: Explanations that a finding of the run shows, with the start of the finding's id.
+#: Explanations that follow from a finding of the run, each with the start of the finding's id.
 _BY_FINDING = {"heat": "thermal-throttling", "power-cap": "power-cap", "memory-taken": "vram-taken"}
-#: Every name that a row of [[explanation]] can have.
+#: All valid names of an [[explanation]] in data/reference_speeds.toml.
 SEEN = (*_BY_FINDING, "low-clock", "override", "half-precision", "small-layer", "untuned-library")
 _DIRECTIONS = ("fwd", "fwd_bwd")
 
 
 @dataclass(frozen=True)
 class NormalSpeed:
-    """One measured speed of a device: operations per second, or bytes per second for a copy.
+    """One measured speed of a device, compared with other cards.
 
-    ``peak`` is the highest possible speed of the device, or None if unknown. ``share`` is the measured speed
-    over the peak. ``memory_bound`` is True if memory limits the peak of this layer. ``others`` are the
-    published figures to compare with. ``verdict`` is "normal", "slow", or "" without figures.
-    ``explanations`` are possible reasons for "slow".
+    ``rate`` is in operations per second, or bytes per second for a copy. ``peak`` is the highest possible
+    rate, or None if unknown, and ``share`` is rate / peak. ``memory_bound`` is True if memory bandwidth, not
+    arithmetic, limits the peak of this layer. ``others`` are the published figures. ``verdict`` is "normal",
+    "slow", or "" without published figures. ``explanations`` are possible reasons for "slow".
     """
 
     device: str
@@ -71,12 +74,16 @@ class NormalSpeed:
 
 
 def has_own_times(results: Results) -> bool:
-    """Return True if the times belong to the machine, not to the CPU that stands in for a simulated GPU."""
+    """Return True if the times belong to the machine of the results.
+
+    Return False if they are from the CPU that runs the work of a simulated GPU.
+    """
     return not results.simulated or bool(results.machine.value("simulation.times"))
 
 
 def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
-    """Return the speed of each GPU in matrix products, copies and convolutions, each with its verdict."""
+    """Return the speeds of each AMD GPU in matrix products, copies and convolutions, each with its
+    verdict."""
     if not has_own_times(results):
         return ()
     # Under the setting "cpu", the device of an outcome is still the GPU.
@@ -95,9 +102,9 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 
 
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
-    """Return the GPU that torch calls ``device``, or None unless exactly one GPU matches.
+    """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if not exactly one GPU matches.
 
-    GPUs match by torch's number. If no GPU has this number, GPUs match by the ISA in the device's outcomes.
+    Compare torch's index of the GPUs. If no GPU has this index, compare the ISA in the device's outcomes.
     """
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]
@@ -125,10 +132,7 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
 
 
 def _setting(results: Results, dtype: str, timed: Iterable[Outcome]) -> Optional[str]:
-    """Return the setting recommended for ``dtype``, or ``default`` if the recommended setting was not timed.
-
-    Return None if neither was timed.
-    """
+    """Return the setting recommended for ``dtype``, else ``default``, whichever was timed, or None."""
     per = results.recommendation.per if results.recommendation else {}
     wanted = per.get(f"{dtype}/{results.purpose}", {}).get("setting"), "default"
     known = {each.setting for each in timed if each.dtype == dtype}
@@ -154,7 +158,7 @@ def _convolutions(results: Results, gpu: Gpu, peak: Peak, outcome: Outcome) -> I
 
 
 def _like(problem: Problem) -> str:
-    """Return the kind of layer that published networks consist of, or "" for any other kind."""
+    """Return "3x3" or "1x1" for the kinds of layer that the published networks consist of, else ""."""
     plain = problem.rank == 2 and not problem.transposed and problem.groups == 1
     steps = {*problem.stride, *problem.dilation} == {1}
     kind = "x".join(map(str, problem.kernel))
@@ -175,7 +179,7 @@ def _judged(
     share = found.rate / most
     gfx = str(gpu.native_isa.value).partition(":")[0]
     figures = figures_for(gfx, found.kind, found.dtype, found.direction)
-    # The published figures are of networks whose layers are mostly limited by arithmetic.
+    # Arithmetic, not memory, limits most layers of the published networks.
     ideal = todo.flops / most / DIRECTIONS_IN[found.direction] if todo else math.inf
     comparable = ideal >= _TINY_LAYER and not bound
     others = tuple(each for each in figures if todo is None or (like in each.like and comparable))
@@ -196,7 +200,6 @@ def _judged(
 
 
 def _seen(results: Results, gpu: Gpu, peak: Peak, dtype: str, small: bool) -> frozenset[str]:
-    """Return the names of the explanations that this run supports."""
     address = str(gpu.address.value)
     found = {
         name
@@ -212,7 +215,7 @@ def _seen(results: Results, gpu: Gpu, peak: Peak, dtype: str, small: bool) -> fr
 
 
 def _clock_is_low(results: Results, address: str, peak: Peak) -> bool:
-    """Return True if the busy card never came near the clock that its peak assumes."""
+    """Return True if the busy card stayed far below the clock that its peak is computed with."""
     watched = [each for each in results.telemetry if each.device != "cpu"]
     own = next((each for each in watched if each.device == address or len(watched) == 1), None)
     if own is None or peak.clock_mhz is None:

@@ -1,4 +1,4 @@
-"""Differences between two runs, case by case, and the findings about them. All functions are pure."""
+"""Differences between two runs, case by case, and the findings about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _QUOTED = 5
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return every case whose state differs between two runs, the gravest kinds first, then by id.
+    """Return every case whose state differs between two runs, the worst kinds of change first, then by id.
 
     ``before`` and ``after`` map the ids of cases to observed states (``baseline.states``).
     """
@@ -43,7 +43,8 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
-    """Return the kind of a change. A flaky case that now works is no improvement."""
+    """Return the kind of a change. A flaky case that now works is not fixed, because it can pass by
+    chance."""
     if before is None:
         return NEW
     if after is None:
@@ -66,9 +67,9 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
 def regressions(results: Results) -> tuple[Outcome, ...]:
     """Return the outcomes that fail unexpectedly.
 
-    With a baseline, these are failures of cases that worked in the baseline. Without a baseline, these are
-    the failures that the table of known failures does not explain. Failures that only concern memory do not
-    count.
+    With a baseline, these are the failures of cases that worked in the baseline. Without a baseline, these
+    are the failures that the table of known failures does not explain. Memory use above the prediction and
+    crashes of the memory sweep are left out.
     """
     if results.changes:
         found = {change.id for change in results.changes.of(REGRESSION)}
@@ -81,10 +82,10 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
 
 
 def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
-    """Return the lost cases that should fail a job.
+    """Return the cases in ``lost`` (cases that have no result any more) for which a CI job should fail.
 
-    A case counts if rocmprobe itself failed on it, or if it worked before and an earlier failure now blocks
-    it. Skipped and not applicable cases do not count, because versions differ in them.
+    These are cases on which rocmprobe itself failed, and cases that worked before and are now blocked by an
+    earlier failure. Skipped and not applicable cases are left out, because they differ between versions.
     """
     return tuple(
         change
@@ -94,10 +95,10 @@ def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def worse(results: Results) -> bool:
-    """Return True if ``--fail-on regressions`` fails.
+    """Return True if ``--fail-on regressions`` should fail.
 
-    The reasons are an unexpected failure, a case without a result (``unlearned``), or a baseline that covers
-    little of this run.
+    The reasons are an unexpected failure, a case without a result (``unlearned``), or a baseline that has few
+    cases in common with this run.
     """
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
@@ -105,10 +106,10 @@ def worse(results: Results) -> bool:
 
 
 def _strange(results: Results) -> str:
-    """Return the reason why the baseline covers little of this run, or "".
+    """Return a message if the baseline has too few cases in common with this run, else "".
 
-    One reason is that the runs share no case. The other is that more cases are missing than were compared,
-    and neither an option nor an early end of this run explains the gap.
+    This is so if the runs share no case, or if more cases are missing than were compared and neither an
+    option nor an early end of this run explains it.
     """
     if not results.changes:
         return ""
@@ -122,9 +123,10 @@ def _strange(results: Results) -> str:
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
-    """Yield findings about expectations. The outcomes of ``results`` must be marked.
+    """Yield findings about regressions, known failures, unexpected passes, and a baseline that hardly fits
+    this run.
 
-    The findings are about regressions, known failures, unexpected passes, and a baseline that covers little.
+    The outcomes of ``results`` must already be marked as ``xfail`` or ``xpass`` where this applies.
     """
     if results.changes and (strange := _strange(results)):
         yield Finding(
@@ -158,7 +160,7 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
 
 
 def _known(results: Results) -> Iterator[Finding]:
-    """Yield one finding for each row of the table that explains failures of this run."""
+    """Yield one finding for each row of the table of known failures that explains a failure of this run."""
     layers = {cause.name: cause.layer for cause in causes()}
     rows: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in results.outcomes:

@@ -1,4 +1,4 @@
-"""Comparison of two runs: states first, then the environment, then times and memory."""
+"""Comparison of two runs: the states of the cases, the environment, times and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: its file as the user named it, its start and its recommendation."""
+    """One of the two runs: ``path`` is its file as the user named it, ``started`` its start."""
 
     path: str
     started: str
@@ -31,8 +31,8 @@ class Side:
 class Comparison:
     """The differences between two runs.
 
-    ``compared`` counts the cases that both runs have. ``not_comparable`` gives the reason by device if the
-    runs are of different machines. ``notes`` say what was not compared, and why.
+    ``compared`` is the number of cases that both runs have. ``not_comparable`` maps each device that is not
+    the same hardware in both runs to the reason. ``notes`` say which things were not compared, and why.
     """
 
     old: Side
@@ -49,9 +49,9 @@ class Comparison:
 
 
 def compare(old: Results, new: Results, old_path: str, new_path: str) -> Comparison:
-    """Return what changed from ``old`` to ``new``. The paths are as the user named them.
+    """Return the changes from ``old`` to ``new``. The paths are as the user named them.
 
-    Raise BadInput if a run holds no outcome.
+    Raise BadInput if a run has no outcomes.
     """
     for results, path in ((old, old_path), (new, new_path)):
         if not results.outcomes:
@@ -77,10 +77,10 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 
 
 def worse(comparison: Comparison) -> bool:
-    """Return True if a job should fail.
+    """Return True if a CI job should fail.
 
-    The reasons are a regression, a lost case (``changes.unlearned``), clearly more time or memory, or that
-    nothing was compared, even if only for one device.
+    The reasons are a regression, a case that lost its result (``changes.unlearned``), clearly more time or
+    memory, or a device for which nothing was compared.
     """
     slower = _changed_as(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
@@ -91,7 +91,7 @@ def worse(comparison: Comparison) -> bool:
 def verdict(comparison: Comparison) -> str:
     """Return the result in one line, such as "1 regression, 2 fixed, 1 setting slower" or "no change".
 
-    Cases that only one run tested are left out.
+    Cases that only one run tested are not counted.
     """
     parts = [_count(comparison, kind) for kind in KINDS if kind not in (NEW, MISSING) and comparison.of(kind)]
     for word, time, memory in ((MORE, "slower", "more"), (LESS, "faster", "less")):
@@ -111,21 +111,21 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _alone(each: Measured) -> bool:
-    """Return True for the time of one problem whose setting did not change.
+    """Return True for the time of a single problem in a setting whose overall time did not change.
 
-    Without any change to the machine, a third of all comparisons have such times
+    A third of all comparisons have such times although nothing on the machine changed
     (benchmarks/results/compare.json).
     """
     return bool(each.id) and each.kind != "memory"
 
 
 def _changed_as(comparison: Comparison, word: str) -> list[Measured]:
-    """Return the measurements that became more, or less, without the times of single problems."""
+    """Return the changed measurements without the times of single problems."""
     return [each for each in comparison.measurements.changed_as(word) if not _alone(each)]
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """Return the comparison as JSON data (docs/ci.md)."""
+    """Return the comparison as data for JSON. docs/ci.md describes the keys."""
     return {"verdict": verdict(comparison), "worse": worse(comparison), **asdict(comparison)}
 
 
@@ -139,8 +139,8 @@ def _count(comparison: Comparison, kind: str) -> str:
 
 
 def _measured_in(found: list[Measured], word: str) -> list[str]:
-    """Return the number of settings that changed, and the number of single problems in other settings, in
-    words."""
+    """Return phrases with the number of changed settings, and of changed single problems in other
+    settings."""
     settings = {(each.device, each.driver, each.setting) for each in found if not each.id}
     single = {each.id for each in found if (each.device, each.driver, each.setting) not in settings}
     return [
@@ -167,9 +167,9 @@ def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
 
 
 def _apart(old: Results, new: Results, device: str) -> str:
-    """Return the reason why ``device`` is not compared, or "" if both runs are of one machine.
+    """Return the reason why ``device`` is not compared, or "" if it is the same hardware in both runs.
 
-    The reason quotes nothing from the results.
+    The reason contains no text from the results.
     """
     if old.simulated != new.simulated:
         one_is_real = not (old.simulated and new.simulated)
@@ -182,7 +182,7 @@ def _other_processor(old: Results, new: Results, device: str) -> bool:
 
 
 def _is_cpu(device: str) -> bool:
-    """Return True if a target is the CPU, in any environment."""
+    """Return True for "cpu", also with the name of an environment before it."""
     return device.rpartition(":")[2] == "cpu"
 
 

@@ -1,4 +1,5 @@
-"""Differences between the environments of two runs: options, machine, variables and settings."""
+"""Differences between the environments of two runs: options, facts about the machine, variables and
+settings."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from rocmprobe.model.telemetry import QUANTITIES
 
 #: The part of ``Results.options`` that decides which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: First parts of a name, the most explanatory first.
+#: First parts of a name. The parts most likely to explain other changes come first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
-#: Facts of the moment, which differ between any two runs. A link sleeps while nothing uses it.
+#: Facts that differ between any two runs, such as temperatures. A PCIe link slows down while it is idle.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
-#: Fields of a user's database or cache that only say how full it is.
+#: Fields of a user's database or cache that only give its size.
 _FILLING = frozenset({"exists", "files", "bytes"})
 #: Fields that define a setting. The other fields are its description and its versions.
 _OF_A_SETTING = (
@@ -29,10 +30,10 @@ _OF_A_SETTING = (
 #: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: Parts of a name that only exist in a run that measured them.
+#: First parts of names that a run has only if it measured these things.
 _MEASURED = ("facts.", "library.")
 
-#: Stands for a missing value. In contrast, null is a fact that could not be learned.
+#: Replaces a missing value. Null is different: the fact was looked for and not found.
 ABSENT = "(absent)"
 
 
@@ -51,11 +52,12 @@ class Difference:
 
 
 def differences(old: Results, new: Results) -> tuple[Difference, ...]:
-    """Return every difference between the environments of two runs: the most explanatory first, then by name.
+    """Return all differences between the environments of two runs, those most likely to explain other changes
+    first.
 
-    Leave out facts of the moment (temperatures, clocks, free and used amounts, the kernel's log), how full a
-    cache is, and the digests of placeholders. Also leave out facts and libraries that only one run measured,
-    and settings that only one run tried.
+    These are left out: facts that always change (temperatures, clocks, free and used memory, the kernel log),
+    the size of caches, and the digests in placeholders. Facts and libraries that only one run measured, and
+    settings that only one run tried, are left out, too.
     """
     tried = {each.name for each in old.settings} & {each.name for each in new.settings}
     before, after = dict(_described(old, tried)), dict(_described(new, tried))
@@ -96,8 +98,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
 
 
 def _libraries(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield the versions of the vendor libraries by their device. The setting ``cpu`` of a GPU runs on the
-    CPU."""
+    """Yield (name, versions) of the vendor libraries for each device. The setting ``cpu`` runs on the CPU
+    even if the run is about a GPU."""
     places = {setting.name: setting.device for setting in results.settings}
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:

@@ -1,9 +1,9 @@
 """Times and amounts of memory that differ between two runs by more than noise explains.
 
-Times of two runs differ without a change for two reasons: they scatter, and the device ran at another speed.
-The ratios of several problems measure the scatter by their spread about their mean. If only few problems were
-timed, the deciles of each time measure the scatter. The yardsticks, a matrix product and a copy timed in the
-same rounds, measure the device's speed.
+Even if nothing changed, times of two runs differ: single times scatter, and the device runs at another speed
+(e.g. other clocks). The scatter is the spread of the ratios of several problems about their mean. If few
+problems were timed, the scatter comes from the 10th and 90th percentile of each time. The device's speed
+comes from two yardsticks, a matrix product and a copy, which were timed in the same rounds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rocmprobe.model.results import Outcome
 from rocmprobe.model.roofline import roof
 
 MORE, LESS, OPEN = "more", "less", "too noisy"
-#: Stands for all directions of a setting together.
+#: Key for all directions of a setting together.
 ALL = "all"
 #: Device, driver, setting, kind, and the key of the measurement.
 _Place = tuple[str, str, str, str, str]
 
-#: Highest probability that scatter alone makes any group of a comparison look changed.
+#: Highest probability that scatter alone makes some group in a comparison look changed.
 _CHANCE = 0.01
-#: With fewer degrees of freedom, the scatter of the ratios is unknown.
+#: The scatter of the ratios is only computed from at least this many degrees of freedom.
 _LEAST_DEGREES = 3
-#: If the device's own speed changed by more, something else used it or its clocks differed. Then any time can
-#: be off by a factor, so no time counts as changed. The same holds without yardsticks.
+#: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
+#: Then no time counts as changed. The same holds if the yardsticks were not timed.
 QUIET = 1.25
 #: Least factor that counts as a change, by kind. Between runs of one CPU that also did other work, first
 #: calls and calls with new sizes differed by up to 2.9. Memory of the bypass, which measures its algorithms,
@@ -53,11 +53,13 @@ class Measured:
     """The difference of one measurement under one setting between two runs.
 
     ``kind`` is "time", "first call", "new size" or "memory". ``what`` is the key in ``timings`` or ``memory``
-    of the outcomes, or "all" for all times of a setting together. ``ratio`` is new over old, the geometric
-    mean over ``problems`` problems. Noise allows a ratio from ``least`` to ``most``. ``told`` is "more",
-    "less", or "too noisy" if the ratio does not count as equal but noise can explain it. ``id`` is the id of
-    the outcome if the measurement is of a single problem (a time far off the rest of its setting, or memory),
-    else "".
+    of the outcomes, or "all" for all times of a setting together. ``ratio`` is new over old: the geometric
+    mean over ``problems`` problems. The true ratio is between ``least`` and ``most``, the range that noise
+    allows.
+
+    ``told`` is "more", "less", or "too noisy" if the ratio is not close to 1 but noise can explain it. ``id``
+    is the id of the outcome if the measurement concerns a single problem (a time that differs much more than
+    the rest of its setting, or memory), else "".
     """
 
     device: str
@@ -77,9 +79,9 @@ class Measured:
 class Measurements:
     """The changed measurements of two runs.
 
-    ``times`` and ``amounts`` count the times and amounts of memory that were compared. ``drift`` maps each
-    device to the factor, 1 or more, by which its speed may have changed. Devices whose factor is unknown are
-    left out.
+    ``times`` and ``amounts`` are the numbers of times and of amounts of memory that were compared. ``drift``
+    maps each device to the factor, 1 or more, by which its speed may have changed. Devices whose factor is
+    unknown are left out.
     """
 
     times: int = 0
@@ -113,10 +115,11 @@ class _Pair:
 def measured(
     old: Iterable[Outcome], new: Iterable[Outcome], elsewhere: Mapping[str, str] = {}
 ) -> Measurements:
-    """Return what changed among the measurements that both runs have, whole settings before single problems.
+    """Return the changes of all measurements that both runs have, whole settings before single problems.
 
-    Both runs must be of the same devices. ``elsewhere`` maps each setting that runs on another device than
-    requested to this device (``Setting.device``). Only outcomes that work in both runs count.
+    Both runs must have used the same devices. ``elsewhere`` maps each setting that runs on another device
+    than the requested one to that device (``Setting.device``). Only outcomes that work in both runs are
+    compared.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -151,9 +154,9 @@ def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
 
 
 def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
-    """Return a first call over several processes, or None if it was not measured.
+    """Return the time of a first call over several processes, or None if it was not measured.
 
-    The least and the largest time are the spread, because the processes are few.
+    The smallest and largest time replace the percentiles, because the processes are few.
     """
     value, least, most = (time_of(outcome.timings.get(f"{what}{end}")) for end in ("", "_min", "_max"))
     if value is None or least is None or most is None or not least <= value <= most:
@@ -162,10 +165,8 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
 
 
 def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
-    """Return the time of a call with a new input size, as the median over the sizes of a run.
-
-    Each size is called once.
-    """
+    """Return the time of a call with a new input size: the median over the sizes of a run, each called
+    once."""
     timings = outcome.timings
     return seconds({**timings, _NEW_SIZE: timings.get(f"{_NEW_SIZE}_median")}, _NEW_SIZE)
 
@@ -173,9 +174,9 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     """Return the factor by which the device's speed may have changed between two runs.
 
-    Take the geometric mean over the problems of a setting, which share a process. Then take the largest mean
-    of all settings, because a disturbance of one process may also have disturbed others unseen. Return None
-    if the yardsticks were not timed in both runs.
+    Take the geometric mean of the yardsticks over the problems of a setting, which share a process, then the
+    largest mean of all settings: what slowed one process down may also have slowed others. Return None if the
+    yardsticks were not timed in both runs.
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
@@ -186,7 +187,10 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
 
 
 def quiet(drifted: Optional[float]) -> bool:
-    """Return True if the device is known to have run at about the same speed."""
+    """Return True if the device is known to have run at about the same speed in both runs.
+
+    ``drifted`` is the factor between the speeds, or None if unknown.
+    """
     return drifted is not None and drifted <= QUIET
 
 
@@ -220,10 +224,7 @@ def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios, with the geometric means of the ends of their ranges.
-
-    The range of a ratio comes from its deciles (``noise.ratio``).
-    """
+    """Return the geometric mean of a group's ratios and of the ends of their ranges (``noise.ratio``)."""
     each = [ratio(pair.after, pair.before, doubt) for pair in group]
     ends = ([one.value for one in each], [one.least for one in each], [one.most for one in each])
     return Ratio(*(math.exp(fmean(map(math.log, values))) for values in ends))
@@ -232,24 +233,26 @@ def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
 def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
     """Return the geometric mean of a group's ratios, with the range that noise allows.
 
-    The range extends in both directions by ``margin``, given as a logarithm, and by the factor ``doubt``, by
-    which the device's speed can have changed.
+    The range is wider by ``margin`` (a logarithm) and by the factor ``doubt``, by which the device's speed
+    may have changed.
     """
     value, spread = math.exp(fmean(pair.log for pair in group)), math.exp(margin) * doubt
     return Ratio(value, value / spread, value * spread)
 
 
 def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return the pooled variance of ``groups`` about their means, and its degrees of freedom."""
+    """Return (variance of the values about the mean of their group, degrees of freedom), pooled over all
+    groups."""
     degrees = sum(len(group) - 1 for group in groups)
     squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
     return squares / max(degrees, 1), degrees
 
 
 def _student(chance: float, degrees: int) -> float:
-    """Return the quantile ``chance`` of Student's t, because the scatter of few values is itself uncertain.
+    """Return the quantile ``chance`` of Student's t distribution.
 
-    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    A normal distribution would be too narrow, because the scatter is estimated from few values. Source:
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
     z = NormalDist().inv_cdf(chance)
     return (
@@ -269,8 +272,8 @@ def _classify(found: Ratio, worth: float, sure: bool = True) -> str:
 def _far_off(
     pairs: Sequence[_Pair], drifted: Optional[float], reported: Sequence[Measured]
 ) -> Iterator[Measured]:
-    """Yield single problems that changed far more than the others scatter, in settings that did not
-    change."""
+    """Yield the single problems whose time changed far more than the times of other problems, in settings
+    that did not change."""
     known = {(each.device, each.driver, each.setting) for each in reported if each.told != OPEN}
     times = [pair for pair in pairs if pair.kind == "time"]
     if len(times) <= _LEAST_DEGREES:
@@ -290,7 +293,8 @@ def _far_off(
 def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
     """Yield the amounts of memory that changed.
 
-    Each amount counts alone, because memory has no spread within a run and few problems are tested.
+    Each amount is judged by itself, without statistics: memory use does not vary within a run, and few
+    problems are tested.
     """
     for old, new in both:
         for what, before, after in _bytes_of(old, new):
@@ -309,10 +313,8 @@ def _bytes_of(old: Outcome, new: Outcome) -> Iterator[tuple[str, float, float]]:
 
 
 def _amount(value: object) -> Optional[float]:
-    """Return ``value`` as a float, or None if it is no amount of memory.
-
-    Results from elsewhere can hold anything.
-    """
+    """Return ``value`` as a float, or None if it cannot be a number of bytes, because users can compare
+    any file."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 < value < _MOST else None

@@ -1,1 +1,1 @@
-"""Findings: what is wrong, which layer, and why."""
+"""Findings: each says what is wrong, in which layer of the software, and why."""

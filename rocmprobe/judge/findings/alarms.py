@@ -1,7 +1,7 @@
-"""Rules about the sensors: findings of a run, and alarms of one moment.
+"""Rules about the sensors of GPUs: findings of a run, and alarms during a run.
 
-Every rule needs a reading and its limit. A finding needs heat for several samples, not a peak of one sample.
-A quiet or healthy card gives no finding (tests/judge/test_telemetry_findings.py).
+Every rule needs a reading and its limit. Findings about heat need several samples in a row. A healthy card
+gives no finding (tests/judge/test_telemetry_findings.py).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ FINDINGS = (
     "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
     "vram-full", "power-cap",
 )  # fmt: skip
-#: A temperature counts as at its limit from this many degrees below the limit. There the firmware begins to
-#: slow down, because sensors are read in whole degrees and the limit is never passed by much.
+#: A temperature is "at its limit" if it is at most this many degrees below the limit. There the firmware
+#: begins to lower the clock, so the limit itself is hardly ever exceeded. Sensors report whole degrees.
 AT_LIMIT = 5.0
-#: Degrees below the limit from which the fan must turn. The quiet modes of cards end at about 60 degrees on
-#: the edge.
+#: The fan must turn if the temperature is at most this many degrees below the limit. Cards end their silent
+#: mode at an edge temperature of about 60 degrees.
 _FAN_MUST_TURN = 15.0
-#: Per cent below which a fan can run faster. A card at its limit should have used this reserve.
+#: Fan speed in per cent below which a hot card's fan is too slow, because it could run faster.
 WEAK_FAN = 60.0
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
-#: A clock that falls to this share of its value on the cool and equally busy card is throttled.
+#: The clock is throttled if it falls to this fraction of its value on the cool, equally busy card.
 _SLOWED = 0.9
-#: Share of the power cap that counts as at the cap. The regulator swings about the cap.
+#: The power is "at the cap" from this fraction of the cap, because the regulator oscillates about the cap.
 _AT_CAP = 0.97
 _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
-#: Temperatures of the chip. The first one that a card has is judged.
+#: Temperatures of the chip. The rules use the first one that a card has.
 _CHIP = ("temperature_junction_c", "temperature_edge_c")
 
 _FAN_ADVICE = (
@@ -48,7 +48,7 @@ _WEAK = "The fan can run faster. Start with the finding about the fan."
 
 
 def telemetry_findings(results: Results) -> Iterator[Finding]:
-    """Yield findings about heat, fans, memory and power of each GPU that was watched."""
+    """Yield findings about heat, fans, memory and power of each GPU whose sensors were read."""
     watched = [each for each in results.telemetry if each.device != "cpu"]
     for device in watched:
         suffix = f"-{device.device}" if len(watched) > 1 else ""
@@ -74,8 +74,7 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
     """Return True if ``holds`` is true for enough consecutive samples, as defined by ``lasts``.
 
-    The samples must be consecutive as they were taken. Results keep only some of the samples, so samples that
-    follow each other in the results can have gaps between them.
+    Results keep only some of the samples. Two samples with a gap between them are not consecutive.
     """
     stretch: list[float] = []
     last = -1
@@ -100,10 +99,10 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Yield findings about the heat of the chip.
+    """Yield findings about the heat of the chip: the fan stands still, the GPU lowers its clock, the fan is
+    too slow.
 
-    The findings are that the fan stands still, that the GPU slows down, and that the fan runs too slowly. If
-    none of them applies, yield that the chip is at its temperature limit.
+    If none of these applies, but the chip is at its temperature limit, yield a finding that says so.
     """
     limit, word = device.limits[hottest], QUANTITIES[hottest].short
     every = _timed(device)
@@ -157,10 +156,10 @@ def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Findin
 
 
 def _slowed(hot: Sequence[tuple[float, Reading]], every: Sequence[tuple[float, Reading]]) -> str:
-    """Return how heat lowers the clock, in words, or "" if heat does not lower the clock.
+    """Return a text with the clocks if heat lowers the clock, else "".
 
-    The driver's status of throttling counts only at the temperature limit, because an idle RX 7600S at 54
-    degrees reported this status.
+    The driver's throttling status is used only at the temperature limit, because an idle RX 7600S reported
+    this status at 54 degrees.
     """
     throttled = [at for at, each in hot if each.get("throttled_heat")]
     if len(throttled) >= LASTING_SAMPLES:
@@ -198,10 +197,10 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """Yield a finding if GPU memory is taken or full.
+    """Yield a finding if other programs use much GPU memory, or if it is full.
 
-    Memory that is taken from the first to the last sample belongs to other programs. The run itself fills the
-    memory on purpose in its search for the largest batch, so full memory is only information.
+    Memory in use from the first to the last sample belongs to other programs. The run itself fills the memory
+    on purpose to find the largest batch, so full memory is only information.
     """
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
@@ -230,8 +229,8 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """Yield a finding if a card draws as much power as its cap allows.
 
-    The cap is no fault, but explains why the clock is not higher. The rule counts the share of busy samples
-    at the cap, not consecutive samples, because power swings.
+    The cap is no fault, but it explains why the clock is not higher. Power oscillates, so the rule counts the
+    fraction of busy samples at the cap, not consecutive samples.
     """
     limit = device.limits["power_w"]
     busy = [
@@ -298,7 +297,8 @@ def _range(moments: Sequence[tuple[float, Reading]], quantity: str, unit: str) -
 
 
 def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
-    """Return what is wrong at this moment, in words. Return () if everything is well or unknown."""
+    """Return phrases about everything that is wrong in one reading of the sensors, or () if nothing is
+    known to be wrong."""
     room = {name: limits[name] - reading[name] for name in TEMPERATURES if name in reading and name in limits}
     found = [
         f"{QUANTITIES[name].short} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"

@@ -1,7 +1,7 @@
-"""Findings about caches of compiled kernels: made for another chip or version, or under a setting that is
-known to miscompile.
+"""Findings about caches of compiled kernels that were made for another chip or version, or are known to be
+miscompiled.
 
-rocmprobe moves no files. Each finding names the command that moves them.
+rocmprobe moves no files. Each finding contains the command that moves them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from rocmprobe.knowledge.miopen_files import database_name
 from rocmprobe.knowledge.stacks import limits
 from rocmprobe.model.results import Fact, Finding, Machine, Results
 
-#: The variable that keeps Triton from compiling buffer instructions.
+#: With the value 0, Triton compiles no buffer instructions.
 _BUFFER_OPS = "AMDGCN_USE_BUFFER_OPS"
 _CACHES = {"caches.triton": "Triton", "caches.inductor": "Inductor"}
 _PLAIN = re.compile(r"[\w./+-]+")
-#: Most files that a command names.
+#: Maximum number of files in a command.
 _LISTED = 20
 
 
 def caches(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each cache with kernels that this machine must not use, or never uses."""
+    """Yield a finding for each cache with kernels that are faulty or unusable on this machine."""
     machine = results.machine
     for name, title in _CACHES.items():
         fact = machine.facts.get(name, Fact())
@@ -34,8 +34,10 @@ def caches(results: Results) -> Iterator[Finding]:
 
 
 def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[Finding]:
-    """Yield the finding about a cache of Triton or Inductor, whose keys do not include everything that
-    matters."""
+    """Yield a finding about the cache of Triton or Inductor.
+
+    The keys of these caches lack some inputs, so a cached kernel can be unfit for this machine.
+    """
     cache: Mapping[str, Any] = fact.value
     path = str(cache["path"])
     evidence = f"{path}: {_amounts(cache['isas'])}, from {fact.source}"
@@ -69,9 +71,9 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the source for a fault of cached kernels, or "" if no such fault is known.
+    """Return the source that describes a known fault of cached kernels, or "" if there is none.
 
-    The fault must concern a chip that is in the machine and in ``isas``, the chips of a cache.
+    ``isas`` are the chips of a cache. Only chips that are also in this machine count.
     """
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
@@ -110,10 +112,7 @@ def _distinct(files: Sequence[Mapping[str, Any]], key: str) -> str:
 
 
 def _database_names(machine: Machine) -> set[str]:
-    """Return the names of MIOpen's databases for the machine's GPUs.
-
-    Return an empty set if the ISA or the number of compute units of a GPU is unknown.
-    """
+    """Return an empty set if the ISA or the number of compute units of a GPU is unknown."""
     known = [(_base_isa(gpu.effective_isa.value), gpu.cus.value) for gpu in machine.amd_gpus]
     if not all(isa and cus for isa, cus in known):
         return set()
@@ -129,7 +128,8 @@ def _base_isa(isa: Optional[str]) -> str:
 
 
 def _base(version: Optional[str]) -> str:
-    """Return a version without its local part (such as +rocm6.2), because caches do not store that part."""
+    """Return a version without its local part (such as +rocm6.2), because caches store versions without
+    it."""
     return str(version or "").partition("+")[0]
 
 
@@ -143,9 +143,9 @@ def _moving(path: str) -> str:
 
 
 def _moving_files(paths: Sequence[str]) -> str:
-    """Return the command that moves the files at ``paths`` away.
+    """Return the shell command that moves the files at ``paths`` away.
 
-    The command appends ``*`` to each path, to also move the extra files of a database in use.
+    The command appends ``*`` to each path, because a database in use has extra files with the same beginning.
     """
     folder = "~/miopen-$(date +%F)"
     words = " ".join(f"{_word(path)}*" for path in paths[:_LISTED])
@@ -154,7 +154,7 @@ def _moving_files(paths: Sequence[str]) -> str:
 
 
 def _word(path: str) -> str:
-    """Return a path quoted for a shell. ~ and $USER keep their meaning."""
+    """Return a path quoted for a shell, but with ~ and $USER left to expand."""
     start = "~/" if path.startswith("~/") else ""
     rest = path[len(start) :]
     end = "$USER" if rest.endswith("torchinductor_$USER") else ""

@@ -1,4 +1,4 @@
-"""Findings about convolution in the vendor library: where it fails, and what works instead."""
+"""Findings about convolution in the vendor library: where it fails, and which settings work instead."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
-    """Yield the finding that convolution fails under ``default`` in the first dtype tested, float32 if
-    possible."""
+    """Yield a finding if convolution fails under ``default`` in float32, or in the first tested dtype
+    without float32."""
     for dtype in dtypes(results)[:1]:
         settings = native(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
@@ -66,11 +66,12 @@ def _at_fault(
 def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
-    """Return (cause, layer) of a failure, refined by which of MIOpen's settings fix the failure.
+    """Return the (cause, layer) of a failure, more precisely than ``cause`` by which MIOpen settings avoid
+    the failure.
 
-    If only settings without databases and caches fix the failure, a record is stale. If a process crashes or
-    hangs and another choice of solvers works, a solver is faulty or the search takes too long. If no setting
-    fixes the failure, code for another chip explains it.
+    If only settings without databases and caches work, an entry in a database is faulty. If a process crashes
+    or hangs and settings with other solvers work, a solver is faulty or the search takes too long. If no
+    setting works, the code may be for another chip.
     """
     if not layer.startswith("miopen"):
         return cause, layer
@@ -129,7 +130,10 @@ def _evidence(default: Assessment) -> tuple[str, ...]:
 
 
 def other_dtypes(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each dtype that fails natively under settings where the first dtype works."""
+    """Yield a finding for each other dtype that fails under ``default``.
+
+    Only settings that work in the first dtype (float32 if tested) are considered.
+    """
     first, *others = dtypes(results) or ("float32",)
     holds = {each.setting.name for each in native(results, first) if sound(each)}
     name = library(results)
@@ -182,7 +186,7 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
 
 
 def _alike(outcomes: tuple[Outcome, ...]) -> str:
-    """Return the kinds, dtypes and directions of the problems of ``outcomes``, in words."""
+    """Return text with the kinds, dtypes and directions of the problems of ``outcomes``."""
     kinds = dict.fromkeys(str(outcome.problem).partition("-")[0] for outcome in outcomes)
     dtypes = dict.fromkeys(SHORT_DTYPES.get(outcome.dtype, outcome.dtype) for outcome in outcomes)
     directions = dict.fromkeys(str(outcome.direction) for outcome in outcomes)

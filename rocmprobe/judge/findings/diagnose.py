@@ -1,4 +1,4 @@
-"""Findings: rules over facts and outcomes. Each rule is a small pure function."""
+"""All rules that turn facts and outcomes into findings. Each rule is a small pure function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rocmprobe.judge.findings.stability import stability
 from rocmprobe.judge.findings.sweep import faulty_solvers
 from rocmprobe.model.results import Finding, Outcome, Results
 
-#: Causes that packages of the machine fix and settings do not: compilers, headers and sources of kernels.
+#: Causes that are fixed by installing packages (compilers, headers, kernel sources), not by settings.
 OF_THE_INSTALLATION = frozenset(
     {
         "jit-compiler-missing", "jit-header-conflict", "jit-missing-host-headers",
@@ -65,14 +65,14 @@ def diagnose(results: Results) -> tuple[Finding, ...]:
 
 
 def resume(results: Results) -> str:
-    """Return the command that continues an interrupted run, with its folder as the user named it."""
+    """Return the command that continues an interrupted run, with the run's folder as the user typed it."""
     folder = results.options.get("folder")
     return f"rocmprobe run --resume {shlex.quote(str(folder))}" if folder else "rocmprobe run --resume"
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Return ``finding`` with the fix first if the installation is at fault. A setting only works around such
-    a fault."""
+    """Return ``finding``. If the installation is at fault, put the repair before the advice, which only
+    works around the fault."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
@@ -85,7 +85,7 @@ def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
 
 
 def _torch_unusable(results: Results) -> Iterator[Finding]:
-    """Yield a finding if torch cannot be imported. This explains all failures, whichever check ran first."""
+    """Yield a finding if torch cannot be imported, which explains all other failures."""
     broken = failed(results.outcomes)
     if not broken or any(outcome.cause != "torch-unusable" for outcome in broken):
         return
@@ -98,10 +98,10 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """Yield findings about the rungs below convolution.
+    """Yield a finding about the lowest failing rung: the simple operations that convolution depends on, such
+    as copy and gemm.
 
-    The lowest rung that fails explains what depends on it. A rung that fails only in another dtype is
-    reported if no rung fails in float32.
+    If no rung fails in float32, yield one finding for each other dtype in which a rung fails.
     """
     float32 = _broken_rung(results, "float32")
     if float32:
@@ -146,10 +146,9 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
 
 
 def _step(results: Results, check: str, severity: str, title: str, advice: str) -> Iterator[Finding]:
-    """Yield a finding if the check of a small network fails under ``default``.
+    """Yield a finding if the training check of a small network fails under ``default``.
 
-    The check runs only if its parts work. ``title`` can contain {library}, and {dtypes} for the dtypes that
-    fail.
+    ``title`` can contain {library}, and {dtypes} for the failing dtypes.
     """
     broken = failed(_of_default(results, check))
     if broken:
@@ -160,10 +159,10 @@ def _step(results: Results, check: str, severity: str, title: str, advice: str) 
 
 
 def _training_step(results: Results) -> Iterator[Finding]:
-    """Yield a finding if the training step fails under ``default``.
+    """Yield a finding if the training step fails under ``default``, or under other settings if ``default``
+    has no result.
 
-    If it has no result under ``default``, its failures under other settings count. The step runs only if its
-    parts passed, so its failure is new information.
+    The step runs only if each of its layers passed alone, so its failure is new information.
     """
     asked = [outcome for outcome in results.outcomes if outcome.check == "training-step"]
     by_default = [outcome for outcome in asked if outcome.setting == "default"]
@@ -190,9 +189,9 @@ def _training_step(results: Results) -> Iterator[Finding]:
 
 
 def _gradient_flow(results: Results) -> Iterator[Finding]:
-    """Yield a finding if gradients are wrong in combination.
+    """Yield a finding if the gradients of combined layers are wrong.
 
-    The check runs only if convolution works in every direction, so the combination is at fault.
+    The check runs only if each direction of convolution is correct alone, so the combination is at fault.
     """
     broken = failed(_of_default(results, "gradient-flow"))
     if broken:
@@ -211,7 +210,6 @@ def _gradient_flow(results: Results) -> Iterator[Finding]:
 
 
 def _memory(results: Results) -> Iterator[Finding]:
-    """Yield a finding if a case used more memory than predicted, under any setting."""
     beyond = tuple(
         outcome for outcome in results.outcomes if (outcome.check, outcome.state) == ("memory", "wrong")
     )
@@ -228,7 +226,6 @@ def _memory(results: Results) -> Iterator[Finding]:
 
 
 def _autocast_step(results: Results) -> Iterator[Finding]:
-    """Yield a finding if the autocast step fails. It runs only if the same step works in float32."""
     return _step(
         results, "autocast-step", "warning",
         "A small network does not train correctly under autocast to {dtypes}; in float32 it does",
@@ -237,8 +234,6 @@ def _autocast_step(results: Results) -> Iterator[Finding]:
 
 
 def _channels_last_step(results: Results) -> Iterator[Finding]:
-    """Yield a finding if the channels-last step fails. It runs only if the same step works on contiguous
-    images."""
     return _step(
         results, "channels-last-step", "warning",
         "A small network does not train correctly in channels-last; with contiguous images it does",
@@ -248,7 +243,7 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """Yield findings if the user's environment fails and a clean environment works, or the reverse."""
+    """Yield findings about cases that pass in only one of the user's environment and a clean environment."""
     broken = _failed_alone(results, AS_FOUND, "default")
     cured = _failed_alone(results, "default", AS_FOUND)
     if cured:
@@ -280,7 +275,7 @@ def _as_found(results: Results) -> Iterator[Finding]:
 
 
 def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
-    """Return the outcomes that failed under ``setting`` and passed under ``other``."""
+    """Return the outcomes that failed under ``setting`` although the same cases passed under ``other``."""
     passed = {question(each) for each in results.outcomes if each.setting == other and each.works}
     return tuple(
         each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed
@@ -407,5 +402,5 @@ def _partial(results: Results) -> Iterator[Finding]:
 
 
 def act_on(results: Results) -> bool:
-    """Return True if the user should act: a finding is more than information."""
+    """Return True if any finding is more than information, so that the user should act."""
     return any(finding.severity != "info" for finding in results.findings)

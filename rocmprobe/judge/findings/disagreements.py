@@ -1,4 +1,5 @@
-"""Pairs of facts about one thing from two sources that should agree and do not."""
+"""Pairs of facts from two sources that should agree but do not, e.g. the number of GPUs by KFD and by
+torch."""
 
 from __future__ import annotations
 
@@ -7,15 +8,14 @@ from typing import Any
 
 from rocmprobe.model.results import Fact, Machine
 
-#: The subject of the two facts, the first fact and the second fact.
+#: (subject of both facts, first fact, second fact).
 Disagreement = tuple[str, Fact, Fact]
 
 
 def disagreements(machine: Machine) -> list[Disagreement]:
-    """Return the pairs of facts that should agree and do not, with the subject of each pair.
+    """Return (subject, fact, fact) for each pair of facts that should agree but do not.
 
-    Only facts that are known are compared. Without ``--deep`` a machine has only the disagreements that its
-    files show.
+    Unknown facts are not compared. Without ``--deep``, only facts from files are available.
     """
     return [
         *_library_versions(machine),
@@ -27,7 +27,8 @@ def disagreements(machine: Machine) -> list[Disagreement]:
 
 
 def some_hidden(machine: Machine) -> bool:
-    """Return True if a variable chooses which GPUs a program sees."""
+    """Return True if an environment variable such as HIP_VISIBLE_DEVICES restricts the GPUs that a program
+    sees."""
     return any(name.endswith("_VISIBLE_DEVICES") for name in machine.variables)
 
 
@@ -46,8 +47,7 @@ def _library_versions(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _device_counts(machine: Machine) -> Iterator[Disagreement]:
-    """Yield a disagreement about the number of GPUs. torch numbers the GPUs that KFD lists and no variable
-    hides."""
+    """Compare torch's number of GPUs to the number that KFD lists and no environment variable hides."""
     count = _fact(machine, "deep.device_count")
     found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
     if any(gpu.order.value is not None for gpu in machine.amd_gpus):
@@ -66,7 +66,7 @@ def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
-    """Yield the GPUs whose effective ISA differs between the facts and torch or rocminfo."""
+    """Compare the effective ISA of each GPU in the facts to torch and to rocminfo."""
     gpus = {str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.amd_gpus}
     for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
         fact = _fact(machine, name)
@@ -77,9 +77,9 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _numbers(machine: Machine) -> Iterator[Disagreement]:
-    """Yield the GPUs that have another index in torch than expected.
+    """Yield the GPUs whose index in torch differs from the expected index.
 
-    The expected index follows from the kernel's order and from the variables that hide GPUs.
+    The expected index follows from the kernel's order and the environment variables that hide GPUs.
     """
     devices = _fact(machine, "deep.devices")
     found = {gpu.index.value: gpu for gpu in machine.amd_gpus if gpu.index.value is not None}

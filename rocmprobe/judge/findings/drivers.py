@@ -1,4 +1,5 @@
-"""Findings from both drivers: the same case run by PyTorch and by MIOpen alone separates their faults."""
+"""Findings from both drivers: a case run by PyTorch and by MIOpen without PyTorch shows which of the two
+is at fault."""
 
 from __future__ import annotations
 
@@ -14,8 +15,7 @@ Pair = tuple[Outcome, Outcome]
 
 
 def pairs(results: Results, setting: str = "default") -> list[Pair]:
-    """Return the cases under ``setting`` that both drivers ran, as pairs of the outcomes of torch and
-    capi."""
+    """Return (outcome of torch, outcome of capi) for each case under ``setting`` that both drivers ran."""
     by_question: dict[tuple[object, ...], dict[str, Outcome]] = {}
     for outcome in results.outcomes:
         if outcome.setting == setting:
@@ -42,9 +42,10 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return the finding that PyTorch fails the cases in ``found``, which pass without PyTorch.
+    """Return the finding that the cases in ``found`` fail in PyTorch and pass without it.
 
-    The cases in ``beyond`` also pass without PyTorch. With PyTorch, an earlier failure blocks them.
+    ``beyond`` are cases that pass without PyTorch and did not run in PyTorch because an earlier failure
+    blocks them.
     """
     outcomes = tuple(by_torch for by_torch, _ in found)
     in_library = any(outcome.check in ("convolution", "batch-norm") for outcome in outcomes)
@@ -66,7 +67,7 @@ def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) ->
 
 
 def _copies(results: Results) -> tuple[str, ...]:
-    """Return the files of each library for which the two drivers loaded different files."""
+    """Return a line for each library of which the two drivers loaded different files."""
     files: dict[str, dict[str, set[str]]] = {}
     for trial in results.trials:
         for name, paths in trial.mapped.items():
@@ -79,7 +80,8 @@ def _copies(results: Results) -> tuple[str, ...]:
 
 
 def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
-    """Yield ``findings``. Add to a failure of native convolution the cases that also fail without PyTorch."""
+    """Yield ``findings``. If native convolution fails, add to this finding the cases that also fail
+    without PyTorch."""
     asked = [pair for pair in pairs(results) if pair[0].check == "convolution"]
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:
@@ -92,9 +94,9 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
 
 
 def two_copies(results: Results) -> Iterator[Finding]:
-    """Yield a finding if a process has two copies of one library.
+    """Yield a finding if a process loaded two copies of one library.
 
-    Calls go to one copy, while handles and memory belong to the other.
+    A call can then go to one copy with handles and memory that belong to the other.
     """
     copies = {
         f"{trial.driver}, {trial.setting}: {', '.join(paths)}": name
@@ -112,7 +114,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
 
 
 def other_isa(results: Results) -> Iterator[Finding]:
-    """Yield a finding if HIP reports a device as another chip than the facts do."""
+    """Yield a finding if HIP reports another chip for a device than the facts about the machine."""
     reported = results.machine.value("capi.devices")
     asked = {
         (each.device, each.effective_isa)

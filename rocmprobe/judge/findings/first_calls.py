@@ -1,5 +1,5 @@
-"""First calls: their cost under each setting, whether caches survive a new process, and the cost of input
-sizes that keep changing."""
+"""First calls: their duration under each setting, the effect of caches on new processes, and the cost of
+changing input sizes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
 from rocmprobe.model.results import Finding, Outcome, Results
 
-#: Seconds of a first call that are worth a finding. ResNet-50 has 23 different convolutions. At 5 s for each,
-#: its first iteration takes two minutes.
+#: A first call that takes more seconds than this gives a finding. ResNet-50 has 23 different convolutions. At
+#: 5 s for each, its first iteration takes two minutes.
 SLOW_FIRST_CALL = 5.0
-#: An alternative counts if its slowest first call takes at most this share of the fastest under ``default``.
+#: Another setting is much better if its slowest first call takes at most this fraction of the fastest first
+#: call under ``default``.
 MUCH_LESS = 0.5
-#: Least number of cold and of warm starts for a meaningful spread.
+#: Minimum number of cold and of warm starts for a comparison.
 _ENOUGH_STARTS = 2
-#: Seconds of a call with a new input size that are worth a finding, and that are worth a warning.
+#: A call with a new input size that takes more seconds than these gives a finding, or a warning.
 SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
-#: Another setting is better for new sizes if a new size takes ``MUCH_LESS`` and at least this many seconds
-#: less.
+#: Another setting is better for new sizes if its time is at most ``MUCH_LESS`` times as long, and at least
+#: this many seconds shorter.
 AT_LEAST = 0.1
-#: In the reported hour of work, one of this many calls has a new size.
+#: The reported cost per hour assumes that one in this many calls has a new size.
 CALLS = 10
 _HOUR = 3600.0
 
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """First calls of one kind, in seconds: median, least and largest of ``starts`` processes."""
+    """Seconds of the first call in ``starts`` processes: the median, the smallest and the largest."""
 
     median: float
     least: float
@@ -43,8 +44,8 @@ class FirstCalls:
 class StartUp:
     """First calls of one problem under one setting.
 
-    ``cold`` is with empty and ``warm`` with filled databases and caches. ``steady`` is the median of later
-    calls in seconds.
+    ``cold`` are calls with empty databases and caches, ``warm`` calls with filled ones. ``steady`` is the
+    median of later calls in seconds.
     """
 
     device: str
@@ -56,15 +57,17 @@ class StartUp:
 
     @property
     def cache_survives(self) -> Optional[bool]:
-        """Return True if every warm first call was faster than every cold one, or None if too few were
-        made."""
+        """Return True if all first calls with filled caches were faster than all with empty caches.
+
+        Return None if fewer than two processes of a kind were started.
+        """
         if min(self.cold.starts, self.warm.starts) < _ENOUGH_STARTS:
             return None
         return self.warm.largest < self.cold.least
 
 
 def start_ups(results: Results) -> list[StartUp]:
-    """Return every start-up that was measured, in the order of the outcomes."""
+    """Return the start-up measurement of each outcome that has one."""
     return [found for outcome in results.outcomes if (found := _start_up(outcome))]
 
 
@@ -92,7 +95,7 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
     """Yield a finding if a first call takes many seconds under ``default`` and far fewer under another
     correct setting.
 
-    Yield nothing on a simulated machine, because the simulation runs another library on another device.
+    Yield nothing on a simulated machine, because the simulation times another library on another device.
     """
     if results.simulated:
         return
@@ -146,8 +149,9 @@ def _kept(default: StartUp) -> str:
 class NewSizes:
     """Cost of calls with new input sizes under one setting, in seconds per call.
 
-    An input size is new if the process has not called the network with it before. ``new`` is the mean over
-    ``sizes`` new sizes, ``largest`` the longest call, and ``known`` a call with a known size.
+    An input size is new if the process has not yet called the network with it. ``new`` is the mean over
+    ``sizes`` new sizes, ``largest`` the longest call, and ``known`` the time of a call with a size that is
+    not new.
     """
 
     device: str
@@ -159,19 +163,18 @@ class NewSizes:
 
     @property
     def calls_an_hour(self) -> float:
-        """Calls of the network per hour if each call has a new size."""
+        """Number of calls per hour if each call has a new size."""
         return _HOUR / self.new
 
     @property
     def lost_minutes(self) -> float:
-        """Minutes of an hour that new sizes cost if one of ``CALLS`` calls has a new size."""
+        """Minutes per hour that new sizes cost if one in ``CALLS`` calls has a new size."""
         extra = max(0.0, self.new - self.known)
         return 60 * extra / (extra + CALLS * self.known)
 
 
 def new_sizes(results: Results) -> list[NewSizes]:
-    """Return the cost of calls with new input sizes for each measured setting, in the order of the
-    outcomes."""
+    """Return the cost of calls with new input sizes for each setting that was measured."""
     return [found for outcome in results.outcomes if (found := _new_sizes(outcome))]
 
 
@@ -188,10 +191,10 @@ def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
 
 
 def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
-    """Return the cost of new input sizes under the cheapest setting, and under the setting ``than``.
+    """Return the costs of new input sizes under the fastest setting and under the setting ``than``.
 
-    Only settings whose forward convolutions are correct count. Return None if ``than`` is as good or was not
-    measured.
+    Only settings with correct forward convolutions are considered. Return None if the fastest setting is not
+    much better than ``than``, or if ``than`` was not measured.
     """
     found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
     right = [
@@ -210,8 +213,8 @@ def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tupl
 
 
 def slow_new_sizes(results: Results) -> Iterator[Finding]:
-    """Yield a finding if calls with new input sizes take long under ``default`` and far less under another
-    correct setting."""
+    """Yield a finding if calls with new input sizes are slow under ``default`` and much faster under
+    another correct setting."""
     default = next((each for each in new_sizes(results) if each.setting == "default"), None)
     better = quickest(results, "float32", "default")
     if default is None or default.new <= SLOW_NEW_SIZE or better is None:
@@ -239,15 +242,16 @@ def described(each: NewSizes) -> str:
     )
 
 
-#: The purpose, as a key of ``Recommendation.per`` and in words.
+#: This use, as part of a key in ``Recommendation.per`` and in words.
 CHANGING_SIZES = "changing-sizes"
 IN_WORDS = "input sizes that keep changing"
 
 
 def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
-    """Return the entry of ``per`` for input sizes that keep changing.
+    """Return the entry of ``Recommendation.per`` for programs whose input sizes keep changing.
 
-    Return {} if ``chosen``, the setting recommended for inference, is as good, or if nothing was measured.
+    Return {} if no setting is much better than ``chosen``, the setting recommended for inference, or if
+    nothing was measured.
     """
     better = quickest(results, dtype, chosen)
     if better is None:
@@ -262,9 +266,10 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 
 
 def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
-    """Return the recommendation for input sizes that keep changing, as a sentence after a space.
+    """Return a sentence that recommends a setting for changing input sizes. It begins with a space.
 
-    Return "" if ``chosen``, the setting recommended for inference, is as good, or if nothing was measured.
+    Return "" if no setting is much better than ``chosen``, the setting recommended for inference, or if
+    nothing was measured.
     """
     better = quickest(results, dtype, chosen)
     if better is None:

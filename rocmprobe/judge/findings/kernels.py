@@ -1,5 +1,4 @@
-"""Findings about work outside of the vendor library's layers: matrix products, attention by its backends, and
-kernels that are compiled at run time."""
+"""Findings about matrix products, attention, and kernels that are compiled at run time."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
-#: The cause that names a backend which the build lacks for this chip. This is no failure, because other
-#: backends take over.
+#: Cause: torch was built without this attention backend for the chip. It is no failure, because PyTorch then
+#: uses another backend.
 _MISSING = "attention-backend-missing"
 _NOT_BUILT = "was not compiled for current AMD GPU architecture"
 _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficient"}
@@ -24,7 +23,7 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 def kernels(results: Results) -> Iterator[Finding]:
     """Yield a finding with a fix for each check that fails under ``default`` and has a known explanation.
 
-    Failing primitives that are not layers of the library get a finding, too.
+    Failing checks of the rung "primitives" also give a finding, except those of layers of the vendor library.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")
@@ -41,8 +40,8 @@ def kernels(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(check: str) -> Optional[Explanation]:
-    """Return the words for a primitive without an explanation, or None if ``findings.primitives`` reports the
-    check."""
+    """Return a generic explanation for a primitive without one, or None if ``findings.primitives`` reports
+    the check."""
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
@@ -75,9 +74,9 @@ def _finding(
 
 
 def _with_new_caches(curing: Setting) -> str:
-    """Return a clause with the commands for new cache folders, or "" if none are needed.
+    """Return a clause with commands that set new cache folders, or "" if none are needed.
 
-    Kernels in the old folders would keep the fault.
+    Kernels in the old folders would still have the fault.
     """
     exports = [
         f'`export {name}="$HOME/.cache/{curing.name}/{name.lower()}"`' for name in new_caches(curing.env)
@@ -86,14 +85,15 @@ def _with_new_caches(curing: Setting) -> str:
 
 
 def needed_besides(results: Results) -> tuple[str, ...]:
-    """Return what a program needs in addition to a setting for convolution, one line per finding."""
+    """Return one line for each thing that a program needs in addition to the recommended setting."""
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
     needed = [name for name, about in explained.items() if about.needed]
     return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    """Return the first setting with ``by_name`` under which all cases in ``broken`` pass, or None."""
+    """Return the first setting with ``by_name`` under which all cases in ``broken`` ran and passed, or
+    None."""
     questions = {question(each) for each in broken}
     for setting in results.settings:
         again = [
@@ -106,9 +106,9 @@ def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
 
 
 def missing_backends(results: Results) -> Iterator[Finding]:
-    """Yield a finding about attention for which the build has no fused kernels.
+    """Yield a finding if torch was built without a fused attention kernel for the chip.
 
-    PyTorch then computes it correctly with separate products, which need more memory.
+    PyTorch then computes attention correctly with separate products, which need more memory.
     """
     asked = tuple(
         each

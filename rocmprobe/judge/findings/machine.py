@@ -1,4 +1,4 @@
-"""Findings from facts: what is wrong with a machine before any check runs."""
+"""Findings from facts: problems of a machine that are visible before any check runs."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _BROKEN = frozenset(
     {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
 )  # fmt: skip
 
-#: Reasons why ROCm cannot open the compute driver, keyed by the fact ``kfd.device``.
+#: Why ROCm cannot open the compute driver, keyed by the value of the fact ``kfd.device``.
 _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
-#: Severity and text for a variable without the intended effect, keyed by its label.
+#: (severity, text) for an environment variable that does not work as intended, keyed by its label.
 _IDLE = {
     UNKNOWN: ("warning", "is unknown to ROCm, MIOpen and torch"),
     REJECTED: ("warning", "has a value that is not accepted"),
@@ -90,8 +90,7 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
 
 
 def _hurt(results: Results, gpu: Gpu) -> bool:
-    """Return True if code from torch or ROCm failed on this GPU. A torch that cannot be imported ran no
-    code."""
+    """Return True if code from torch or ROCm failed on this GPU. A failed import of torch does not count."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     isas = gpu.native_isa.value, gpu.effective_isa.value
     return any(
@@ -120,7 +119,7 @@ def _wrong_build(results: Results) -> Iterator[Finding]:
 
 
 def _fell_back(results: Results) -> bool:
-    """Return True if a run with ``--device auto`` fell back to the CPU because no GPU was usable."""
+    """Return True if a run with ``--device auto`` tested the CPU because no GPU was usable."""
     machine, auto = results.machine, results.options.get("device", "auto") == "auto"
     other = machine.value("torch.kind") == "cuda" and any(
         gpu.vendor.value == "nvidia" for gpu in machine.gpus
@@ -129,7 +128,7 @@ def _fell_back(results: Results) -> bool:
 
 
 def _wheels(native: str) -> str:
-    """Return a text about the wheels that hold code for an ISA, for users of an override, or ""."""
+    """Return a text about the wheels with code for the ISA ``native``, or "" if the ISA is unknown."""
     target = gpus.target(native)
     if target is None:
         return ""
@@ -143,7 +142,7 @@ def _wheels(native: str) -> str:
 
 
 def _no_gpu(results: Results) -> Iterator[Finding]:
-    """Yield a finding if an AMD GPU or a torch for AMD exists, but ROCm cannot reach a GPU."""
+    """Yield a finding if ROCm cannot reach a GPU although the machine has an AMD GPU or a torch for AMD."""
     machine, cards = results.machine, results.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
@@ -196,7 +195,7 @@ def _of_tool(machine: Machine, tool: str, what: str) -> Any:
 
 
 def _tools(results: Results) -> Iterator[Finding]:
-    """Yield a finding if ROCm's own tools cannot use the GPU although its device node can be opened."""
+    """Yield a finding if ROCm's command-line tools fail although the device node /dev/kfd can be opened."""
     machine = results.machine
     broken = [tool for tool in _TOOLS if _of_tool(machine, tool, "state") in _BROKEN]
     if broken and machine.value("kfd.device") == "present":
@@ -214,7 +213,7 @@ def _tools(results: Results) -> Iterator[Finding]:
 
 
 def _deep(results: Results) -> Iterator[Finding]:
-    """Yield a finding if torch failed or saw no GPU in ``--deep``."""
+    """Yield a finding if torch failed or saw no GPU during ``detect --deep``."""
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
@@ -231,7 +230,7 @@ def _deep(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """Yield a finding about GPUs of amdgpu that the compute driver leaves out."""
+    """Yield a finding about GPUs that the driver amdgpu uses but its compute part (KFD) does not list."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
     # A container that was not given all GPUs cannot open the nodes of the others.
@@ -264,7 +263,7 @@ def _named(cards: list[Gpu]) -> str:
 
 
 def _names(line: str, gpu: Gpu) -> bool:
-    """Return True if a line of the kernel's log names a GPU by its PCI id or address."""
+    """Return True if a line of the kernel log contains the PCI id or the address of a GPU."""
     pci_id = str(gpu.pci_id.value).replace("0x", "")
     return f"1002:{pci_id}" in line.lower() or str(gpu.address.value) in line
 
@@ -289,7 +288,7 @@ def _events(machine: Machine) -> list[dict[str, Any]]:
 
 
 def _variables(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each variable that does not have the intended effect."""
+    """Yield a finding for each environment variable that does not work as intended."""
     machine = results.machine
     for name, label in labels(machine).items():
         # The fact was made from the value itself, which redaction can have replaced since.
@@ -340,13 +339,13 @@ def _missing_code(results: Results) -> Iterator[Finding]:
 
 
 def _lacks(machine: Machine, gpu: Gpu, relation: str) -> bool:
-    """Return True if the installed library was seen to lack the code. Published tables do not count."""
+    """Return True if the installed library is known to lack code for the GPU. Published tables are not
+    proof."""
     found = answer(of_machine(machine, gpu), relation)
     return found is not None and found.certain and not found.holds
 
 
 def _disagreements(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each pair of sources that disagree about one fact."""
     for number, (what, one, other) in enumerate(disagreements(results.machine)):
         yield Finding(
             f"disagreement-{number}",
@@ -364,7 +363,10 @@ def _short(fact: Fact) -> str:
 
 
 def _other_libraries(results: Results) -> Iterator[Finding]:
-    """Yield findings about switches that send operators to libraries that are not tested or lack the chip."""
+    """Yield findings about packages and switches that send operators to hipDNN or hipBLASLt.
+
+    rocmprobe does not test hipDNN, and hipBLASLt may lack code for the chip.
+    """
     machine = results.machine
     for package, version in (machine.value("torch.reroutes") or {}).items():
         yield Finding(
@@ -431,7 +433,7 @@ def _databases(results: Results) -> Iterator[Finding]:
 
 
 def machine_findings(machine: Machine) -> tuple[Finding, ...]:
-    """Return the findings from the facts alone, the most severe first."""
+    """Return the findings that follow from the facts alone, the most severe first."""
     results = Results(
         schema_version=SCHEMA_VERSION, rocmprobe="", started="", finished=None, partial=False, simulated=None,
         options={}, machine=machine, settings=(), problems=(), trials=(), outcomes=(),
@@ -440,7 +442,8 @@ def machine_findings(machine: Machine) -> tuple[Finding, ...]:
 
 
 def older_than_the_chip(results: Results) -> Iterator[Finding]:
-    """Yield findings if Linux or ROCm is older than the chip, unless something shows that the chip works."""
+    """Yield findings if Linux or ROCm was released before it supported the chip, unless the chip is known
+    to work."""
     machine, seen = results.machine, set()
     for gpu in machine.amd_gpus:
         asked = of_machine(machine, gpu)
@@ -490,12 +493,12 @@ def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
 
 
 def _severity(gpu: Gpu) -> str:
-    """Return the severity of a finding about a GPU. Users seldom mean an integrated GPU."""
+    """Return "info" for an integrated GPU, because users seldom mean it, else "warning"."""
     return "info" if gpu.apu.value else "warning"
 
 
 def _worked(results: Results, gpu: Gpu) -> bool:
-    """Return True if a case worked on this GPU under a native setting."""
+    """Return True if any case passed on this GPU under a setting that uses the vendor library."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     return (device_of(results) or "cpu") != "cpu" and any(
         outcome.works

@@ -1,5 +1,5 @@
-"""Findings about layers other than plain convolution: in the vendor library, in PyTorch's own kernels, and on
-several GPUs."""
+"""Findings about layers other than plain convolution: in the vendor library, in PyTorch's own kernels, and
+on several GPUs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rocmprobe.model.results import Finding, Outcome, Results
 
 _KIND_WORDS = {kind: f"{'transposed ' if 'transpose' in kind else ''}{KINDS[kind]}-d" for kind in KINDS}
 _SCOPE = {"oneDNN": "torch.backends.mkldnn.flags(enabled=False)"}
-#: Most operators that a title names.
+#: Maximum number of operators in a title.
 _NAMED = 6
 _CUDNN_SCOPE = "torch.backends.cudnn.flags(enabled=False)"
 
 
 def scoped_off(name: str) -> str:
-    """Return the Python context manager that turns off the library called ``name``."""
+    """Return Python code for the context manager that turns off the library ``name``."""
     return _SCOPE.get(name, _CUDNN_SCOPE)
 
 
@@ -29,8 +29,8 @@ def joined(words: Sequence[str]) -> str:
 
 
 def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
-    """Return the float32 outcomes of each other layer of the library under ``setting``, keyed by the layer's
-    words."""
+    """Return the float32 outcomes under ``setting`` of each layer other than convolution, keyed by the
+    layer's name in words."""
     return {
         layer.words: tuple(
             outcome
@@ -52,7 +52,8 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
-    """Return the outcomes under ``default`` by the words for their layer, in the order in which they ran."""
+    """Return the outcomes under ``default``, keyed by the name of their layer in words, in the order of
+    the run."""
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:
@@ -65,7 +66,7 @@ def _by_words(results: Results) -> dict[str, list[Outcome]]:
 
 
 def _kind(outcome: Outcome) -> str:
-    """Return a kind of convolution in words, such as "transposed 2-d convolution", from a problem's text."""
+    """Return the kind of convolution in words, such as "transposed 2-d convolution"."""
     kind, *tokens = (outcome.problem or "").split("-")
     numbers = {token[0]: token[1:] for token in tokens if token[1:].isdigit()}
     if numbers.get("g") and numbers.get("g") == numbers.get("c"):
@@ -111,7 +112,7 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return the sentence that ``convolution`` fails if the layers called ``words`` run outside of the
+    """Return a sentence that says that ``convolution`` fails if the layers ``words`` run outside of the
     library ``name``."""
     return f"{convolution} fails here with {words} outside {name}: {quoted(against, 1)[0]}."
 
@@ -121,7 +122,7 @@ def _id(words: str) -> str:
 
 
 def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Return the outcomes of the same cases with the vendor library off."""
+    """Return the outcomes of the same cases under ``vendor-off``."""
     questions = {question(each) for each in outcomes}
     return tuple(
         each for each in results.outcomes if each.setting == "vendor-off" and question(each) in questions
@@ -129,9 +130,9 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 
 
 def controls(results: Results) -> Iterator[Finding]:
-    """Yield one finding about layers and operators that never enter the vendor library.
+    """Yield one finding about operators that never use the vendor library.
 
-    Operators that fail only in the sweep are a warning, because few programs call them.
+    If only operators of the operator sweep fail, it is a warning, because few programs call them.
     """
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
@@ -181,8 +182,8 @@ _WORDS = {
 def models(results: Results) -> Iterator[Finding]:
     """Yield a finding for each network that does not train correctly under ``default``.
 
-    Networks run only if the training step or their layer works, so a failure is new information. A failure
-    under autocast is reported only if float32 works.
+    Networks run only if their layers passed alone, so a failure is new information. A failure under autocast
+    is reported only if float32 works.
     """
     for check in MODELS:
         broken = failed(

@@ -1,5 +1,5 @@
-"""Findings about an integrated GPU next to a card: which GPU programs use, and the variable that leaves only
-the card."""
+"""Findings about machines with an integrated GPU and a graphics card: which GPU programs use, and how to
+hide the integrated one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
 from rocmprobe.model.results import Finding, Gpu, Machine, Results
 
-#: Start of the placeholder that redaction puts in place of a UUID.
+#: First character of the placeholder that replaces a UUID in redacted results.
 _PLACEHOLDER = "<"
 _CAUSE, _LAYER = "integrated-gpu-first", "user-env"
 
@@ -44,13 +44,13 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
 
 
 def _takes_the_first(machine: Machine) -> bool:
-    """Return True if the GPU in the processor has the index 0."""
+    """Return True if the integrated GPU has the index 0."""
     first = answer(of_machine(machine, machine.amd_gpus[0]), "first-device-is-a-card")
     return first is not None and not first.holds
 
 
 def hiding(machine: Machine, gpu: Gpu) -> str:
-    """Return advice about an integrated GPU that gets in the way of a card, or "" for any other GPU."""
+    """Return advice to hide ``gpu`` if it is an integrated GPU that programs see next to a card, else ""."""
     cards = [each for each in machine.amd_gpus if each.order.value is not None and not in_processor(each)]
     if not in_processor(gpu) or gpu.index.value is None or not cards:
         return ""
@@ -58,7 +58,7 @@ def hiding(machine: Machine, gpu: Gpu) -> str:
 
 
 def _without_numbers(machine: Machine) -> Iterator[Finding]:
-    """Yield a finding if the compute driver's order is unknown, as in a recording of /sys/class/drm alone."""
+    """Yield a finding if the order of the GPUs is unknown, e.g. if only /sys/class/drm was recorded."""
     cards = [gpu for gpu in machine.amd_gpus if not in_processor(gpu)]
     if not cards or len(cards) == len(machine.amd_gpus) or machine.value("kfd.device") == "absent":
         return

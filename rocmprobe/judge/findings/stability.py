@@ -1,4 +1,4 @@
-"""Result of a soak: one sentence and a finding."""
+"""Result of a soak test (long training under load): one sentence and a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocmprobe.text.durations import duration
 from rocmprobe.text.plain_text import one_line
 
 CHECK = "soak"
-#: Causes of a crash that come from outside of the process.
+#: Causes of a crash that say that something else ended the process.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "oom-kill", "killed"})
 _LOAD = (
     "Remove any overclocking and undervolting, or lower the clocks or the power limit, and run `rocmprobe "
@@ -27,9 +27,9 @@ _LOAD = (
 
 @dataclass(frozen=True)
 class Soak:
-    """The numbers of a soak, which can come from a file that anyone has edited.
+    """The numbers of a soak test, which can come from a file that anyone has edited.
 
-    ``first`` is the first mismatch. ``peak`` holds the largest readings.
+    ``first`` describes the first mismatch. ``peak`` holds the largest reading of each sensor.
     """
 
     steps: int
@@ -45,7 +45,7 @@ class Soak:
 
 
 def read_soak(outcome: Outcome) -> Soak:
-    """Return the numbers of a soak. Missing values and values of a wrong type become zero, None or empty."""
+    """Return the numbers of a soak test. Missing and invalid values become zero, None or empty."""
     numbers = outcome.numerics
     mismatch = numbers.get("mismatch")
     described = [each for each in mismatch if isinstance(each, Mapping)] if isinstance(mismatch, list) else []
@@ -67,12 +67,12 @@ def read_soak(outcome: Outcome) -> Soak:
 
 
 def sentence(outcome: Outcome, results: Results) -> str:
-    """Return the verdict of a soak in one sentence. Name the CPU if the CPU was tested."""
+    """Return the verdict of a soak test in one sentence. If the CPU was tested, say so."""
     return f"{_verdict(outcome)}{'' if _on_gpu(outcome, results) else ' The CPU was tested, not a GPU.'}"
 
 
 def is_stable(outcome: Outcome) -> bool:
-    """Return True if a soak finished without a mismatch, a failure or a grave message of the kernel."""
+    """Return True if a soak test finished without a mismatch, a failure or a fault in the kernel log."""
     soak = read_soak(outcome)
     return outcome.works and soak.steps > 0 and not (soak.mismatches or soak.stopped or _grave(soak))
 
@@ -113,7 +113,8 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def stability(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each soak with a result. The finding is information if the device is stable."""
+    """Yield a finding for each soak test with a result. If the device is stable, the finding is only
+    information."""
     soaks = [each for each in results.outcomes if each.check == CHECK and (each.learned or each.numerics)]
     for outcome in soaks:
         soak = read_soak(outcome)
@@ -172,18 +173,18 @@ def _advice(results: Results, outcome: Outcome) -> str:
 
 
 def _differs(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if the soak finished with mismatches, or was interrupted after a mismatch."""
+    """Return True if the soak test finished with mismatches, or was interrupted after a mismatch."""
     interrupted = outcome.state == "aborted" and soak.mismatches > 0
     return soak.steps > 0 and (outcome.state in ("wrong", "flaky") or interrupted)
 
 
 def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if something outside of the process ended it, not the device."""
+    """Return True if something outside of the process ended it, e.g. SIGKILL, and not the device."""
     return outcome.cause in _FROM_OUTSIDE and soak.answers is not False and not _grave(soak)
 
 
 def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
-    """Yield evidence: how the results were compared, and the temperature limits."""
+    """Yield evidence: how results were compared, and the temperature limits."""
     if soak.bit_for_bit is not None:
         how = "bit for bit" if soak.bit_for_bit else "within rounding (this setting is not reproducible)"
         yield f"results compared {how}, batch {int(_number(outcome.numerics.get('batch')))}"
@@ -216,12 +217,12 @@ def _why(outcome: Outcome) -> str:
 
 
 def _grave(soak: Soak) -> list[Mapping[str, Any]]:
-    """Return the kernel's messages about a fault during the soak."""
+    """Return the messages about a fault that the kernel logged during the soak test."""
     return [event for event in soak.events if event.get("kind") in GRAVE_EVENTS]
 
 
 def _event(soak: Soak) -> str:
-    """Return the resets or the first grave message of the kernel as a clause, or "" if there is none."""
+    """Return a clause about GPU resets or the first fault in the kernel log, or "" if there is none."""
     grave = _grave(soak)
     resets = sum(int(_number(each.get("count"))) for each in grave if each.get("kind") == "gpu-reset")
     if resets:
@@ -254,6 +255,6 @@ def _at(degrees: float, watts: float, up_to: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return ``value`` as a float if it can be shown, else 0."""
+    """Return ``value`` as a float if it is a finite number below 1e15, else 0."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if known and abs(value) < 1e15 and math.isfinite(value) else 0.0

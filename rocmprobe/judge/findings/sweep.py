@@ -1,4 +1,4 @@
-"""Results of MIOpen's solvers when each ran alone: which are faulty, how they fail, and what disables
+"""Results of MIOpen's solvers when each ran alone: which are faulty, how they fail, and how to disable
 them."""
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MOST_NAMES = 4
 
 
 def of_sweep(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes of solvers that ran alone on the device of the recommendation."""
+    """Return the outcomes of the solver sweep, in which each solver ran alone, on the device of the
+    recommendation."""
     device = device_of(results)
     return tuple(
         outcome for outcome in results.outcomes if outcome.device == device and solver_of(outcome) is not None
@@ -31,10 +32,9 @@ def of_sweep(results: Results) -> tuple[Outcome, ...]:
 
 
 def solver_class(outcome: Outcome) -> str:
-    """Return the result of a solver that ran alone.
+    """Return the result of a solver that ran alone, e.g. "ok", "wrong", "compile error" or "does not apply".
 
-    The result is ok, wrong, crash, hang, compile error, error, flaky or does not apply. For a case without a
-    result, return its state.
+    If the case has no result, return its state.
     """
     if outcome.works:
         return "ok"
@@ -46,7 +46,8 @@ def solver_class(outcome: Outcome) -> str:
 
 
 def summary(results: Results) -> str:
-    """Return how many solvers apply and which of them fail, in one sentence, or "" if no solver applies."""
+    """Return a sentence with the number of applicable solvers and the failing solvers, or "" if none is
+    applicable."""
     outcomes = of_sweep(results)
     found = swept(outcomes)
     applying = found.faulty.union(*found.sound.values())
@@ -67,7 +68,8 @@ def _does(name: str, broken: Iterable[Outcome]) -> str:
 
 
 def faulty_solvers(results: Results) -> Iterator[Finding]:
-    """Yield the finding about solvers that fail alone. It is only information if ``default`` works."""
+    """Yield a finding about the solvers that fail alone. If ``default`` works, the finding is only
+    information."""
     broken = failed(of_sweep(results))
     if not broken:
         return

@@ -1,4 +1,4 @@
-"""Findings about what is missing between WSL and the GPU."""
+"""Findings about what prevents ROCm in WSL from reaching the GPU."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _steps(machine: Machine) -> Iterator[str]:
 
 
 def _refused(machine: Machine) -> Iterator[str]:
-    """Yield advice about a chip that the bridge does not support, whatever else is missing."""
+    """Yield advice if the bridge between WSL and Windows (librocdxg) does not support the chip."""
     found = (answer(of_machine(machine, gpu), "wsl-takes-chip") for gpu in machine.amd_gpus)
     refused = next((each for each in found if each is not None and not each.holds), None)
     if refused:

@@ -1,5 +1,5 @@
-"""Advice on faults that no setting fixes: another build of PyTorch or ROCm, the kernel, permissions, the
-slot."""
+"""Advice on faults that no setting fixes: install another build of PyTorch or ROCm or another kernel,
+change permissions or the slot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import Installed, known_to_break, rocm_of, system_of
 from rocmprobe.model.results import Finding, Gpu, Outcome, Results
 
-#: Causes that neither a configuration nor another build fixes.
+#: Causes that neither a setting nor another build fixes.
 _PLATFORM = frozenset(
     {
         "kfd-permission", "kfd-missing", "gpu-unsupported-by-kfd", "pcie-atomics", "hsa-init-failed",
@@ -23,25 +23,25 @@ _PLATFORM = frozenset(
         "gpu-hang-reset", "wrong-torch-build", "override-not-effective", "integrated-gpu-first",
     }
 )  # fmt: skip
-#: Causes in the user's own files, variables or batch sizes: no other build fixes them.
+#: Causes in the user's files, environment variables or batch sizes, which another build does not fix.
 _OF_THE_USER = frozenset(
     {
         "miopen-db-unusable", "miopen-env-misparse", "miopen-solver-disabled-by-env", "vram-oom",
         "workspace-too-small", "cold-compile-slow",
     }
 )  # fmt: skip
-#: Most stacks that the advice names. `rocmprobe install` lists all.
+#: Maximum number of stacks in the advice. `rocmprobe install` lists all.
 _STACKS = 6
 _HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
 def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
-    """Return ``title``, ``text`` and ``source`` of each thing to do in addition to the configuration, the
-    nearest first.
+    """Return the steps to take in addition to the recommended configuration, the most direct fixes first.
 
-    Fixes of the platform from the findings come first, then what is known to break this chip, then builds
-    with code for it. If the installed software does not need an override, removing the override replaces the
-    advice on builds. Return no advice on builds if the recommended setting is unchanged (``unchanged``).
+    Each step has ``title``, ``text`` and ``source``. The order is: fixes of the platform from the findings,
+    what is known to break this chip, builds with code for this chip. If the installed software does not need
+    the ISA override, the advice to remove it replaces the advice on builds. If the recommended setting is the
+    unchanged one (``unchanged``), there is no advice on builds.
     """
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
@@ -58,7 +58,7 @@ def _witness(finding: Finding) -> str:
 
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
-    """Yield advice on builds for the GPU of the run, if something failed there that another build can fix."""
+    """Yield advice on builds for the GPU of the run if something failed that another build can fix."""
     failures = [
         each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
     ]
@@ -86,7 +86,7 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
 
 
 def _is_there(option: Option, machine: Installed) -> bool:
-    """Return True if this stack is installed and failed: the same torch, running the same code."""
+    """Return True if ``option`` is what is installed: the same torch, running code for the same ISA."""
     if option.runs_as != machine.effective:
         return False
     named = (option.stack.torch, option.report.torch if option.report else "")
@@ -94,12 +94,12 @@ def _is_there(option: Option, machine: Installed) -> bool:
 
 
 def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
-    """Return MAJOR.MINOR of a torch and of its ROCm."""
+    """Return MAJOR.MINOR of torch, and of the ROCm that it was built for."""
     return ".".join(str(torch).split(".")[:2]), version_numbers(rocm_of(torch) or "")[:2]
 
 
 def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
-    """Return the AMD GPU that an outcome is about, by its ISAs, because an outcome does not name its
+    """Return the AMD GPU whose native and effective ISA match an outcome, because an outcome has no PCI
     address."""
     isas = outcome.native_isa, outcome.effective_isa
     cards = (gpu for gpu in results.machine.amd_gpus if outcome.native_isa)
@@ -107,8 +107,7 @@ def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
 
 
 def _installed(results: Results, gpu: Gpu) -> Installed:
-    """Return the installed stack. Its ROCm is the ROCm of torch, or the system's if torch does not name
-    any."""
+    """Return the installed stack. Its ROCm version is the one in torch's version, else the system's."""
     torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,

@@ -1,4 +1,5 @@
-"""Configuration to copy: variables, Python lines, and the needs of other layers."""
+"""Configuration for the user to copy: environment variables, Python lines, and what layers other than
+convolution need."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ _OFF = {
     "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
 }
 
-#: Most characters of a value, and of all lines of Python. Real settings stay far below.
+#: Maximum number of characters of a value, and of all Python lines. Real settings are far shorter.
 _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
-#: Settings that keep the library are not judged by this layer, because models reach it only by a fusion pass.
+#: Settings that use the library are not judged by this layer, because models use it only after a fusion pass.
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
 _CLEAN_DATABASES = (
@@ -35,7 +36,7 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:
-    """Return the configuration of the setting ``best``, with the needs of other layers."""
+    """Return the configuration of the setting ``best``, plus what layers other than convolution need."""
     besides = () if best.setting.device == "cpu" else needed_besides(results)
     clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
     return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
@@ -50,19 +51,20 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
 
 
 def needs_clean_databases(results: Results, setting: Setting) -> bool:
-    """Return True if ``setting`` needs clean databases.
+    """Return True if ``setting`` works only without the user's databases and caches.
 
-    This is the case if the user's environment fails in the vendor library, and the setting uses the library
-    but was tested with clean databases.
+    That is so if the vendor library fails in the user's environment, and ``setting`` uses the library but was
+    tested with clean databases.
     """
     fails = any(finding.id == AS_FOUND for finding in results.findings)
     return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"
 
 
 def isa_override(results: Results) -> dict[str, str]:
-    """Return the variables of the ISA override that the run used, because nothing was tested without it.
+    """Return the environment variables of the ISA override that was set during the run.
 
-    Return {} if the GPU is not AMD's.
+    They belong to any recommendation, because nothing was tested without them. Return {} if the GPU is not
+    from AMD.
     """
     return {
         name: str(fact.value)
@@ -72,10 +74,10 @@ def isa_override(results: Results) -> dict[str, str]:
 
 
 def chosen_gpu(results: Results) -> dict[str, str]:
-    """Return the variables that leave a program only the GPU that the run chose by itself.
+    """Return the environment variables that restrict a program to the GPU that the run chose automatically.
 
-    Return {} if this GPU is the first. It is not the first if it is a card behind an integrated GPU. Return
-    {} on a simulated machine, whose numbers are not those of this machine.
+    Return {} if this GPU has the index 0, where programs find it anyway (a card after an integrated GPU has
+    not). Return {} on a simulated machine, because its indices do not apply to this machine.
     """
     device = device_of(results) or ""
     number = device.partition(":")[2]
@@ -100,7 +102,7 @@ def _code(results: Results, setting: Setting) -> str:
 
 
 def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Return the needs of batch norm, RNN and similar layers, as far as they were tested."""
+    """Return lines on what batch norm, RNN and similar layers need, as far as they were tested."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
@@ -143,11 +145,10 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
 
 
 def unusable(configuration: Configuration) -> str:
-    """Return why no shell or program must get a configuration from a file, with the place, or "" if it is
-    safe.
+    """Return the reason why a configuration read from a file is unsafe to apply, or "" if it is safe.
 
-    Names must be names of variables. Values must be one line of printable ASCII, as in every setting. No line
-    of Python must be a line that a GitHub job reads as a command.
+    Names must be names of environment variables. Values must be one line of printable ASCII. No Python line
+    may look like a command to a GitHub job ("::", "##[").
     """
     for name, value in configuration.env.items():
         if not VARIABLE_NAME.fullmatch(name):
@@ -167,7 +168,8 @@ def _printable(text: str) -> bool:
 
 
 def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
-    """Yield what computes each kind of layer under ``by-layer``, and its result."""
+    """Yield a line for each kind of layer: what computes it under ``by-layer``, and whether the result is
+    correct."""
     name, setting = library(results), best.setting
     yield f"convolution: {name}{_with(setting)}, correct"
     sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
@@ -179,8 +181,8 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
 
 
 def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Return the results of a run without PyTorch: one line for convolution and for each other layer that was
-    tested."""
+    """Return the results of a run without PyTorch, one line for convolution and for each other tested
+    layer."""
     name, setting = library(results), best.setting
     lines = [f"convolution: {name}{_with(setting)}, correct"]
     for words, outcomes in layers_asked(results, setting.name).items():

@@ -1,4 +1,4 @@
-"""Coverage of a recommendation: the tests that support it, and what was not tested."""
+"""Coverage of a recommendation: which tests support it, and what was not tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIRECTIONS = {
 
 
 def confidence(results: Results, best: Optional[Assessment]) -> str:
-    """Return the evidence for the recommendation in counts, and its limits."""
+    """Return a text that counts the tests behind the recommendation and names their limits."""
     missing = _missing(results)
     rest = f"; {missing} test(s) of the run have no result" if missing else ""
     if results.simulated:
@@ -40,12 +40,14 @@ def confidence(results: Results, best: Optional[Assessment]) -> str:
 
 
 def confidence_level(results: Results) -> str:
-    """Return a word for the coverage of a run: "high", "medium" or "low".
+    """Return "high", "medium" or "low" for the coverage of a run.
 
-    A run is whole if it was not interrupted and every case has a result. A run is broad if its level is
-    standard or above, or if it tests a program's own problems, without ``--only``, ``--skip`` or
-    ``--problem``. A run is real if PyTorch ran on the device itself, not simulated. Three of these give
-    "high", and two give "medium".
+    The level is "high" if the run has three qualities, "medium" with two:
+
+    - complete: it was not interrupted, and every case has a result
+    - broad: its level is standard or above or it tests a program's own problems, without ``--only``,
+      ``--skip`` or ``--problem``
+    - real: PyTorch ran on the device itself, not on a simulated one
     """
     options = results.options
     whole = not results.partial and not _missing(results)
@@ -63,8 +65,10 @@ def _missing(results: Results) -> int:
 
 
 def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
-    """Return what was not tested under the recommended setting, or under any setting without a
-    recommendation, in words."""
+    """Return texts about everything that was not tested under the recommended setting.
+
+    Without a recommendation, return what was not tested under any setting.
+    """
     answered = _answered(results, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
     checks = {outcome.check for outcome in answered}
@@ -77,7 +81,7 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 
 
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
-    """Return the outcomes of the device under the setting, or under its representative for checks it did not
+    """Return the outcomes under the setting, plus those of its representative for checks that it did not
     run."""
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.learned]
@@ -125,7 +129,8 @@ def _depthwise(problem: Problem) -> bool:
 
 
 def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
-    """Yield what was not tested about programs in addition to convolution, and about other devices."""
+    """Yield what was not tested apart from convolution: training, speed, memory, other levels and other
+    devices."""
     options = results.options
     if purpose == "training" and not checks & {"training-step", "batch-norm"}:
         yield "batch norm and a training step"

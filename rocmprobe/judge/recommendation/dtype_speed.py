@@ -1,4 +1,5 @@
-"""Speed of dtypes: which dtype trains fastest on this card, by the timed steps of the small networks."""
+"""Speed of dtypes: in which dtype training is fastest on this device, from the timed steps of small
+networks."""
 
 from __future__ import annotations
 
@@ -21,10 +22,12 @@ _HALF = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class DtypeSpeed:
-    """Training in one dtype under its recommended setting. Dtypes other than float32 run under autocast.
+    """Speed of training in one dtype under its recommended setting. Dtypes other than float32 run under
+    autocast.
 
-    ``per_second`` holds samples per second by network. ``ratios`` are the times of a step over those in
-    float32, by network. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
+    ``per_second`` maps networks to samples per second. ``ratios`` maps networks to the time of a step divided
+    by its time in float32. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32
+    itself.
     """
 
     dtype: str
@@ -35,20 +38,20 @@ class DtypeSpeed:
 
     @property
     def time(self) -> float:
-        """Mean time of a step over its time in float32."""
+        """Geometric mean over the networks of the time of a step divided by its time in float32."""
         return self.time_over(frozenset(self.ratios))
 
     def time_over(self, networks: frozenset[str]) -> float:
-        """Return the mean time of a step over its time in float32, for these networks only."""
+        """Return the same mean as ``time``, but only over ``networks``."""
         values = [each.value for name, each in self.ratios.items() if name in networks]
         return geometric_mean(values) if values else 1.0
 
 
 def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
-    """Return the speed in each dtype that has a correct setting, for networks that were also timed in
-    float32.
+    """Return the training speed in float32, and in each half-precision dtype that has a correct setting.
 
-    ``per`` maps "dtype/purpose" to results. Return () if float32 was not timed.
+    ``per`` maps "dtype/purpose" to results. Networks that were not timed in float32 are left out. Return ()
+    if no network was timed in float32.
     """
     if not has_own_times(results):
         return ()
@@ -75,22 +78,22 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 
 
 def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
-    """Return the fastest dtype: float32, unless another dtype is faster beyond the noise.
+    """Return the fastest dtype. It is float32 unless another dtype is faster by more than the noise.
 
     Return None if fewer than two dtypes were timed.
     """
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]
-    # A network can be missing in one dtype. The dtypes are compared over the networks that all of them have.
+    # A network can be missing in one dtype, so only networks that all dtypes have are compared.
     shared = frozenset.intersection(*(frozenset(each.ratios) for each in faster))
     return min(faster, key=lambda each: each.time_over(shared or frozenset(each.ratios)))
 
 
 def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
-    """Return how long a step takes in each dtype, and which correct dtype is the fastest, in sentences.
+    """Return sentences on how long a step takes in each dtype, and which correct dtype is the fastest.
 
-    Return "" if no other dtype than float32 was timed.
+    Return "" if only float32 was timed.
     """
     best = fastest(found)
     if best is None:
@@ -106,7 +109,7 @@ def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
 
 
 def _span(each: DtypeSpeed) -> str:
-    """Return the smallest and the largest ratio over the networks, in words."""
+    """Return text with the smallest and the largest ratio over the networks."""
     if each.verdict == "same":
         return "as long"
     least, most = (f"{pick(ratio.value for ratio in each.ratios.values()):.2g}" for pick in (min, max))
@@ -136,7 +139,8 @@ def _speed(
 
 
 def _verdict(ratios: list[Ratio]) -> str:
-    """Return "too noisy" if most ratios are too noisy, else "same", "slower" or "faster" by their mean."""
+    """Return "too noisy" if most ratios are too noisy. Otherwise judge their mean as "same", "slower" or
+    "faster"."""
     words = [each.verdict for each in ratios]
     if 2 * words.count("too noisy") > len(words):
         return "too noisy"
@@ -147,7 +151,6 @@ def _verdict(ratios: list[Ratio]) -> str:
 
 
 def _steps(outcomes: Mapping[str, Outcome]) -> dict[str, Seconds]:
-    """Return the times of a step, keyed by network."""
     found = {network: seconds(outcome.timings, "step") for network, outcome in outcomes.items()}
     return {network: each for network, each in found.items() if each is not None}
 

@@ -33,10 +33,9 @@ _SIMULATED_TIMES = "The GPU: these are simulated times."
 
 @dataclass(frozen=True)
 class TimedStep:
-    """Seconds of one training step (forward, backward, optimizer) on ``batch`` samples of the shape
-    ``input``.
+    """Seconds of one training step (forward, backward, optimizer) on ``batch`` samples of shape ``input``.
 
-    ``low`` and ``high`` are the ends of the range. ``own`` is True for a step of the user's own network.
+    ``low`` and ``high`` are the ends of the range. ``own`` is True for the user's own network.
     """
 
     name: str
@@ -52,7 +51,7 @@ class TimedStep:
 
 
 def estimate(results: Results) -> Optional[Estimate]:
-    """Return the time of the training that ``--estimate`` names, for every timed network and setting.
+    """Return how long the training described by ``--estimate`` takes, for every timed network and setting.
 
     Return None without ``--estimate``.
     """
@@ -72,8 +71,7 @@ def estimate(results: Results) -> Optional[Estimate]:
 
 
 def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
-    """Return the time of ``step`` for all batches of the workload. A smaller last batch counts as a whole
-    batch."""
+    """Return how long the workload takes with ``step``. A smaller last batch counts as a whole batch."""
     steps = -(-workload.images // step.batch)
     epoch, low, high = steps * step.median, steps * step.low, steps * step.high
     epochs = workload.epochs
@@ -85,9 +83,9 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 
 
 def own_steps(results: Results) -> Iterator[TimedStep]:
-    """Yield the steps of the program that ``--shapes`` names, if the number of samples per step is known.
+    """Yield the timed steps of the program given by ``--shapes``, if the number of samples per step is known.
 
-    The mean can lie outside of p10 and p90. Then it becomes an end of the range.
+    The mean can lie outside of the range from p10 to p90. Then the range is extended to the mean.
     """
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()
@@ -106,10 +104,10 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 
 
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
-    """Return the samples per step: the batch times the number of accumulated gradients.
+    """Return the samples per step: the batch times the number of batches whose gradients are accumulated.
 
-    This number divides every count of the step. The first layer, which has no gradient to its input, has
-    counts without any other common divisor. Return None if the convolutions differ in their batch.
+    Every count of the step is a multiple of the number of batches. The first layer needs no gradient to its
+    input, so its counts have no other common divisor. Return None if the convolutions differ in their batch.
     """
     batches = {parse_problem(each.problem).batch for each in computed}
     counts = (count for each in computed for count in each.step_counts.values())
@@ -117,7 +115,7 @@ def _samples(computed: Sequence[Recorded]) -> Optional[int]:
 
 
 def model_steps(outcomes: Iterable[Outcome]) -> Iterator[TimedStep]:
-    """Yield the steps of the small networks that trained correctly."""
+    """Yield the timed steps of the small networks that trained correctly."""
     for outcome in outcomes:
         if outcome.check not in MODELS or not outcome.works:
             continue

@@ -1,4 +1,5 @@
-"""Order of settings: correct, stable, fast, small in memory, and then little changed."""
+"""Ranking of settings: by correctness, reproducibility, speed, memory and size of the change, in this
+order."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from rocmprobe.judge.recommendation.speed import SAME_MEMORY, Speed, peaks, spee
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
 
-#: A setting must beat an unchanged machine by this factor: the best times (p10) of the unchanged machine over
-#: the worst times (p90) of the setting. Otherwise a machine that works stays unchanged.
+#: If the unchanged machine works, another setting is recommended only if it is faster by more than this
+#: factor: the best times (p10) of the unchanged machine over the worst times (p90) of the setting.
 WORTH_A_CHANGE = 1.5
 
 
 def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
-    """Return every setting that was tested: the best, the other correct settings by speed, then the failing
-    settings."""
+    """Return all tested settings: first the best, then the other correct ones by speed, then the failing
+    ones."""
     found = [assess(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
@@ -38,16 +39,18 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
 
 
 def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -> Assessment:
-    """Return the best of the correct settings. Each rule narrows the choice:
+    """Return the best of the correct settings ``right``. Each rule removes settings, unless no setting would
+    be left:
 
-    1. The CPU comes last, because users with a GPU want to use it.
-    2. An ISA override comes next to last, because its kernels can do harm that no case shows.
-    3. A setting under which batch norm fails without PyTorch is avoided.
+    1. Settings on the CPU are removed, because users with a GPU want to use it.
+    2. Settings with an ISA override are removed, because its kernels can do harm that no case shows.
+    3. Settings whose batch norm fails with the driver capi are removed.
     4. An unchanged setting wins unless a change pays (``_change_pays``).
-    5. Stable settings come before unstable settings.
-    6. On a simulated machine native settings win, because the simulation times another library.
-    7. Timed settings that are level with the fastest win over slower settings and settings without times.
-    8. Settings that take about the least memory win.
+    5. Settings with results that differ between repetitions are removed.
+    6. On a simulated machine, settings without the vendor library are removed, because the simulation times
+    another library.
+    7. Settings slower than the fastest by more than the noise, and settings without times, are removed.
+    8. Settings that need clearly more memory than the least are removed.
     9. The smallest change wins.
     """
     left = [each for each in right if each.setting.verdict != "cpu"] or right
@@ -67,7 +70,8 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
 
 
 def _loses_batch_norm(results: Results, setting: Setting) -> bool:
-    """Return True if batch norm fails under ``setting`` with the driver capi, which runs no training."""
+    """Return True if batch norm fails under ``setting`` with the driver capi, which does not test
+    training."""
     return driver_of(results) == "capi" and any(
         outcome.setting == setting.name
         for outcome in failed(results.outcomes)
@@ -76,8 +80,7 @@ def _loses_batch_norm(results: Results, setting: Setting) -> bool:
 
 
 def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
-    """Return the settings that are level with the fastest setting, or all settings if no setting was
-    timed."""
+    """Return the settings as fast as the fastest within the noise, or all settings if none was timed."""
     if not measured.seconds:
         return found
     shortest = min(measured.seconds, key=measured.seconds.__getitem__)
@@ -85,7 +88,7 @@ def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
 
 
 def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
-    """Return True if a setting takes at most ``SAME_MEMORY`` times the least memory, or if its memory is
+    """Return True if a setting takes at most ``SAME_MEMORY`` times the smallest amount of memory, or if
     unknown."""
     return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
 
@@ -93,7 +96,8 @@ def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
 def _change_pays(
     results: Results, unchanged: Assessment, others: list[Assessment], dtype: str, purpose: str
 ) -> bool:
-    """Return True if another stable setting is so much faster that the spread of the times cannot explain it.
+    """Return True if a setting with reproducible results is faster by more than the spread of the times
+    explains.
 
     Return False on a simulated machine, because the simulation runs another library on another device.
     """
@@ -109,9 +113,9 @@ def _change_pays(
 
 
 def _change(each: Assessment) -> tuple[int, int]:
-    """Return the size of a setting's change: its kind, then its number of switches.
+    """Return a sort key for the size of a setting's change: its kind, then its number of switches.
 
-    A layer that leaves the vendor library is a change, even if convolution stays unchanged.
+    Even if only other layers leave the vendor library, and convolution does not, this is a change.
     """
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)

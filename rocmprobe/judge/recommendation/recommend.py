@@ -1,4 +1,4 @@
-"""Recommendation of a run: what to set, what it costs, and the evidence for it."""
+"""Recommendation of a run: the configuration, its cost, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from rocmprobe.model.results import Configuration, DeviceAnswer, Recommendation,
 def recommend(results: Results) -> Optional[Recommendation]:
     """Return the recommendation for the run's purpose, or None if the run has no outcomes.
 
-    The recommendation is for float32, or for the dtype in which the run's program computes most. It includes
-    the results for every dtype and purpose, and for every device. ``results`` must already hold the findings,
-    because fixes that no setting can provide become advice.
+    The recommendation is for float32, or for the dtype in which the run's program computes most. It also
+    contains the results for each dtype, purpose and device. ``results`` must already have its findings,
+    because fixes that no setting provides become advice.
     """
     if not results.outcomes:
         return None
@@ -49,7 +49,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def _for_device(results: Results, device: str) -> DeviceAnswer:
-    """Return the result for one device, as if the run had tested only this device."""
+    """Return the recommendation for one device, from the outcomes of this device alone."""
     own = tuple(outcome for outcome in results.outcomes if outcome.device == device)
     found = _recommended(replace(results, outcomes=own))
     targets = results.options.get("targets") or ()
@@ -108,9 +108,9 @@ def _recommended(results: Results) -> Recommendation:
 
 
 def dtypes_asked(results: Results) -> tuple[str, ...]:
-    """Return the tested dtypes, the dtype of the recommendation first.
+    """Return the tested dtypes, first the one that the recommendation is about.
 
-    This dtype is the one in which the user's program has most arithmetic, or float32 without a program.
+    This is the dtype with most arithmetic in the user's program, or float32 if the run has no program.
     """
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
@@ -122,8 +122,7 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
 def _others(
     results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
-    """Return the other configurations that the recommendation's sentence names, keyed by their use in
-    words."""
+    """Return the further configurations that the recommendation names, keyed by their use, e.g. a dtype."""
     answers = differing(per, asked, purpose)
     changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
     if changing:
@@ -144,7 +143,7 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 
 def _without_a_right_setting(results: Results, dtype: str) -> str:
-    """Return "none" if all settings were tested and no setting is correct, else "not-judged"."""
+    """Return "none" if no setting is correct although all were tested, else "not-judged"."""
     return "none" if convolved(results) and not untested_settings(results, dtype) else "not-judged"
 
 
@@ -176,9 +175,9 @@ def _objection(each: Assessment) -> str:
 def _cost(
     results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
-    """Describe the drawbacks of the recommended setting, and compare its time and memory.
+    """Return text on the drawbacks of the recommended setting, and its time and memory.
 
-    The comparison is with the best setting of each other kind of configuration.
+    Time and memory are relative to the best setting of each other kind of configuration, e.g. the bypass.
     """
     if best is None:
         return ""
@@ -210,8 +209,8 @@ def _cost(
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return (kind, setting) for each other kind of configuration except the CPU.
 
-    The setting is the one of this kind with the smallest value in ``found``. Return [] if ``found`` lacks the
-    best setting.
+    Of each kind, choose the setting with the smallest value in ``found``. Return [] if the best setting has
+    no value.
     """
     least: dict[str, str] = {}
     for setting in results.settings:

@@ -1,6 +1,6 @@
-"""Scores of the recommended settings by dtype, and what the other correct settings cost.
+"""Scores of the recommended setting for each dtype, and the costs of the other correct settings.
 
-A score is a share from 0 to 100, or None if nothing was measured. Each has its formula in words.
+A score is a number from 0 to 100, or None if nothing was measured.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import SAME_MEMORY, TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
 
-#: The check that trains for long while the sensors are watched.
+#: The check that trains for a long time and reads the sensors.
 _SOAK = "soak"
-#: Most settings that the comparison shows.
+#: Maximum number of settings in the comparison.
 _MOST = 6
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score from 0 to 100.
+    """A score from 0 to 100, or None if it was not measured.
 
-    ``value`` is None if it was not measured. ``formula`` says how it was computed, or why it was not.
+    ``formula`` is a text that says how the score was computed, or why it was not.
     """
 
     name: str
@@ -43,10 +43,10 @@ class DtypeScores:
 
 @dataclass(frozen=True)
 class SettingCost:
-    """Cost of a correct setting.
+    """Time and memory of a correct setting.
 
-    ``time`` and ``memory`` are relative to the reference of ``Costs``, or None if not measured. ``low`` and
-    ``high`` are the range of the time within the measured noise.
+    ``time`` and ``memory`` are multiples of those of the setting ``Costs.reference``, or None if not
+    measured. ``low`` and ``high`` are the range of ``time`` within the noise.
     """
 
     setting: str
@@ -59,10 +59,10 @@ class SettingCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of the correct settings for one dtype.
+    """Time and memory of the correct settings for one dtype.
 
-    ``busy`` is True if noise forbids a comparison of times. ``why`` compares the recommended setting with the
-    next setting of another kind.
+    ``busy`` is True if the times are too noisy to compare. ``why`` is a sentence that compares the
+    recommended setting with the next best setting of another kind.
     """
 
     dtype: str
@@ -73,7 +73,7 @@ class Costs:
 
 
 def dtype_scores(results: Results) -> tuple[DtypeScores, ...]:
-    """Return the scores of each dtype that has a recommended setting, in the order of the recommendation."""
+    """Return the scores of each dtype that has a recommended setting."""
     found, about = [], of_driver(results)
     per = results.recommendation.per if results.recommendation else {}
     for dtype in dtypes(about):
@@ -139,9 +139,10 @@ def _stability(results: Results, setting: str) -> Score:
 
 
 def costs(results: Results) -> Optional[Costs]:
-    """Return the costs of the correct settings for the first dtype.
+    """Return time and memory of the correct settings for the dtype of the recommendation.
 
-    Return None without a recommended setting, or if fewer than two settings are correct or none was measured.
+    Return None without a recommended setting, if fewer than two settings are correct, or if none was
+    measured.
     """
     found = results.recommendation
     if found is None or not found.configuration.setting:
@@ -182,8 +183,8 @@ def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[
 def _why(
     chosen: Assessment, right: Sequence[Assessment], measured: Speed, memory: dict[str, float], busy: bool
 ) -> str:
-    """Return the chosen setting against the next setting of another kind, in words, or "" without another
-    kind."""
+    """Return a sentence that compares the chosen setting with the next best setting of another kind, or
+    ""."""
     other = next(
         (each for each in right if each.setting.verdict not in (chosen.setting.verdict, "cpu")), None
     )

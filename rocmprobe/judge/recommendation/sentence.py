@@ -1,4 +1,4 @@
-"""Recommendation in words."""
+"""Text of the recommendation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rocmprobe.judge.recommendation.untested import lowest
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import Results, Setting
 
-#: Most settings named under which convolution worked.
+#: Maximum number of settings in a list of those under which convolution worked.
 _NAMED = 4
 
 
 def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
-    """Return what to do about convolutions of ``dtype``, and what fails on the unchanged machine."""
+    """Return sentences on how to run convolutions of ``dtype`` and on what fails without a change."""
     name = library(results)
     without = driver_of(results) == "capi"
     if best is None:
@@ -74,15 +74,16 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
 
 
 def _rests_on(results: Results) -> str:
-    """Return a clause with the ISA override that is set and must stay set, or ""."""
+    """Return a clause that says that the ISA override must stay set, or "" without an override."""
     override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
     return f": it needs {override}, which is set here" if override else ""
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
-    """Return a sentence on how far convolution worked if no setting is entirely correct.
+    """Return a sentence for the case that no setting is entirely correct.
 
-    Convolution was not tested, worked under no setting, or worked under settings that fail in another check.
+    The sentence says that convolution was not tested, that it worked under no setting, or that it worked
+    under settings that fail in another check.
     """
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
@@ -102,18 +103,18 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
 
 
 def _answered(each: Assessment) -> bool:
-    """Return True if a convolution ran. A blocked convolution did not run."""
+    """Return True if a convolution ran and gave a result. A blocked convolution did not run."""
     return any(outcome.learned for outcome in convolutions(each.counted))
 
 
 def _why(results: Results, ranked: list[Assessment]) -> str:
-    """Return a sentence on the failure in the lowest layer, and a note if the CPU was not tested."""
+    """Return a sentence on the failure in the lowest layer, plus a remark if the CPU was not tested."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
     return f" {lowest(results)}{'' if tried else ' The CPU was not tested.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """Return a sentence on what fails in the unchanged library, or "" if nothing fails.
+    """Return a sentence on what fails in the library without any change, or "" if nothing fails.
 
     If convolution works, the sentence names the other layers that fail.
     """
@@ -132,9 +133,10 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
 
 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
-    """Describe the setting ``by-layer``.
+    """Return a sentence on the setting ``by-layer``, which chooses the library or PyTorch's kernels for each
+    kind of layer.
 
-    Name what computes convolution and the other layers, and the layers that fail even without the library.
+    The sentence says what computes each layer, and which layers also fail without the library.
     """
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
@@ -152,7 +154,8 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    """Return a sentence on what must change although native convolution works, and on what was not tested."""
+    """Return a sentence for the case that native convolution works: what must still change, or what was
+    not tested."""
     asked = layers_asked(results, "default").items()
     training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
@@ -170,9 +173,9 @@ def _nothing_but(results: Results, name: str) -> str:
 
 
 def _lost(results: Results, best: Assessment) -> str:
-    """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, otherwise "".
+    """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, else "".
 
-    Without PyTorch, only the library computes batch norm.
+    Only the library computes batch norm in such a run, so no other setting can be tried.
     """
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""
@@ -188,7 +191,7 @@ def _with_settings(name: str, setting: Setting) -> str:
 
 
 def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str) -> str:
-    """Return a sentence for each dtype of ``asked`` that needs another setting than the first dtype."""
+    """Return a sentence for each dtype in ``asked`` that needs another setting than the first dtype."""
     parts = []
     for dtype, answer in differing(per, asked, purpose).items():
         if answer["verdict"] == "native-with-settings":
@@ -206,7 +209,8 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
 def differing(
     per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the results, keyed by dtype, that name another setting than the first dtype of ``asked``."""
+    """Return the results of the dtypes in ``asked`` that recommend another setting than the first dtype,
+    keyed by dtype."""
     answers = {dtype: per[f"{dtype}/{purpose}"] for dtype in asked}
     first = answers[asked[0]]["setting"]
     return {dtype: answer for dtype, answer in answers.items() if answer["setting"] != first}

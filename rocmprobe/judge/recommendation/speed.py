@@ -1,4 +1,4 @@
-"""Speed and memory of settings, and which settings are level within the noise."""
+"""Speed and memory of settings, and which settings are equally fast within the noise."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
 from rocmprobe.model.roofline import roof
 
-#: The range of normal times from the 10th to the 90th percentile is 2.563 standard deviations. The standard
-#: error of the median of n times is 1.253 standard deviations over the square root of n.
+#: For normally distributed times, the range from the 10th to the 90th percentile is 2.563 standard
+#: deviations, and the standard error of the median of n times is 1.253 standard deviations over the square
+#: root of n.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
-#: The logarithm of a factor that no two times of a run reach.
+#: Logarithm of a factor that is larger than the ratio of any two times.
 _LARGEST = 50.0
-#: Standard errors between two medians that chance exceeds in only 1 of 20 cases.
+#: Two medians differ by more standard errors than this in only 1 of 20 cases by chance.
 _ERRORS = 2.0
-#: Factor of noise from which times are not compared, because twice the time can then be no difference.
+#: If the noise exceeds this factor, times are not compared: even twice the time may then be only noise.
 TOO_NOISY = 2.0
-#: Rounds of every time (docs/what-is-measured.md) if a file does not say how many there were.
+#: Assumed number of measurements behind each median (docs/what-is-measured.md) if a file does not contain it.
 _FEWEST_REPEATS = 5
 
 
@@ -30,8 +31,9 @@ _FEWEST_REPEATS = 5
 class Speed:
     """The speed of the settings that were timed.
 
-    ``seconds`` and ``errors`` hold the time and the standard error of its logarithm by setting. ``drift`` is
-    the factor by which a yardstick (a matrix product or a copy) differed from setting to setting.
+    ``seconds`` maps settings to times, ``errors`` maps settings to the standard error of the logarithm of the
+    time. ``drift`` is the factor by which the speed of a yardstick (a matrix product or a copy) differed
+    between settings.
     """
 
     seconds: Mapping[str, float]
@@ -39,14 +41,14 @@ class Speed:
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Return True if both settings were timed and differ by no more than ``SAME_TIME`` or the noise."""
+        """Return True if both settings were timed and differ by at most ``SAME_TIME`` or the noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
         apart = abs(math.log(self.seconds[one] / self.seconds[other]))
         return apart <= math.log(max(SAME_TIME, self.noise(one, other)))
 
     def noise(self, one: str, other: str) -> float:
-        """Return the factor, 1 or more, by which noise alone can make two settings differ."""
+        """Return the factor, 1 or more, by which the times of two settings can differ by noise alone."""
         errors = math.hypot(*(self.errors.get(name, 0.0) for name in (one, other)))
         return self.drift * math.exp(min(_ERRORS * errors, _LARGEST))
 
@@ -56,13 +58,13 @@ class Speed:
 
 
 def too_noisy(noise: float) -> str:
-    """Return the words that replace a comparison of times."""
+    """Return the text that replaces a comparison of times. ``noise`` is a factor."""
     factor = f"{noise:.2g}" if noise < 100 else "100 or more"
     return f"speeds are not compared: the machine was busy (noise alone: up to a factor of {factor})"
 
 
 def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
-    """Return the speed of ``settings`` over the problems that all timed settings share."""
+    """Return the speed of ``settings`` over the problems that all timed settings have in common."""
     found = list(settings)
     seconds, p10, p90 = (_seconds(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
     timed: dict[str, list[Outcome]] = {}
@@ -81,7 +83,7 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
 
 def _repeats(outcomes: Iterable[Outcome]) -> int:
-    """Return the smallest number of rounds behind a median, at least 1."""
+    """Return the number of measurements behind the median that has the fewest, at least 1."""
     counts = [
         int(value)
         for outcome in outcomes
@@ -92,10 +94,9 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
-    """Return the ratio of the highest to the lowest mean rate of a yardstick across settings.
+    """Return the ratio of the highest to the lowest mean speed of a yardstick across settings.
 
-    Every setting times the same yardsticks, a matrix product and a copy. So this ratio is noise, not an
-    effect of a setting.
+    A yardstick is the same matrix product or copy in every setting, so this ratio is noise.
     """
     roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
@@ -106,10 +107,9 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Return seconds by setting.
+    """Return seconds by setting, with the smallest time for all settings that run the same convolutions.
 
-    Times of settings that run the very same convolutions differ only by noise, so the smallest time counts
-    for all these settings.
+    The times of such settings differ only by noise.
     """
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
@@ -119,30 +119,29 @@ def _seconds(
 
 
 def _alike(results: Results, setting: Setting) -> str:
-    """Return a key that settings with the same convolutions share.
+    """Return a key that is the same for settings that run the same convolutions.
 
-    The bypass is the same code in every setting. On a simulated machine, all native settings use the CPU's
-    library.
+    On a simulated machine, all native settings use the CPU's library.
     """
     if setting.bypass:
         return "bypass"
     return "native" if results.simulated and setting.verdict in NATIVE else setting.name
 
 
-#: Peaks this close count as equal, because allocators round sizes up. The memory check has the same
-#: tolerance.
+#: Amounts of memory that differ by at most this factor count as equal, because allocators round sizes up. The
+#: memory check has the same tolerance.
 SAME_MEMORY = 1.2
 #: No device has this many bytes. A larger value is no measurement.
 _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Return bytes by setting, added up over the memory problems of ``dtype`` that all measured settings
-    share.
+    """Return, by setting, the peak memory in bytes, summed over the memory problems of ``dtype`` that all
+    settings have.
 
-    The bytes are the peaks in addition to the operands. For inference, they are the peaks of the forward
-    direction. The check runs under few settings, so a setting without a value gets the value of its
-    representative. Leave out settings without any value.
+    The operands themselves are not included. For inference, the peak is that of the forward direction. The
+    check runs under few settings, so a setting without a value gets that of its representative. Settings
+    without any value are left out.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)
@@ -161,9 +160,9 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
 
 def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
-    """Return the peak in addition to the operands in bytes, or None if it was not measured.
+    """Return the peak memory in bytes without the operands, or None if it was not measured.
 
-    A peak above the prediction is also a valid measurement.
+    An outcome that failed because its peak was above the prediction is still a valid measurement.
     """
     if outcome.check != "memory":
         return None
@@ -176,10 +175,8 @@ def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
 
 
 def _bytes(value: object) -> Optional[float]:
-    """Return ``value`` as a float, or None if it is no amount of memory.
-
-    Results from elsewhere can hold anything.
-    """
+    """Return ``value`` as a float, or None if it cannot be a number of bytes, because a results file can
+    contain anything."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < _MOST else None

@@ -1,9 +1,8 @@
 """Time of a training step of the user's program under each setting.
 
-It is the sum of the timed convolutions, each as often as a step computes it, and the recorded rest of the
-step. The means of the convolutions are added up, because the mean of a sum is the sum of the means. Medians
-do not add up. On a busy machine a few convolutions take far longer, which their medians leave out and a step
-does not.
+The time is the sum of the timed convolutions, each multiplied by how often a step computes it, plus the
+recorded time of the rest of the step. Means are summed, not medians: a sum of medians is not the median of
+the sum, and it would hide the few convolutions that take far longer on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,21 +15,22 @@ from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepT
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.shapes import Shapes, Steps
 
-#: Number of times that each direction of each problem is computed.
+#: Maps problem and direction to the number of times that it is computed.
 Counts = Mapping[str, Mapping[str, int]]
 
 
 def shapes_of(results: Results) -> Optional[Shapes]:
-    """Return the shapes that a run was given, or None. Raise BadInput if they are invalid."""
+    """Return the recorded shapes of the program (``--shapes``), or None without them. Raise BadInput if
+    they are invalid."""
     shapes = results.options.get("shapes")
     return from_json(Shapes, shapes) if shapes else None
 
 
 def counted(results: Results, shapes: Shapes) -> Counts:
-    """Return how often each direction of each problem counts.
+    """Return how often each direction of each problem is computed.
 
-    Count a training step, or the whole program if no step was recorded. For inference count the forward
-    direction in the whole program.
+    The counts are those of a training step, or of the whole program if no step was recorded. For inference,
+    they are the forward counts of the whole program.
     """
     if results.purpose == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
@@ -40,8 +40,8 @@ def counted(results: Results, shapes: Shapes) -> Counts:
 def step_times(results: Results) -> tuple[StepTime, ...]:
     """Return the time of a training step for each device and setting that was timed.
 
-    If no step was recorded, the time is that of all convolutions of the program. For inference it is that of
-    the forward convolutions. Return () if the run has no shapes.
+    If no step was recorded, return the time of all convolutions of the program instead. For inference, return
+    that of the forward convolutions. Return () if the run has no shapes.
     """
     shapes = shapes_of(results)
     if shapes is None:
@@ -65,7 +65,7 @@ def _step_time(
     device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
-    """Return the time for one setting. ``missing_reason`` says why there is no step if ``steps`` is None."""
+    """Return the time for one setting. If ``steps`` is None, ``missing_reason`` says why."""
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}
@@ -86,7 +86,7 @@ def _step_time(
 
 
 def _convolving(counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> Optional[float]:
-    """Return the seconds of all counted convolutions, or None if a convolution was not timed."""
+    """Return the seconds of all convolutions, or None if one of them was not timed."""
     seconds = [_seconds(problem, counts, timed, quantile) for problem in counts]
     known = [each for each in seconds if each is not None]
     return sum(known) if len(known) == len(seconds) else None

@@ -1,4 +1,4 @@
-"""Verdicts on what a run did not test: a GPU that torch cannot use, settings, convolution."""
+"""Texts and verdicts for what a run did not test: a GPU that torch cannot use, settings, convolution."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rocmprobe.model.results import (
     Setting,
 )
 
-#: Builds of torch, by the vendor of the GPUs that they can use.
+#: Kind of torch build, keyed by the vendor of the GPUs that it can use.
 _BUILT_FOR = {"amd": "rocm", "nvidia": "cuda"}
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
-#: Kinds of configuration that a run tries after the vendor library, in the words of the sentence.
+#: Words for the kinds of configuration that a run tries after the vendor library.
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
 _FAILS = {
     "crash": "crashes",
@@ -36,8 +36,7 @@ _FAILS = {
 
 
 def untested_gpu(results: Results) -> Optional[Recommendation]:
-    """Return the recommendation of a run that fell back to the CPU although the machine has a GPU, else
-    None."""
+    """Return a recommendation if the run tested only the CPU although the machine has a GPU, else None."""
     gpu = _gpu(results)
     if gpu is None or not _on_cpu(results) or results.options.get("device") not in ("auto", "all"):
         return None
@@ -61,7 +60,7 @@ def untested_gpu(results: Results) -> Optional[Recommendation]:
 
 
 def about_the_cpu(results: Results) -> str:
-    """Return a sentence that names the CPU as the device of the verdict, or "" for a run on a GPU."""
+    """Return a sentence that says that the result is about the CPU, or "" if a GPU was tested."""
     if not _on_cpu(results):
         return ""
     gpu, wanted = _gpu(results), results.options.get("device")
@@ -75,7 +74,8 @@ def _on_cpu(results: Results) -> bool:
 
 
 def _gpu(results: Results) -> Optional[Gpu]:
-    """Return the GPU that the user expects to be tested: a card before an integrated GPU, AMD first."""
+    """Return the GPU that the user probably wants to test: a card before an integrated GPU, then AMD
+    first."""
     gpus = results.machine.gpus
     return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
 
@@ -85,14 +85,15 @@ def _name(gpu: Gpu) -> str:
 
 
 def convolved(results: Results) -> bool:
-    """Return True if any convolution ran on the device, or was blocked by another failure."""
+    """Return True if the device has an outcome of a convolution, even a blocked one."""
     return any(outcome.check in CONVOLUTIONS for outcome in _of_the_device(results))
 
 
 def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
-    """Return the settings whose convolutions of ``dtype`` were left out by options or by the end of the run.
+    """Return the settings whose convolutions of ``dtype`` did not run because of options or an early end of
+    the run.
 
-    Return () for a whole run, in which a setting without outcomes has none to give.
+    Return () for a complete run: a setting without outcomes then has none to expect.
     """
     if not (results.partial or results.options.get("only") or results.options.get("skip")):
         return ()
@@ -110,18 +111,17 @@ def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
 
 
 def _optional(setting: Setting) -> bool:
-    """Return True for a setting that a whole run can leave without convolutions."""
+    """Return True for a setting that has no convolutions even in some complete runs."""
     return bool(setting.solver or setting.by_name or setting.derived or setting.changes_problems)
 
 
 def _of_the_device(results: Results) -> list[Outcome]:
-    """Return the outcomes of the device that the recommendation is about."""
     device = device_of(results)
     return [each for each in results.outcomes if each.device == device]
 
 
 def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
-    """Return what passed or failed, and what was not tested, in place of a verdict."""
+    """Return text on what passed, failed and was not tested, for a run that allows no verdict."""
     if convolved(results):
         return f"{lowest(results)}{_left_out(results, untested)}"
     ran = [each for each in _of_the_device(results) if each.learned]
@@ -136,7 +136,8 @@ def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
 
 
 def _left_out(results: Results, untested: tuple[Setting, ...]) -> str:
-    """Return a sentence about the ways that were not tested."""
+    """Return a sentence that names the kinds of settings in ``untested`` (e.g. the bypass), which the run
+    did not test."""
     ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
@@ -151,7 +152,7 @@ def _was(ways: list[str]) -> str:
 
 
 def lowest(results: Results) -> str:
-    """Return a sentence about the lowest failure on the ladder."""
+    """Return a sentence about the first failure in the order of rungs, the lowest rung first."""
     ran = _of_the_device(results)
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:
