@@ -1,15 +1,16 @@
-"""Convolutions of PyTorch as matrix products, in place of MIOpen, cuDNN or oneDNN.
+"""Convolutions of PyTorch computed as matrix products, in place of MIOpen, cuDNN or oneDNN.
 
     import rocmprobe.bypass
     rocmprobe.bypass.install()
 
-After this call, GEMMs (rocBLAS on ROCm) and PyTorch's elementwise kernels compute every convolution of the
-process on that device, forward and backward. All callers are covered: modules, functional calls, TorchScript,
-autocast, C++. Batch norm, RNN and the other users of the vendor library stay unchanged unless they are named.
-Fused operators that PyTorch does not dispatch as convolutions (``torch.jit.optimize_for_inference``,
-``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec`` switches some of them off.
+After this call, matrix products (rocBLAS on ROCm) and PyTorch's elementwise kernels compute every convolution
+of the process on that device type, forward and backward. This holds for all callers: modules, functional
+calls, TorchScript, autocast, C++. Batch norm, RNN and other layers of the vendor library stay unchanged
+unless an argument of ``install`` changes them. Fused operators that PyTorch does not dispatch as convolutions
+(``torch.jit.optimize_for_inference``, ``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec``
+switches some of them off.
 
-Other layers can use PyTorch's own kernels while convolution stays with the vendor library. For batch norm:
+Other layers can use PyTorch's own kernels while convolution stays in the vendor library. For batch norm:
 
     rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")
 """
@@ -59,8 +60,8 @@ _lock = lock_across_forks()
 class _Request:
     """Arguments of :func:`install` or :func:`enabled`.
 
-    If ``interceptor`` is None, convolution stays unchanged. PyTorch's own kernels compute the layers of
-    ``kinds``, a subset of ``other_layers.KINDS``.
+    If ``interceptor`` is None, convolution stays unchanged. ``kinds`` are the layers that PyTorch's own
+    kernels compute, a subset of ``other_layers.KINDS``.
     """
 
     interceptor: Optional[BypassInterceptor]
@@ -93,28 +94,30 @@ def install(
 ) -> None:
     """Replace the convolutions of a device type for the whole process until :func:`uninstall`.
 
-    The keywords can also replace the kernels of other layers. Installing again replaces the former
-    installation, so the last arguments apply.
+    The keyword arguments can also replace the kernels of other layers. A second call replaces the arguments
+    of the first.
 
     Args:
-        device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored.
-            None means "cuda" if PyTorch can use such a device, otherwise "cpu".
-        workspace_mb: cap, in MiB, on the memory that one direction of one convolution allocates in addition
-            to operands and results, see :func:`plan`. None means the value of the variable
-            ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256 if the variable is not set.
-        algorithm: "auto" for the fastest algorithm, measured in the first call of a problem. The name of an
-            algorithm (see ``ALGORITHMS``) selects this algorithm for every problem and direction to which it
-            applies. None means the value of the variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if the
-            variable is not set. Measurements are kept for later processes, see
-            ``docs/training-with-the-bypass.md``.
-        convolution: "bypass", or "native" for PyTorch's choice, as without the bypass.
-        batch_norm: "native", or "pytorch" for PyTorch's own kernels in place of any library. The same words
-            apply to ``rnn`` (RNN, LSTM and GRU), ``ctc_loss``, and ``fused_convolution`` (convolution and
-            ReLU in one operator of MIOpen or cuDNN, which then become several operators).
+        device: "cpu", "cuda" (also for ROCm devices) or a ``torch.device``, whose index is ignored. None
+            means "cuda" if PyTorch can use such a device, otherwise "cpu".
+        workspace_mb: maximum workspace in MiB: the memory that one direction of one convolution allocates in
+            addition to operands and results, see :func:`plan`. None means the value of the environment
+            variable ``ROCMPROBE_BYPASS_WORKSPACE_MB``, or 256 if it is not set.
+        algorithm: "auto" for the fastest algorithm, measured in the first call of a problem, or the name of
+            an algorithm (see ``ALGORITHMS``) to use for every problem and direction to which it applies. None
+            means the value of the environment variable ``ROCMPROBE_BYPASS_ALGORITHM``, or "auto" if it is not
+            set. Measurements are stored for later processes, see ``docs/training-with-the-bypass.md``.
+        convolution: "bypass", or "native" to leave convolution unchanged.
+        batch_norm: "native" to leave batch norm unchanged, or "pytorch" to use PyTorch's own kernels instead
+            of a library.
+        rnn: like ``batch_norm``, for RNN, LSTM and GRU.
+        ctc_loss: like ``batch_norm``, for the CTC loss.
+        fused_convolution: like ``batch_norm``, for convolution and ReLU in one operator of MIOpen or cuDNN.
+            With "pytorch", they are computed as several operators.
 
     Raises:
-        ValueError: for another device type, a workspace that is not positive, an unknown algorithm, or
-            another word for a layer.
+        ValueError: if the device type, the algorithm or the value for a layer is unknown, or if the workspace
+            is not positive.
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
@@ -128,10 +131,10 @@ def install(
 
 
 def uninstall(device: Device = None) -> None:
-    """Undo :func:`install`, for one device type, or for all if ``device`` is None.
+    """Undo :func:`install` for one device type, or for all device types if ``device`` is None.
 
-    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. If the bypass computed a
-    forward before, the bypass still computes the backward.
+    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. The backward of a convolution
+    whose forward the bypass computed is still computed by the bypass.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -162,10 +165,10 @@ def enabled(
     """Replace the convolutions of a device type inside of a ``with`` block.
 
     The arguments are those of :func:`install`. The block affects all threads, because backward and
-    DataParallel use their own threads. Contexts nest, and the context entered last sets the workspace. The
-    bypass also computes the backward and double backward of a forward inside of the block, wherever and
-    whenever they run. The exception is ``torch.compile``, which compiles the backward separately: the bypass
-    computes such a backward only inside of the block.
+    DataParallel use their own threads. If blocks are nested, the arguments of the innermost block apply. If a
+    forward ran inside of the block, the bypass also computes its backward and double backward, even after the
+    block. The exception is ``torch.compile``, which compiles the backward separately: the bypass computes
+    such a backward only inside of the block.
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
@@ -180,13 +183,14 @@ def enabled(
 def patch(
     model: torch.nn.Module, workspace_mb: Optional[float] = None, algorithm: Optional[str] = None
 ) -> None:
-    """Make the convolutions of one model go through the bypass, on every device, until :func:`unpatch`.
+    """Make the bypass compute the convolutions of one model, on every device, until :func:`unpatch`.
 
-    The patch covers calls of ``model`` and of its modules, including functional calls in a ``forward``. The
-    patch does not cover ``model.forward(x)`` or convolutions outside of the model. The bypass also computes
-    the backward of a patched forward, with the exception named in :func:`enabled`. Hooks, parametrisations,
-    state-dict keys and ``isinstance`` stay unchanged. ``type(module)`` becomes a derived class. Deep copies
-    of the model are patched, too. A pickle is not patched. Patching again replaces the arguments.
+    The patch applies to calls of ``model`` and of its modules, including functional calls in a ``forward``.
+    It does not apply to ``model.forward(x)`` or to convolutions outside of the model. The bypass also
+    computes the backward of a patched forward, except under ``torch.compile`` as described in
+    :func:`enabled`. Hooks, parametrisations, state-dict keys and ``isinstance`` work as before.
+    ``type(module)`` becomes a derived class. Deep copies of the model are patched, pickles are not. A second
+    call replaces the arguments of the first.
 
     Raises:
         TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
@@ -206,7 +210,8 @@ def explain(
     workspace_mb: Optional[float] = None,
     algorithm: Optional[str] = None,
 ) -> dict[str, Explanation]:
-    """Return the algorithm of each direction ("fwd", "bwd-data", "bwd-weights") of a problem, with reasons.
+    """Return, for each direction ("fwd", "bwd-data", "bwd-weights") of a problem, the algorithm and the
+    reason for it.
 
     Args:
         problem: a ``rocmprobe.model.problems.Problem``, or a mapping with its ``input_shape``,
@@ -215,8 +220,8 @@ def explain(
         device, workspace_mb, algorithm: as in :func:`install`.
 
     Raises:
-        ValueError: as in :func:`install`, for a missing device or an unknown dtype, if PyTorch would refuse
-            the problem, or if there is nothing to compute.
+        ValueError: as in :func:`install`, and if the device is missing, the dtype is unknown, PyTorch would
+            reject the problem, or the output is empty.
     """
     where = torch.device(_device_type(None) if device is None else device)
     if where.type == "cuda":
@@ -230,12 +235,13 @@ def explain(
 def status() -> dict[str, dict[str, Any]]:
     """Return the counts since the last :func:`reset_status`, for all devices and threads.
 
-    ``calls`` maps an algorithm to the number of directions it computed. A backward has up to two directions:
-    bwd-data and bwd-weights. A bias gradient is a plain sum and not counted. ``native`` maps a reason to the
-    number of convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a kind of other
-    layers, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
-    ``own_kernels`` maps each GPU and dtype of the calls, such as "cuda:0 float32", to "used" if rocmprobe's
-    own kernels may be chosen, otherwise to the reason against them.
+    ``calls`` maps an algorithm to the number of directions that it computed. A backward has up to two
+    directions: bwd-data and bwd-weights. A bias gradient is a plain sum and is not counted. ``native`` maps a
+    reason to the number of convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a
+    kind of layer, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
+
+    ``own_kernels`` maps each GPU and dtype that occurred, such as "cuda:0 float32", to "used" if rocmprobe's
+    own kernels can be chosen, otherwise to the reason why not.
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 

@@ -1,13 +1,13 @@
-"""Autograd functions that tie the backward of a convolution to the interceptors of its forward.
+"""Autograd functions that send the backward of a convolution to the interceptors of its forward.
 
-Kernels of a device sit below autograd. They see a backward only while they are registered, but a graph can
+Kernels of a device run below autograd. They get a backward only while they are registered, but a graph can
 live longer. So above them, under the device's autograd key, the convolution is recorded as an
-``autograd.Function`` that remembers the interceptors. The function saves what PyTorch's own node saves: input
-and weight.
+``autograd.Function`` that stores its interceptors. The function saves the same tensors as PyTorch's own node:
+input and weight.
 
-The convolution is linear in input x, in weight w and in bias b. With the form T(x, w, g) = <g, conv(x, w)>,
-each derivative of any order is again one of T's three partial derivatives: the convolution, bwd-data and
-bwd-weights. The double backward needs no other operator.
+The convolution is linear in input x, weight w and bias b. With T(x, w, g) = <g, conv(x, w)>, each derivative
+of any order is one of the three partial derivatives of T: the convolution, bwd-data and bwd-weights. So the
+double backward needs no other operator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocmprobe.bypass import dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.operators import untraced
 
-# torch 2 passes functorch the forward of a Function and its setup separately. Before, they are one method.
+# In torch 2, forward and setup_context of a Function are separate methods. In torch 1 they are one method.
 _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
 
 
@@ -54,9 +54,9 @@ def backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
-    """Return a differentiable convolution that passes through ``held``.
+    """Return a differentiable convolution that runs through the interceptors ``held``.
 
-    Call PyTorch's dispatcher if its calls pass through all interceptors in ``held``.
+    If all of them are active on the device, a call of PyTorch's dispatcher already does this.
     """
     if dispatch.covers(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
@@ -86,7 +86,8 @@ def _transforming() -> bool:
 
 
 def _next_below(*tensors: torch.Tensor | None) -> bool:
-    """Return True if the device's kernels come next below autograd, without transform, mode or wrapper."""
+    """Return True if the device's kernels are directly below autograd: no transform, mode or wrapper is
+    active."""
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False
@@ -102,7 +103,7 @@ def _plain_keys(device_type: str) -> Any:
 
 @contextmanager
 def _below_autograd() -> Iterator[None]:
-    # On torch 1.13.1 the guard is not a context manager. On all versions the guard acts as long as it lives.
+    # On torch 1.13.1 the guard is not a context manager. On all versions it is active until it is deleted.
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
@@ -118,14 +119,14 @@ def _below_autograd() -> Iterator[None]:
 def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``jvp`` with forward mode enabled, so that outer transforms can differentiate ``jvp``.
 
-    PyTorch disables forward mode in the jvp of a Function, and nested derivatives would be zero.
+    PyTorch disables forward mode in the jvp of a Function, which would make nested derivatives zero.
     """
 
     def call(ctx: Any, _interceptors: None, *tangents: Any) -> Any:
         if not _transforming():
             return jvp(ctx, ctx.saved_tensors, tangents)
         with forward_ad._set_fwd_grad_enabled(True):
-            # Without their own tangents, which belong to this level.
+            # Remove the tangents of the saved tensors, because they belong to this level.
             primals = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
             return jvp(ctx, primals, tangents)
 
@@ -135,8 +136,8 @@ def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     if not _SETUP_APART:
         return cast(Any, function).apply(*arguments)
-    # Function.apply would look up its signature at every call. Inside of a transform it would enter the stack
-    # of transforms again, although the dispatcher is already inside the level that it works on.
+    # Function.apply would inspect the signature at every call. Inside of a transform it would also enter the
+    # stack of transforms again, although the dispatcher is already at the current level of the stack.
     record = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     if not torch._C._are_functorch_transforms_active():
         return record(*_unwrapped(arguments))
@@ -147,10 +148,7 @@ def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``arguments`` without the wrappers of finished functorch transforms.
-
-    Function.apply removes the same wrappers.
-    """
+    """Return ``arguments`` without the wrappers of finished functorch transforms, as Function.apply does."""
     unwrap = torch._C._functorch.unwrap_if_dead
     return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 
@@ -158,8 +156,7 @@ def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 class _Tied(torch.autograd.Function):
     """Base class of the two functions below.
 
-    Subclasses define ``forward`` and ``setup_context`` separately. For torch 1, ``for_this_torch`` joins
-    them.
+    Subclasses define ``forward`` and ``setup_context`` separately. ``for_this_torch`` joins them for torch 1.
     """
 
     generate_vmap_rule = True

@@ -1,4 +1,4 @@
-"""Arguments of PyTorch's two convolution operators as interceptors see them, and the format of results."""
+"""Arguments and results of PyTorch's convolution operators, in the form that interceptors get."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ Gradients = tuple[Optional[torch.Tensor], Optional[torch.Tensor], Optional[torch
 class ConvolutionCall:
     """Call of ``aten::convolution``, or of ``aten::_convolution`` if ``flags`` is set.
 
-    The fields have the names of the operator's schema. ``input`` is ``(N, C, *spatial)``. ``weight`` is
-    ``(K, C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` for a transposed convolution. Stride,
-    padding, dilation and output padding have one entry for each spatial dimension. If a caller gives one
-    entry for all dimensions, as PyTorch allows, :meth:`of` repeats the entry. Other lengths stay unchanged,
-    so that PyTorch raises its own error. ``flags`` are the four trailing booleans of ``aten::_convolution``
-    (benchmark, deterministic, cudnn_enabled, allow_tf32). ``torch.jit.trace`` records this operator.
+    The fields have the names of the operator's schema. ``input`` is ``(N, C, *spatial)``. ``weight`` is ``(K,
+    C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` for a transposed convolution. Stride, padding,
+    dilation and output padding have one entry for each spatial dimension. PyTorch also allows one entry for
+    all dimensions, which :meth:`of` repeats. Other lengths stay unchanged, so that PyTorch raises its own
+    error.
+
+    ``flags`` are the four last booleans of ``aten::_convolution`` (benchmark, deterministic, cudnn_enabled,
+    allow_tf32). ``torch.jit.trace`` records this operator.
     """
 
     input: torch.Tensor
@@ -54,7 +56,7 @@ class ConvolutionCall:
         )
 
     def as_2d(self) -> ConvolutionCall:
-        """Return this 1-d convolution as a 2-d convolution of height 1, as PyTorch's own kernels do."""
+        """Return this 1-d convolution as a 2-d convolution of height 1. PyTorch's own kernels do the same."""
         return replace(
             self,
             input=self.input.unsqueeze(2),
@@ -66,7 +68,8 @@ class ConvolutionCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """Return everything that decides how the call is computed: all except the values."""
+        """Return everything on which the choice of algorithm depends: all arguments without the tensors'
+        values."""
         return (
             _form(self.input), _form(self.weight), None if self.bias is None else _form(self.bias),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -78,10 +81,8 @@ class ConvolutionCall:
         return (self.input, self.weight, self.bias, *self.settings(), *(self.flags or ()))
 
     def settings(self) -> tuple[Any, ...]:
-        """Return the arguments after the tensors.
-
-        These are stride, padding, dilation, transposed, output_padding and groups.
-        """
+        """Return the arguments after the tensors: stride, padding, dilation, transposed, output_padding
+        and groups."""
         return (
             list(self.stride),
             list(self.padding),
@@ -96,8 +97,8 @@ class ConvolutionCall:
 class BackwardCall:
     """Call of ``aten::convolution_backward``. The fields have the names of the operator's schema.
 
-    ``grad_output`` has the shape of the convolution's output. ``bias_sizes`` is ``(K,)``, or None without
-    a bias. ``output_mask`` has a boolean for each of the gradients of input, weight and bias.
+    ``grad_output`` has the shape of the convolution's output. ``bias_sizes`` is ``(K,)``, or None without a
+    bias. ``output_mask`` says which of the gradients of input, weight and bias are requested.
     """
 
     grad_output: torch.Tensor
@@ -135,7 +136,7 @@ class BackwardCall:
     def as_2d(self) -> BackwardCall:
         """Return this backward of a 1-d convolution as a backward of a 2-d convolution of height 1.
 
-        Leave ``grad_output`` unchanged if it does not have three dimensions.
+        ``grad_output`` stays unchanged if it does not have three dimensions.
         """
         flat = self.grad_output.dim() == 3
         return replace(
@@ -150,7 +151,8 @@ class BackwardCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """Return everything that decides how the call is computed: all except the values."""
+        """Return everything on which the choice of algorithm depends: all arguments without the tensors'
+        values."""
         return (
             _form(self.grad_output), _form(self.input), _form(self.weight),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -184,15 +186,15 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _switches() -> tuple[bool, ...]:
-    """Return PyTorch's switches that decide the memory format of results, or the choice of an algorithm."""
+    """Return PyTorch's switches that influence the memory format of results or the choice of an algorithm."""
     libraries = torch._C._get_cudnn_enabled(), torch._C._get_mkldnn_enabled()
     return (*libraries, torch.are_deterministic_algorithms_enabled())
 
 
 def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
-    """Return the memory format that output, input gradient and weight gradient share.
+    """Return the memory format in which PyTorch would return output, input gradient and weight gradient.
 
-    PyTorch selects its kernel first, and the format depends on the kernel. No vendor library is called.
+    The format depends on the kernel that PyTorch selects. Selecting it calls no vendor library.
     """
     bias = call.bias if isinstance(call, ConvolutionCall) else None
     arguments = (call.input, call.weight, bias, call.stride, call.padding, call.dilation)
@@ -205,7 +207,7 @@ def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
 
 
 def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -> torch.memory_format:
-    """Return the memory format that determine_backend_memory_format of torch 1.13 gives for ``kernel``.
+    """Return the memory format of determine_backend_memory_format in torch 1.13 for ``kernel``.
 
     Source: aten/src/ATen/native/Convolution.cpp.
     """
@@ -224,7 +226,7 @@ def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -
 
 
 def _suggested(tensor: torch.Tensor) -> torch.memory_format:
-    """Return the result of c10::TensorImpl's suggest_memory_format, computed from sizes and strides."""
+    """Return the result of suggest_memory_format of c10::TensorImpl, computed from sizes and strides."""
     order = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}.get(tensor.dim())
     sizes, strides = tensor.shape, tensor.stride()
     if order is None or strides[1] == 0:

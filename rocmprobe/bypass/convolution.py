@@ -1,4 +1,4 @@
-"""Interceptor that computes convolutions by the algorithms of their plans."""
+"""Interceptor that computes convolutions with the algorithms of their plans."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rocmprobe.bypass.counts import count_call, count_native
 from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
-#: Preparations, keyed by form of the call, cap and algorithm, for all interceptors of the process. A network
-#: needs a few hundred preparations.
+#: Prepared calls, or reasons to leave a call to PyTorch, keyed by form of the call, cap and algorithm. All
+#: interceptors of the process share them. A network needs a few hundred.
 _prepared: dict[Any, Union[_Prepared, str]] = {}
 _MOST_PREPARED = 4096
 
 
 def forget_prepared() -> None:
-    """Forget all preparations, so that the next call of a problem prepares and chooses again."""
+    """Delete all preparations, so that the next call of each problem chooses its algorithm again."""
     _prepared.clear()
 
 
 class BypassInterceptor(Interceptor):
-    """Interceptor that computes supported calls, leaves the others to ``proceed``, and counts both.
+    """Interceptor that computes supported calls, passes other calls to ``proceed``, and counts both.
 
     Args:
-        workspace_mb: cap on the workspace of one direction of one call, in MiB, see ``plan``.
-        algorithm: "auto", or the name of the algorithm to use wherever it applies, see ``plan``.
+        workspace_mb: maximum workspace of one direction of one call, in MiB, see ``plan``.
+        algorithm: "auto", or the name of the algorithm to use if it applies, see ``plan``.
     """
 
     name = "bypass"
@@ -60,7 +60,7 @@ class BypassInterceptor(Interceptor):
             prepared.problem.through(
                 plain_direction(FWD, call.transposed), call.input, call.weight, bias=call.bias, result=output
             )
-            # In place, because the caller could not change a view in place.
+            # squeeze_ and not squeeze, because callers cannot modify a view in place.
             return output.squeeze_(2) if prepared.lifted else output
 
     def convolution_backward(
@@ -120,7 +120,8 @@ class BypassInterceptor(Interceptor):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Preparation for all calls of one form. ``lifted`` marks a 1-d problem, computed as 2-d of height 1."""
+    """Preparation for all calls of one form. ``lifted`` is True for a 1-d problem, computed as 2-d of
+    height 1."""
 
     problem: ConvolutionShape
     layout: torch.memory_format
@@ -133,11 +134,7 @@ class _LeftNativeError(Exception):
 
 
 def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
-    """Return the sizes of the problem.
-
-    A 1-d problem becomes a 2-d problem of height 1, as in PyTorch. Raise _LeftNativeError if the bypass does
-    not support the problem.
-    """
+    """Raise _LeftNativeError if the bypass does not support the problem."""
     tensors = [call.input, call.weight]
     if isinstance(call, BackwardCall):
         tensors.append(call.grad_output)
@@ -192,7 +189,7 @@ def _plain_arithmetic(tensor: torch.Tensor) -> AbstractContextManager[Any]:
 
 
 def _output_side(plain: Geometry, transposed: bool) -> tuple[int, ...]:
-    """Return channels and spatial sizes of PyTorch's output."""
+    """Return (channels, *spatial sizes) of PyTorch's output."""
     return (plain.channels, *plain.image) if transposed else (plain.filters, *plain.feature)
 
 
@@ -201,9 +198,9 @@ def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_form
 
 
 def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
-    """Return the gradient of a bias.
+    """Return the gradient of a bias: the sum of ``gradient`` over all dimensions except channels.
 
-    Sum as many channels at a time as ``cap`` bytes allow, at least one.
+    fp16 and bf16 are summed in parts of at most ``cap`` bytes, but at least one channel.
     """
     dimensions = (0, *range(2, gradient.dim()))
     if gradient.element_size() >= 4:
@@ -227,12 +224,12 @@ DTYPES = {
 
 
 class ConvolutionShape:
-    """A plain convolution whose operands always have the same layout.
+    """A plain convolution for operands that always have the same layout.
 
     Args:
         plain: sizes of the convolution.
-        cap: bytes of workspace for each direction of the convolution.
-        algorithm: "auto", or the name of the algorithm to use wherever it applies.
+        cap: maximum workspace in bytes for each direction.
+        algorithm: "auto", or the name of the algorithm to use if it applies.
     """
 
     def __init__(self, plain: Geometry, cap: int, algorithm: str) -> None:
@@ -251,9 +248,10 @@ class ConvolutionShape:
         bias: torch.Tensor | None,
         result: torch.Tensor,
     ) -> None:
-        """Compute fwd (image to feature) or bwd-data (feature to image) of ``source`` into ``result``.
+        """Compute fwd (``source`` is an image) or bwd-data (``source`` is a feature), and write it to
+        ``result``.
 
-        Add ``bias``, one value per channel of the result.
+        ``bias`` has one value per channel of the result.
         """
 
         def run(plan: Plan) -> None:
@@ -274,8 +272,7 @@ class ConvolutionShape:
         self._compute(choice, run)
 
     def weights(self, image: torch.Tensor, feature: torch.Tensor, result: torch.Tensor) -> None:
-        """Compute bwd-weights: write the gradient of the weight for ``image`` and ``feature`` to
-        ``result``."""
+        """Write the gradient of the weight for ``image`` and ``feature`` to ``result`` (bwd-weights)."""
 
         def run(plan: Plan) -> None:
             ALGORITHMS[plan.algorithm].backward_weights(plan, self.plain, image, feature, result)
@@ -306,7 +303,7 @@ class ConvolutionShape:
 
 
 def _flipped(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return the weight of ``plain.flipped()``, ``(channels, filters / groups, *kernel)``."""
+    """Return the weight for ``plain.flipped()``, with the shape ``(channels, filters / groups, *kernel)``."""
     grouped = weight.reshape(plain.groups, plain.filters // plain.groups, *weight.shape[1:])
     swapped = grouped.flip(tuple(range(3, grouped.dim()))).transpose(1, 2)
     return swapped.reshape(plain.channels, plain.filters // plain.groups, *plain.kernel)

@@ -13,19 +13,19 @@ _pytorch: Counter[str] = Counter()
 
 
 def count_call(algorithm: str) -> None:
-    """Count one direction of one problem that ``algorithm`` computed."""
+    """Add 1 to the count of directions that ``algorithm`` computed."""
     with _lock:
         _calls[algorithm] += 1
 
 
 def count_native(reason: str) -> None:
-    """Count one call of an operator that was left to PyTorch for ``reason``."""
+    """Add 1 to the count of operator calls that were left to PyTorch for ``reason``."""
     with _lock:
         _native[reason] += 1
 
 
 def count_pytorch(kind: str) -> None:
-    """Count one call of a layer other than convolution that PyTorch's own kernels compute."""
+    """Add 1 to the count of calls of the layer ``kind`` that PyTorch's own kernels computed."""
     with _lock:
         _pytorch[kind] += 1
 

@@ -1,8 +1,8 @@
 """Dispatch of a convolution through the interceptors of its device type to PyTorch's own kernel.
 
-A call goes from the highest rank to the lowest. The interceptors of a device type are process-wide, so
-backward threads and DataParallel replicas pass through them, too. :mod:`rocmprobe.bypass.registration` brings
-the calls here.
+A call passes the interceptors from the highest rank to the lowest. The interceptors of a device type apply to
+the whole process, so also to backward threads and DataParallel replicas. :mod:`rocmprobe.bypass.registration`
+makes PyTorch call this module.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _UNRECORDED = 9
 
 
 class Interceptor:
-    """Base class of the code between a caller and PyTorch's convolution kernels. Override methods as needed.
+    """Base class of code that runs between a caller and PyTorch's convolution kernels. Override methods as
+    needed.
 
     Attributes:
-        name: among interceptors with the same name on a device type, only the nearest to the caller acts.
+        name: if interceptors on a device type have the same name, only the nearest to the caller is active.
         rank: a higher rank is nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``, ``RANK_FAULTS``).
             Among equal ranks, the interceptor added last is nearest.
         keeps_backward: if True, the backward and double backward of an intercepted convolution are also
@@ -40,7 +41,7 @@ class Interceptor:
     keeps_backward: bool = False
 
     def acts(self) -> bool:
-        """Return True if this thread's next calls are intercepted."""
+        """Return True if the interceptor is active for the next calls of this thread."""
         return True
 
     def convolution(
@@ -48,17 +49,15 @@ class Interceptor:
     ) -> torch.Tensor:
         """Return the output of ``call``.
 
-        ``proceed(call)`` returns the output of the next interceptor, or of PyTorch after the last one.
+        ``proceed(call)`` returns the output of the next interceptor, or of PyTorch after the last
+        interceptor.
         """
         return proceed(call)
 
     def convolution_backward(
         self, call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of input, weight and bias.
-
-        A gradient is None if ``call.output_mask`` does not request it.
-        """
+        """Return the gradients of input, weight and bias, with None for a gradient that was not requested."""
         return proceed(call)
 
 
@@ -71,7 +70,7 @@ def add(interceptor: Interceptor, device_type: str) -> None:
     """Add ``interceptor`` to the convolutions of ``device_type``, a key of ``operators.KEYS``.
 
     Raises:
-        ValueError: if the same interceptor was already added.
+        ValueError: if this interceptor was already added.
     """
     with _lock:
         if any(interceptor is other for other in _present[device_type]):
@@ -82,7 +81,7 @@ def add(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. Calls already inside the interceptor run to their end.
+    """Remove ``interceptor``. Calls that are already inside of it run to their end.
 
     Raises:
         ValueError: if the interceptor was not added.
@@ -95,17 +94,17 @@ def remove(interceptor: Interceptor, device_type: str) -> None:
 
 
 def interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """Return the acting interceptors of ``device_type``, from the bottom to the top."""
+    """Return the active interceptors of ``device_type``, the nearest to PyTorch first."""
     return _acting(_present[device_type])
 
 
 def keeping_interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """Return the acting interceptors that also intercept the backward of their calls."""
+    """Return the active interceptors that also intercept the backward of their calls."""
     return tuple(each for each in interceptors(device_type) if each.keeps_backward)
 
 
 def covers(device_type: str, held: Sequence[Interceptor]) -> bool:
-    """Return True if all interceptors in ``held`` act on ``device_type``."""
+    """Return True if all interceptors in ``held`` are active on ``device_type``."""
     present = interceptors(device_type)
     return all(each in present for each in held)
 
@@ -113,7 +112,7 @@ def covers(device_type: str, held: Sequence[Interceptor]) -> bool:
 def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> torch.Tensor:
     """Pass ``call`` through the interceptors of its device.
 
-    Interceptors in ``held`` replace the device's interceptors of the same name.
+    An interceptor in ``held`` replaces the device's interceptors of the same name.
     """
 
     def enter(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
@@ -151,16 +150,16 @@ def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, 
 
 
 def is_traced(arguments: Sequence[Any]) -> bool:
-    """Return True if ``torch.jit.trace`` has not yet recorded this convolution.
+    """Return True if ``torch.jit.trace`` must still record this convolution.
 
-    Tracing records ``aten::_convolution`` but not ``aten::convolution``. Until then, tracing records every
-    call from Python. While a recorded operator runs, tracing is off.
+    Tracing records ``aten::_convolution`` but not ``aten::convolution``, and it is off while a recorded
+    operator runs. So a call of ``aten::convolution`` while tracing is on is not recorded yet.
     """
     return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
 
 
 def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
-    """Compute ``aten::convolution`` through PyTorch's ``aten::_convolution``, which calls our kernels
+    """Compute ``aten::convolution`` by PyTorch's ``aten::_convolution``, which calls rocmprobe's kernels
     again."""
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
@@ -169,7 +168,7 @@ def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
 
 
 def inside_native() -> bool:
-    """Return True if this thread is inside PyTorch's own kernel of an already intercepted convolution."""
+    """Return True if this thread runs PyTorch's own kernel of a convolution that was already intercepted."""
     return getattr(_local, "inside_native", False)
 
 

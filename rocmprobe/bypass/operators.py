@@ -1,4 +1,5 @@
-"""Registration of Python kernels for PyTorch's operators, with guards for torch.compile, graphs and forks."""
+"""Registration of Python kernels for PyTorch's operators, with protection for torch.compile, graphs and
+forks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
 def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
-    """Register ``kernels`` (operator of ``aten`` -> function) under the dispatch key ``key``.
+    """Register ``kernels`` (name of an ``aten`` operator -> function) under the dispatch key ``key``.
 
     The kernels stay registered until the returned object is freed.
     """
@@ -30,10 +31,10 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``function`` so that Dynamo does not compile its frame and the frames below.
+    """Wrap ``function`` so that Dynamo compiles neither its frame nor the frames below.
 
-    If a compiled program has a graph break, Dynamo compiles every Python frame that is entered next,
-    including the frame of a kernel written in Python.
+    After a graph break in a compiled program, Dynamo compiles the next Python frames, including those of
+    kernels in Python.
     """
     disable = getattr(torch, "_disable_dynamo", None)
     if disable is None:
@@ -55,10 +56,10 @@ def capturing(device: torch.device) -> bool:
 
 
 def lock_across_forks() -> Any:
-    """Return a reentrant lock that is acquired around every fork.
+    """Return a reentrant lock that is acquired during every fork.
 
-    A child has only the forking thread, so a lock that another thread held would stay locked in the child
-    forever.
+    A child process has only the thread that forked. A lock held by another thread would stay locked in the
+    child.
     """
     lock = threading.RLock()
     # Windows has no fork.

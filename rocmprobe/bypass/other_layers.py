@@ -1,14 +1,14 @@
 """Layers other than convolution, computed by PyTorch's own kernels while convolution stays unchanged.
 
-PyTorch decides in a few operators, each a composite of others, whether batch norm, an RNN or the CTC loss
-goes to MIOpen (cuDNN, on a CPU oneDNN). From the first request of a device type on, kernels of rocmprobe
-replace these operators. A call of a requested kind runs the same composite with the vendor library switched
-off, or the operator that the composite would then call. So checks, autograd formulas of every order and rules
-for autocast and memory formats are PyTorch's own. Every other call runs the composite unchanged.
+A few operators of PyTorch decide whether batch norm, an RNN or the CTC loss runs in MIOpen (cuDNN, on a CPU
+oneDNN). These operators are composites: they are implemented by calls of other operators. At the first
+request for a device type, kernels of rocmprobe replace these composites. For a requested layer, they run the
+same composite with the vendor library switched off, or the operator that the composite would then call. So
+argument checks, autograd formulas and rules for autocast and memory formats are PyTorch's own. Other calls
+run the composite unchanged.
 
-Convolutions with ReLU in one operator have no composite. They are computed as convolution, sum and ReLU.
-
-As in :mod:`rocmprobe.bypass.registration`, kernels stay until the end of the process.
+Operators for convolution with ReLU are no composites. They are computed as convolution, sum and ReLU. As in
+:mod:`rocmprobe.bypass.registration`, kernels stay registered until the end of the process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import torch
 from rocmprobe.bypass.counts import count_pytorch
 from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
-#: Kinds that can be sent to PyTorch's own kernels, as named in :func:`rocmprobe.bypass.install`.
+#: Layers that PyTorch's own kernels can compute, as named in :func:`rocmprobe.bypass.install`.
 KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
 NATIVE = "native"
 
 _BATCH_NORM = "_batch_norm_impl_index"
-#: Index that the operator returns if the backward is native_batch_norm's.
+#: Index that the operator returns if native_batch_norm must compute the backward.
 _BY_PYTORCH = 0
 _RNN = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _FUSED = ("convolution_relu", "convolution_add_relu")
@@ -36,17 +36,17 @@ _LIBRARIES = ("miopen", "cudnn")
 
 _lock = lock_across_forks()
 _asked: dict[str, Counter[str]] = {device_type: Counter() for device_type in KEYS}
-#: Objects that keep the kernels registered, by device type and kind.
+#: Objects that keep the kernels registered, keyed by device type and kind.
 _libraries: dict[tuple[str, str], list[Any]] = {}
 
 
 def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
-    """Return the ``KINDS`` whose word in ``others`` is "pytorch" and not "native".
+    """Return the ``KINDS`` for which ``others`` contains "pytorch".
 
-    ``others`` has one word for each kind, in the order of ``KINDS``.
+    ``others`` has "pytorch" or "native" for each kind, in the order of ``KINDS``.
 
     Raises:
-        ValueError: for another word, or if ``convolution`` is not "bypass" or "native".
+        ValueError: if a value is neither, or if ``convolution`` is not "bypass" or "native".
     """
     wanted = (("convolution", convolution, "bypass"), *zip(KINDS, others, ("pytorch",) * len(KINDS)))
     for kind, word, other in wanted:
@@ -58,10 +58,10 @@ def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
 def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
     """Make PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`leave_as_it_is`.
 
-    Each call of :func:`leave_as_it_is` undoes one request.
+    Requests are counted: each call of :func:`leave_as_it_is` undoes only one of them.
 
     Raises:
-        ValueError: for another device type than "cpu" and "cuda".
+        ValueError: if the device type is not "cpu" or "cuda".
     """
     if device_type not in KEYS:
         raise ValueError(f"no layers of device type {device_type!r} are sent on, only of {', '.join(KEYS)}")
@@ -79,15 +79,16 @@ def leave_as_it_is(kinds: Sequence[str], device_type: str) -> None:
 
 
 def by_pytorch(kind: str, device_type: str) -> bool:
-    """Return True if a request makes PyTorch's own kernels compute ``kind`` on ``device_type`` now."""
+    """Return True if PyTorch's own kernels currently compute ``kind`` on ``device_type`` because of a
+    request."""
     return device_type in _asked and _asked[device_type][kind] > 0
 
 
 class _Switch:
-    """PyTorch's switch of a vendor library, which is off while any thread is inside.
+    """PyTorch's switch of a vendor library, which is off while any thread is inside of :meth:`off`.
 
-    All threads share the switch. The first thread that leaves must not turn it on for the others, and the
-    last thread must restore it.
+    All threads share the switch. The first thread to leave must not turn it on for the others, and the last
+    thread must restore it.
     """
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
@@ -126,8 +127,8 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
     by_switch = _switched_kernel(operator, "batch_norm")
 
     def kernel(*arguments: Any) -> Any:
-        # Its own argument cudnn_enabled does not keep a call from MIOpen (torch 2.6). The switch would also
-        # keep convolutions of other threads from MIOpen whenever a batch norm runs.
+        # The operator's argument cudnn_enabled does not prevent a call of MIOpen (torch 2.6). The switch
+        # would also keep convolutions of other threads out of MIOpen while a batch norm runs.
         if not by_pytorch("batch_norm", arguments[0].device.type) or not _plain(*arguments):
             return by_switch(*arguments)
         with torch._C.DisableTorchFunction():
@@ -141,10 +142,10 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
 def _plain(
     input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> bool:
-    """Return True if the composite would pass a call on unchanged.
+    """Return True if the composite would pass the call on unchanged.
 
-    The composite computes empty inputs itself. It refuses operands of the wrong size, because a kernel would
-    read past their end.
+    The composite handles empty inputs itself, and it rejects operands of the wrong size, beyond whose end a
+    kernel would read.
     """
     of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
     fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
@@ -197,15 +198,14 @@ def _count_fused(input: torch.Tensor) -> None:
 
 
 def _registered(kind: str, key: str) -> list[Any]:
-    """Return the registered kernels for ``kind``.
+    """Register the kernels for ``kind``, and return the objects that keep them registered.
 
-    Kernels for composites are needed above autograd, and also below it for tensors without autograd
-    (inference mode).
+    Kernels for composites are needed above autograd, and also below it for inference mode.
     """
     aten = torch.ops.aten
     if kind == "fused_convolution":
-        # PyTorch's own kernels for these operators cannot be reached behind ours, so ours serve every later
-        # call.
+        # PyTorch's own kernels for these operators cannot be called any more after ours are registered, so
+        # ours compute all later calls.
         fused: dict[str, Callable[..., Any]] = dict(zip(_FUSED, (_relu_kernel, _add_relu_kernel)))
         return [kernel_library(key, {f"{name}_{each}": fused[each] for name in _LIBRARIES for each in fused})]
     if kind == "batch_norm":

@@ -1,7 +1,7 @@
-"""Adapter of :mod:`rocmprobe.kernels` for PyTorch's tensors.
+"""Adapter between :mod:`rocmprobe.kernels` and PyTorch's tensors.
 
-The module decides whether the kernels can be used on a device, and passes problems to the kernels. The
-kernels run on torch's current stream, with a workspace of torch's allocator.
+It decides whether the kernels can be used on a device, and launches them on torch's current stream with a
+workspace from torch's allocator.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import KernelsUnavailable
 
-#: Bytes of the copy that is measured. Source and target each take at most this share of a GPU's memory.
+#: Bytes to copy in the measurement, and the maximum fraction of a GPU's memory for each of source and target.
 _COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 
 
 @dataclass
 class _Kernels:
-    """Kernels of one dtype on one device, or the reason why they must not be used."""
+    """Kernels for one dtype on one device, or the reason why they must not be used."""
 
     refusal: str
     module: Optional[kernels.Module] = None
 
 
-#: Results of earlier queries of this process, by device and dtype.
+#: Results of earlier calls, keyed by device and dtype.
 _known: dict[tuple[torch.device, str], _Kernels] = {}
 
 
 def refusal(device: torch.device, dtype: str) -> str:
-    """Return why rocmprobe's kernels must not compute ``dtype`` ("float32") on ``device``, or "" if they can.
+    """Return why rocmprobe's kernels must not compute ``dtype`` (e.g. "float32") on ``device``, or "" if they
+    can.
 
-    The first call compiles and loads the kernels whose self-test has passed on this machine. If the self-test
-    has not run and the variable ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run the self-test in a child process.
+    The first call compiles and loads the kernels if their self-test has passed on this machine. If the
+    self-test has not run yet and ``ROCMPROBE_BYPASS_KERNELS=1`` is set, the call runs it in a child process.
     """
     return _kernels(device, dtype).refusal
 
@@ -58,7 +59,7 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
 
 
 def state() -> dict[str, str]:
-    """Return "used" or the reason for refusal, keyed by device and dtype, such as "cuda:0 float32"."""
+    """Return "used" or the reason why not, keyed by device and dtype, such as "cuda:0 float32"."""
     return {f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in list(_known.items())}
 
 
@@ -81,7 +82,7 @@ def tried(device: torch.device, dtype: str) -> kernels.SelfTest:
 
 
 def rates(device: torch.device) -> kernels.Rates:
-    """Return the rates that the device reaches in rocmprobe's own kernels.
+    """Return the arithmetic and memory throughput that rocmprobe's own kernels reach on the device.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
@@ -104,8 +105,9 @@ def compute(
     bias: Optional[torch.Tensor],
     feature: torch.Tensor,
 ) -> None:
-    """Launch the kernel ``variant`` of ``family`` for a direction of a problem, with the workspace of the
-    plan.
+    """Launch the kernel ``variant`` of ``family`` for one direction of a problem.
+
+    ``workspace_bytes`` is the workspace of the plan.
 
     Raises:
         RuntimeError: if a launch fails, or if the kernels must not be used.
@@ -139,11 +141,11 @@ def _found_out(device: torch.device, dtype: str) -> _Kernels:
 
 
 def _place(device: torch.device) -> tuple[str, int]:
-    """Return the kind and number by which :mod:`rocmprobe.kernels` names a device."""
+    """Return the runtime and the index that identify a device in :mod:`rocmprobe.kernels`."""
     return KINDS[device.type](), device.index or 0
 
 
-#: Runtime behind a device type of torch.
+#: Function that returns the GPU runtime of a device type of torch.
 KINDS = {"cuda": lambda: kernels.HIP if torch.version.hip else kernels.CUDA}
 
 

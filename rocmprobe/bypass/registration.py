@@ -1,14 +1,14 @@
-"""Single registration of PyTorch's convolution operators.
+"""Registration of PyTorch's convolution operators, the only one in a process.
 
-PyTorch sends every convolution, whoever calls it, to ``aten::convolution`` (traced TorchScript:
-``aten::_convolution``) and every gradient to ``aten::convolution_backward``. From the first interceptor of a
-device type on, kernels of rocmprobe replace these operators under the dispatch keys of that device. torch
-1.13.1 refuses a second Python kernel for the same operator and key, and later versions silently replace the
-first. So all code that observes or replaces convolutions must add an interceptor here.
+PyTorch sends every convolution to ``aten::convolution`` (traced TorchScript: ``aten::_convolution``) and
+every gradient to ``aten::convolution_backward``. When the first interceptor of a device type is added,
+kernels of rocmprobe replace these operators under the dispatch keys of that device type. torch 1.13.1 rejects
+a second Python kernel for the same operator and key, and later versions silently replace the first. So all
+code that observes or replaces convolutions must add an interceptor here.
 
-The kernels stay until the end of the process. PyTorch frees a kernel at once when it is unregistered, even if
-another thread is just entering the kernel. The code cannot know of all threads, such as those of autograd.
-Without an interceptor the kernels pass every call, and its recording for autograd, to PyTorch's own kernels.
+The kernels stay registered until the end of the process. PyTorch frees an unregistered kernel at once, even
+if another thread, e.g. one of autograd, is just calling it. Without an interceptor the kernels pass every
+call, and its recording for autograd, to PyTorch's own kernels.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rocmprobe.bypass.dispatch import Interceptor
 from rocmprobe.bypass.operators import KEYS, kernel_library, lock_across_forks
 
 _lock = lock_across_forks()
-#: Objects that keep the kernels of a device type registered, from its first interceptor on.
+#: Objects that keep the kernels registered, keyed by device type.
 _libraries: dict[str, list[Any]] = {}
 
 
 def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Add ``interceptor`` to the convolutions of ``device_type``: "cpu" or "cuda", also on ROCm.
+    """Add ``interceptor`` to the convolutions of ``device_type``: "cpu" or "cuda", which includes ROCm.
 
     Raises:
-        ValueError: for another device type, or if the same interceptor was already added.
+        ValueError: if the device type is unknown, or if this interceptor was already added.
     """
     with _lock:
         if device_type not in _libraries:
@@ -40,10 +40,10 @@ def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. Calls already inside the interceptor run to their end.
+    """Remove ``interceptor``. Calls that are already inside of it run to their end.
 
     Raises:
-        ValueError: for another device type, or if the interceptor was not added.
+        ValueError: if the device type is unknown, or if the interceptor was not added.
     """
     _key(device_type)
     dispatch.remove(interceptor, device_type)
@@ -72,7 +72,7 @@ def _backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _registered(key: str) -> list[Any]:
-    """Register the kernels above and below autograd. Return the objects that keep the kernels registered."""
+    """Register the kernels above and below autograd, and return the objects that keep them registered."""
     return [
         _library(key, _convolution_kernel, _backward_kernel),
         _library("Autograd" + key, autograd.convolution_kernel, autograd.backward_kernel),

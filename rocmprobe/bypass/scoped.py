@@ -1,10 +1,9 @@
-"""Bypass for one model or one call, in the thread that makes the call.
+"""Bypass for one model or one call, only in the thread that makes the call.
 
-The interceptor of a model or call is added like any other, and acts only on calls inside of :func:`entered`.
-
-Each module of a patched model gets a class derived from its former class. Calls run inside of
-:func:`entered`. The instances, their parameters, hooks, parametrisations and state-dict keys stay unchanged,
-and ``isinstance`` works. Deep copies and DataParallel replicas are patched too. A pickle contains the former
+The interceptor of a model or call is added like any other, but it is active only inside of :func:`entered`.
+Each module of a patched model gets a class derived from its original class, whose ``__call__`` runs inside of
+:func:`entered`. Instances, parameters, hooks, parametrisations and state-dict keys stay unchanged, and
+``isinstance`` works. Deep copies and DataParallel replicas are patched too. A pickle contains the original
 classes.
 """
 
@@ -35,7 +34,8 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Interceptor that acts in a thread inside of :func:`entered`, and replaces the installed interceptor."""
+    """Interceptor that is active only inside of :func:`entered` in the same thread. There it replaces the
+    installed interceptor."""
 
     rank = RANK_BYPASS + 1
 
@@ -56,7 +56,8 @@ class ScopedInterceptor(BypassInterceptor):
 
 @contextmanager
 def entered(interceptor: ScopedInterceptor) -> Iterator[None]:
-    """Let ``interceptor`` act in this thread inside of the block. The innermost of nested blocks wins."""
+    """Activate ``interceptor`` in this thread inside of a ``with`` block. If blocks are nested, the
+    innermost applies."""
     outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
     _local.entered = (*outer, interceptor)
     try:
@@ -82,8 +83,8 @@ def _by_bypass(function: Callable[..., Any]) -> Callable[..., Any]:
     return convolve
 
 
-# Convolutions of ``torch.nn.functional``, with its arguments, results and errors. Workspace and algorithm are
-# the defaults of :func:`rocmprobe.bypass.install` at the first call.
+# Same arguments, results and errors as in ``torch.nn.functional``. Workspace and algorithm are the defaults
+# of :func:`rocmprobe.bypass.install` at the time of the first call.
 conv1d = _by_bypass(F.conv1d)
 conv2d = _by_bypass(F.conv2d)
 conv3d = _by_bypass(F.conv3d)
@@ -93,7 +94,7 @@ conv_transpose3d = _by_bypass(F.conv_transpose3d)
 
 
 _lock = lock_across_forks()
-#: Living modules of each interceptor that was added.
+#: Patched modules that still exist, keyed by interceptor.
 _users: dict[ScopedInterceptor, weakref.WeakSet[torch.nn.Module]] = {}
 
 
@@ -127,24 +128,23 @@ class _Patched:
 
 @cache
 def _call() -> Any:
-    """Return the method ``__call__`` of the classes that :func:`patch_model` gives to modules."""
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(self, _Patched):
-            # torch.compile keeps the method of a model that was restored later.
+            # torch.compile can still call this method after the model was unpatched.
             return self(*arguments, **options)
         with entered(self._bypass_interceptor):
             return self._bypass_former.__call__(self, *arguments, **options)
 
     if hasattr(torch, "compiler"):
-        # A compiled call would leave the scope at once and run its graph later, so convolutions would
-        # silently run native. Functions called inside may be compiled.
+        # A compiled call would leave ``entered`` at once and run its graph later, so convolutions would
+        # silently run without the bypass. Functions that are called inside can be compiled.
         return cast(Any, torch.compiler).disable(call, recursive=False)
     return call
 
 
 def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
-    """Make every convolution of ``model`` and its modules go through ``interceptor``.
+    """Make every convolution of ``model`` and its modules run through ``interceptor``.
 
     Raises:
         TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
@@ -166,7 +166,7 @@ def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
 
 
 def unpatch_model(model: torch.nn.Module) -> None:
-    """Undo :func:`patch_model`. Leave modules that are not patched unchanged."""
+    """Undo :func:`patch_model`. Do nothing to modules that are not patched."""
     with _lock:
         _restore(model)
         _remove_unused()
@@ -180,10 +180,10 @@ def _restore(model: torch.nn.Module) -> None:
 
 
 def _patched_class(module: torch.nn.Module) -> type:
-    """Return the class of ``module`` from which the patched class is derived.
+    """Return the class from which the patched class of ``module`` must be derived.
 
-    For a parametrised module, return the base of the class that PyTorch makes for the parametrisation.
-    PyTorch's class must stay on top, where PyTorch looks for it.
+    PyTorch gives a parametrised module its own class and expects to find it on top. So for such a module,
+    return the base of PyTorch's class.
     """
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
@@ -193,15 +193,15 @@ def _derived_of(module: Any) -> type:
 
 
 def _replace(module: Any, old: type, new: type) -> None:
-    """Replace the class ``old`` of ``module`` by ``new``.
+    """Replace ``old`` by ``new`` in the class of ``module``.
 
-    If ``module`` is parametrised, its class is derived from ``old``. Then replace the base of this class.
+    If ``module`` is parametrised, its class is derived from ``old``, and only this base is replaced.
     """
     top = type(module)
     if top is old:
         module.__class__ = new
         return
-    # Make a copy, because deep copies of a parametrised module share their class with the module.
+    # Copy the class, because deep copies of a parametrised module share it with the module.
     names = {name: value for name, value in vars(top).items() if name not in ("__dict__", "__weakref__")}
     module.__class__ = type(
         top.__name__, tuple(new if each is old else each for each in top.__bases__), names
@@ -209,7 +209,7 @@ def _replace(module: Any, old: type, new: type) -> None:
 
 
 def _remove_unused() -> None:
-    # This is the first chance to detect a model that was dropped while patched.
+    # A patched model that was garbage-collected is noticed only here.
     for interceptor in [interceptor for interceptor, modules in _users.items() if not modules]:
         del _users[interceptor]
         interceptor.remove()

@@ -1,7 +1,8 @@
 """Algorithms of the bypass, one per file.
 
-All of them sum plain products, so sums of small integers are exact. ``benchmarks/results/leave_one_out.md``
-says what each algorithm is worth, and which others were removed.
+All of them add up plain products, so results on small integers are exact.
+``benchmarks/results/leave_one_out.md`` shows how much time each algorithm saves, and which others were
+removed.
 """
 
 from __future__ import annotations

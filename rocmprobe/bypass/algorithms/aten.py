@@ -1,8 +1,8 @@
 """PyTorch's own kernels without a vendor library, for 2-d convolutions with one group.
 
-The kernels are called by name, so PyTorch's switches stay unchanged. ``slow_conv2d`` computes columns and a
-matrix product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp). On a CPU, the columns are those
-of the whole batch. On a GPU, they are those of one sample at a time.
+The kernels are called by name, so PyTorch's switches for libraries stay unchanged. ``slow_conv2d`` computes
+columns and a matrix product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): on a CPU for the
+whole batch at once, on a GPU for one sample at a time.
 
 Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
 stride 1), and copies of operands and results that are not contiguous.
@@ -36,7 +36,6 @@ class Aten(Algorithm):
         )  # fmt: skip
         if not fits:
             return None
-        # On a GPU PyTorch computes columns and a product for each sample separately.
         on_cpu = operands.device_type == "cpu"
         samples = plain.batch if on_cpu else 1
         launches = 1 + (1 if on_cpu else 2) * plain.batch
@@ -97,7 +96,7 @@ class Aten(Algorithm):
 
 
 def _become(result: torch.Tensor, found: torch.Tensor) -> None:
-    """Give ``result`` the memory of ``found`` if their strides are equal. Otherwise copy the values."""
+    """Make ``result`` share the memory of ``found`` if their strides are equal. Otherwise copy the values."""
     if result.stride() == found.stride():
         # torch does not annotate this overload.
         cast(Any, result).set_(found)
@@ -106,9 +105,9 @@ def _become(result: torch.Tensor, found: torch.Tensor) -> None:
 
 
 def _whole(plain: Geometry) -> bool:
-    """Return True if the feature has the size that PyTorch would compute.
+    """Return True if ``feature`` has the size that PyTorch would compute from ``image``.
 
-    The feature of a transposed problem may be smaller.
+    For a transposed problem it can be smaller.
     """
     return all(
         (size + 2 * p - k) // s + 1 == windows
@@ -121,8 +120,8 @@ def _whole(plain: Geometry) -> bool:
 def _plainly(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape. Copy only if needed.
 
-    PyTorch's kernels take the layout of all operands from one operand. If a size is 1, PyTorch can also read
-    the strides of a contiguous tensor as channels-last.
+    PyTorch's kernels derive the layout of all operands from one operand. If a dimension has size 1, PyTorch
+    can mistake a contiguous tensor for channels-last.
     """
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor

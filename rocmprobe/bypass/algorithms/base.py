@@ -1,9 +1,12 @@
-"""Interface of an algorithm: the problems that it supports, and the chunks and the cost of its plans.
+"""Interface of an algorithm: which problems it supports, how it splits the work into chunks, and what it
+costs.
 
 Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
-states an upper bound on the workspace in bytes. In the formulas of the algorithms, n is the number of samples
-at a time, t the windows in a tile of each sample, C channels, K filters, w values in the weight, b bytes for
-an element of the tensors and a bytes for an element of the GEMMs (a = 4 for fp16 and bf16, otherwise a = b).
+contains an upper bound on the workspace in bytes. Every algorithm computes a plain convolution from an image
+with C channels to a feature with K filters. A window is one position of the feature. In the formulas of the
+algorithms, n is the number of samples in a chunk, t the number of windows in a tile of a sample, w the number
+of values in the weight, b the bytes of an element of the tensors, and a the bytes of an element in the matrix
+products (a = 4 for fp16 and bf16, otherwise a = b).
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ Needed = Callable[[int, Sequence[int]], int]
 
 @dataclass(frozen=True)
 class Operands:
-    """Properties of the tensors that a plan needs, except their sizes.
+    """Properties of the tensors, other than their sizes, that a plan depends on.
 
     Attributes:
         dtype: "float16", "bfloat16", "float32" or "float64".
         device_type: "cpu" or "cuda".
         channels_last: True if the results must be channels-last.
-        dense: False if an operand is a matrix only after a copy (a slice, an expanded tensor).
-        own_kernels: True if the kernels of :mod:`rocmprobe.kernels` may be used for this device and dtype.
+        dense: False if an operand must be copied before BLAS can use it as a matrix (a slice, an expanded
+            tensor).
+        own_kernels: True if the kernels of :mod:`rocmprobe.kernels` can be used for this device and dtype.
     """
 
     dtype: str
@@ -47,25 +51,26 @@ class Operands:
 
     @property
     def wide(self) -> int:
-        """Bytes of an element of the GEMMs."""
+        """Bytes of an element in the matrix products."""
         return max(self.size, 4)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan for one direction of a problem.
+    """How one algorithm computes one direction of a problem, and what this costs.
 
     Attributes:
         algorithm: name of the algorithm.
-        flipped: True for bwd-data as a convolution over the gradient with the taps reversed (stride 1).
-        samples: samples in one chunk.
-        tile: windows in one tile, for each spatial dimension.
+        flipped: True if bwd-data is computed as a convolution of the gradient with reversed taps (only at
+            stride 1).
+        samples: number of samples in a chunk.
+        tile: number of windows in a tile, for each spatial dimension.
         workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
         flops: number of multiplications and additions.
         moved_bytes: bytes read and written for columns, padding, sums and the weight.
-        launches: number of kernel calls.
+        launches: number of kernel launches.
         variant: name of one of rocmprobe's own kernels, or "" if PyTorch's kernels compute the direction.
-        gemm_share: expected rate of the algorithm's sums, as a share of the rate of a GEMM.
+        gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
     """
 
     algorithm: str
@@ -81,15 +86,15 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Algorithm and variant, the key of measurements and of the plan file."""
+        """Algorithm and variant, as used in measurements and in the plan file."""
         return f"{self.algorithm} {self.variant}" if self.variant else self.algorithm
 
 
 class Algorithm:
     """A way to compute directions of a convolution.
 
-    Every ``forward`` also serves bwd-data at stride 1. Every method can assume that ``plan`` of the same
-    algorithm made the plan.
+    ``forward`` also computes bwd-data at stride 1. Every method that computes gets a plan from :meth:`plan`
+    or :meth:`plans` of the same algorithm.
 
     Attributes:
         name: name in plans, counts and the plan file.
@@ -100,15 +105,15 @@ class Algorithm:
     own_kernel = False
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
-        """Return the plan under ``cap`` bytes of workspace, or None if the algorithm does not apply.
+        """Return a plan with at most ``cap`` bytes of workspace, or None if the algorithm does not apply.
 
-        If ``cap`` is too small for even one window, only the algorithms that cut everything into windows
-        ("im2col", "col2im") return a plan, for one window.
+        If even one window needs more than ``cap``, "im2col" and "col2im", which can compute each window
+        separately, return a plan for one window at a time. The other algorithms return None.
         """
         raise NotImplementedError
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Return all plans of the algorithm. By default this is the plan that :meth:`plan` returns."""
+        """Return all plans of the algorithm. By default, this is only the plan of :meth:`plan`."""
         found = self.plan(direction, plain, operands, cap)
         return [] if found is None else [found]
 
@@ -136,7 +141,8 @@ class Algorithm:
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        """Write bwd-data of ``gradient`` plus a bias ``(C,)`` into ``image``.
+        """Compute bwd-data of ``gradient``, add ``bias`` (shape ``(C,)``) if given, and write the result into
+        ``image``.
 
         ``gradient`` has the shape of the feature.
         """
@@ -155,15 +161,16 @@ class Algorithm:
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which the GEMMs run and accumulate: fp32 for fp16 and bf16, else ``dtype``."""
+    """Return the dtype of the matrix products and their sums: fp32 for fp16 and bf16, else ``dtype``."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
-    """Return (samples, tile, bytes) of the largest chunk of work under the cap, at least one window.
+    """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes, or else of one
+    window.
 
-    Prefer the most samples with all of their windows. If not even one sample fits, cut the sample into the
-    largest tiles that fit. Cut the first dimension first.
+    If at least one whole sample fits, return as many whole samples as fit. Otherwise return the largest tile
+    of one sample that fits, reduced in the first dimension first.
     """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
@@ -179,7 +186,7 @@ def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tup
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest count up to ``most`` that fits, at least 1.
+    """Return the largest count up to ``most`` for which ``fits`` is true, or 1 if there is none.
 
     If a count fits, all smaller counts must fit.
     """
@@ -194,16 +201,16 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return the bytes of the weight that ``products`` matrix products read.
+    """Return how many bytes of the weight ``products`` matrix products read.
 
-    For bwd-weights, return the bytes of the weight gradient that the products read and write.
+    For bwd-weights, return how many bytes of the weight gradient they read and write.
     """
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the number of multiplications and additions of one direction if computed as plain sums."""
+    """Return the number of multiplications and additions of one direction if it is computed as plain sums."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -1,4 +1,4 @@
-"""bwd-data as weight times gradient, whose columns are added back into the image (col2im).
+"""bwd-data as the product of weight and gradient, whose columns are added back into the image (col2im).
 
 Workspace: columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, gradient n * K * t * a, and for
 fp16 and bf16 the image in fp32, n * C * image * a.
@@ -57,8 +57,8 @@ class Col2im(Algorithm):
         columns, staged, sums = (Buffer(gradient, dtype) for _ in range(3))
         start = None if bias is None else bias.reshape(1, -1, *(1 for _ in plain.image))
         for first, last in ranges(plain.batch, plan.samples):
-            # Taps of neighbouring windows add to the same element, so the sum must stay in fp32 until its
-            # end.
+            # Taps of neighbouring windows add to the same element, so the sum must stay in fp32 until it is
+            # complete.
             target = image[first:last]
             total = target if target.dtype == dtype else sums.take(target.shape)
             if start is None:

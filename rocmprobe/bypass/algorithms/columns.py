@@ -1,4 +1,5 @@
-"""Columns: the filter windows of an image side by side, copied out (im2col) or added back (col2im)."""
+"""Columns: a matrix with one column for the values under each window of an image, and the way back into
+the image."""
 
 from __future__ import annotations
 
@@ -10,16 +11,17 @@ import torch
 
 from rocmprobe.geometry import Geometry
 
-# First window and last window plus 1, for each spatial dimension.
+# (first window, last window + 1) for each spatial dimension.
 Box = Sequence[tuple[int, int]]
 
 
 def overlap(
     starts: Sequence[int], spans: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[slice], list[slice]]:
-    """Return the overlap of spans with an image of ``sizes``, as slices of the image and of the spans.
+    """Return the part of spans that lies inside an image of ``sizes``, as slices of the image and of the
+    spans.
 
-    The spans begin at ``starts``.
+    In each dimension, the span begins at position ``starts`` of the image and has the length ``spans``.
     """
     image, span = [], []
     for start, length, size in zip(starts, spans, sizes):
@@ -30,7 +32,9 @@ def overlap(
 
 
 class Covered:
-    """Parts of an image that windows cover, with zeros outside of the image. One buffer is reused.
+    """Reader for the part of an image that some windows cover, with zeros outside of the image.
+
+    All parts share one buffer.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -47,10 +51,9 @@ class Covered:
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
 
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the part of the image that the windows in ``box`` of samples ``first:last`` cover.
+        """Return the part of the samples ``first:last`` that the windows in ``box`` cover, ``(n, C, *span)``.
 
-        The shape is ``(n, C, *span)``. The part is a view of the image, or lies in a buffer that the next
-        call overwrites.
+        The part is a view of the image, or lies in a buffer that the next call overwrites.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -71,7 +74,7 @@ class Covered:
 
 
 class Windows:
-    """Reader for the windows of an image, which reuses one buffer for padding and one for the columns.
+    """Reader for the columns of an image. It has one buffer for padding and one for the columns.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -88,8 +91,8 @@ class Windows:
         self._columns = image.new_empty(samples * plain.channels * plain.taps * prod(tile), dtype=dtype)
 
     def columns(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return columns ``(groups, depth, n * windows)`` of samples ``first:last``, for the windows in
-        ``box``.
+        """Return the columns ``(groups, depth, n * windows)`` of the samples ``first:last`` for the windows
+        in ``box``.
 
         The columns lie in a buffer that the next call overwrites.
         """
@@ -112,9 +115,9 @@ class Windows:
 
 
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
-    """Add columns ``(groups, depth, n * windows)`` of the windows in ``box`` into ``image``, in place.
+    """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` into ``image``, in place.
 
-    Each tap is one strided addition, cut to the windows whose tap is inside the image ``(n, C, *image)``.
+    Each tap is one strided addition over the windows whose tap lies inside the image ``(n, C, *image)``.
     """
     counts = [end - begin for begin, end in box]
     taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)
@@ -136,6 +139,5 @@ def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: B
 
 
 def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """Return ``parts`` as an index of several dimensions, because Python 3.9 has no star inside of
-    brackets."""
+    """Return ``parts`` as an index for several dimensions. Python 3.9 allows no star inside of brackets."""
     return parts

@@ -1,12 +1,12 @@
-"""Convolution with one input channel in each group: multiply-adds on shifted views of long rows.
+"""Convolution with one input channel per group: multiply-add on shifted views of long rows.
 
-As in "shift", the padded samples of a channel are one row, and a tap is a view that begins a few places
-later. So short rows of an image become one long run for the processor. Values between the windows are left
-out at the end.
+As in "shift", the padded samples of a channel form one row, and each tap is a view of this row that begins
+some elements later. So the processor works on one long run instead of many short image rows. Elements between
+the windows are dropped at the end.
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight K * taps * a, bias K * a. In bwd-weights, the gradient takes the place
-of the sums, and the rows of one phase are copied once for each tap along the last dimension.
+for each phase of the source), weight K * taps * a, bias K * a. In bwd-weights, the gradient replaces the
+sums, and the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Bytes of the rows of one chunk on a CPU, because rows that leave its caches are read from memory for every
-#: tap.
+#: Maximum bytes of the rows of one chunk on a CPU. Rows that do not fit into its caches are read from memory
+#: again for every tap.
 _CPU_BYTES = 1 << 23
 
 

@@ -1,4 +1,5 @@
-"""Matrix products of the bypass: PyTorch's mm family, and operands that need no hidden copy."""
+"""Matrix products of the bypass: PyTorch's mm functions, called with operands that BLAS does not copy
+first."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import torch
 def is_ready(matrices: torch.Tensor) -> bool:
     """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy.
 
-    One of the two inner strides must be 1, and the other must be at least the size of that dimension.
-    Otherwise PyTorch copies the matrices into a contiguous temporary.
+    One of the two inner strides must be 1, and the other at least the size of the dimension with stride 1.
+    Otherwise PyTorch copies the matrices into a contiguous tensor.
     """
     rows, columns = matrices.shape[-2:]
     row_stride, column_stride = matrices.stride()[-2:]
@@ -22,7 +23,8 @@ def is_ready(matrices: torch.Tensor) -> bool:
 
 
 def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
-    """Return ``(n, C, *spatial)`` as ``(n, groups, C / groups, positions)``, or None if that needs a copy."""
+    """Return a view of ``(n, C, *spatial)`` as ``(n, groups, C / groups, positions)``, or None if a copy
+    is needed."""
     shape = (tensor.shape[0], groups, tensor.shape[1] // groups, tensor[0, 0].numel())
     try:
         matrices = tensor.view(shape)
@@ -32,7 +34,7 @@ def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
 
 
 class Buffer:
-    """Memory for temporaries of one dtype that are not needed at the same time."""
+    """Memory for temporary tensors of one dtype that are not needed at the same time."""
 
     def __init__(self, like: torch.Tensor, dtype: torch.dtype) -> None:
         self._like = like
@@ -42,7 +44,7 @@ class Buffer:
     def take(self, shape: Sequence[int]) -> torch.Tensor:
         """Return an uninitialised contiguous tensor, valid until the next call.
 
-        Request the largest tensor first, so that the memory is allocated once.
+        If the largest tensor is requested first, memory is allocated only once.
         """
         wanted = prod(shape)
         if self._memory is None or self._memory.numel() < wanted:
@@ -68,7 +70,7 @@ def matrices_in(tensor: torch.Tensor, groups: int, buffer: Buffer, dtype: torch.
 def multiply(
     left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
 ) -> None:
-    """Compute ``out[g] = left[g] @ right[g] + bias[g]``, with bias ``(g, rows, 1)`` or None."""
+    """Compute ``out[g] = left[g] @ right[g] + bias[g]``. ``bias`` is ``(g, rows, 1)`` or None."""
     if left.shape[0] == 1:
         # A batch of one is slower than the plain product.
         if bias is None:
@@ -82,7 +84,7 @@ def multiply(
 
 
 def accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, first: bool) -> None:
-    """Compute ``total[g] += left[g] @ right[g].T``. The ``first`` call assigns, so total needs no zeros."""
+    """Compute ``total[g] += left[g] @ right[g].T``. The ``first`` call overwrites ``total``."""
     transposed = right.transpose(1, 2)
     if first:
         multiply(left, transposed, total)
@@ -99,8 +101,8 @@ def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
-    """Cut ``range(total)`` into pieces of ``step``, and return (first, last + 1) of each piece.
+    """Split ``range(total)`` into parts of length ``step``, and return (first, last + 1) of each part.
 
-    The last piece can be smaller.
+    The last part can be shorter.
     """
     return [(first, min(first + step, total)) for first in range(0, total, step)]

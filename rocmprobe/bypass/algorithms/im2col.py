@@ -1,10 +1,12 @@
-"""Convolution by columns of every window, copied side by side, and one product with the weight (im2col).
+"""Convolution as one product of the weight and the columns, a matrix with a copy of the values under each
+window.
 
-Chellapilla, Puri and Simard, "High performance convolutional neural networks for document processing", 2006.
+This is im2col: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
+processing", 2006.
 
 Workspace, forward: columns n * C * taps * t * a, padded window n * C * span(t) * b, weight w * a, bias max(C,
-K) * a, and the product n * K * t * a unless the GEMM writes into the result. bwd-weights needs the same, with
-the gradient in the place of the product.
+K) * a, and the product n * K * t * a unless the product is computed directly in the result. bwd-weights needs
+the same, with the gradient instead of the product.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from rocmprobe.bypass.algorithms.columns import Box, Windows, index
 from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, as_matrices, matrices_in, multiply, ranges
 from rocmprobe.geometry import Geometry
 
-#: Windows of one chunk on a CPU: few windows keep the columns in the caches, many make a GEMM efficient.
+#: Number of windows in one chunk on a CPU. With few windows the columns stay in the caches, with many the
+#: matrix product is efficient.
 CPU_WINDOWS = 2048
 
 
@@ -96,7 +99,11 @@ class Im2col(Algorithm):
 
 
 def chunk(plain: Geometry, operands: Operands) -> int:
-    """Return the most samples at a time. On a GPU launches are expensive. On a CPU the caches are small."""
+    """Return the largest number of samples in one chunk.
+
+    On a GPU it is the whole batch, because each launch is expensive. On a CPU it is small, because the caches
+    are.
+    """
     if operands.device_type != "cpu":
         return plain.batch
     return min(plain.batch, max(1, CPU_WINDOWS // prod(plain.feature)))
@@ -120,7 +127,7 @@ def _needed(plain: Geometry, operands: Operands, forward: bool) -> Needed:
 
 
 def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return ``(groups, filters / groups, depth)`` in the dtype of the GEMMs. Copy only if needed."""
+    """Return the weight as ``(groups, filters / groups, depth)`` in the dtype of the matrix products."""
     dtype = accumulation_dtype(weight.dtype)
     if weight.dtype != dtype:
         weight = weight.to(dtype, memory_format=torch.contiguous_format)
@@ -128,9 +135,9 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 
 
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
-    """Return memory for the sum ``(groups, filters / groups, depth)``.
+    """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient.
 
-    If possible, return the memory of the gradient.
+    It is a view of ``weight_gradient`` if dtype and strides allow this.
     """
     shape = (plain.groups, plain.filters // plain.groups, plain.depth)
     if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
@@ -139,18 +146,18 @@ def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dt
 
 
 def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
-    """Round the sum into the gradient, unless the sum was computed there."""
+    """Copy the sum into ``weight_gradient``, unless ``weight_gradient`` is where it was computed."""
     if total.data_ptr() != weight_gradient.data_ptr():
         weight_gradient.copy_(total.view(weight_gradient.shape))
 
 
 def pieces(plain: Geometry, plan: Plan) -> Iterator[tuple[Box, int, int]]:
-    """Yield (box of windows, first, last + 1) for each tile and each chunk of samples in the tile."""
+    """Yield (box of windows, first sample, last sample + 1) for each tile and each chunk of samples."""
     for box in product(*(ranges(size, step) for size, step in zip(plain.feature, plan.tile))):
         for first, last in ranges(plain.batch, plan.samples):
             yield box, first, last
 
 
 def inside(feature: torch.Tensor, box: Box) -> torch.Tensor:
-    """Return the windows of ``feature`` ``(n, K, *feature)`` that lie in ``box``."""
+    """Return the part of ``feature`` ``(n, K, *feature)`` whose windows lie in ``box``."""
     return feature[index(slice(None), slice(None), *(slice(begin, end) for begin, end in box))]

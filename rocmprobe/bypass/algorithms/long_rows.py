@@ -1,6 +1,7 @@
-"""Long rows: all padded samples of a channel one after the other, so that every tap is a shifted view.
+"""Long rows: all padded samples of a channel, one after the other in memory, so that every tap is a shifted
+view.
 
-With a stride, the image is cut into phases (positions modulo stride), and each phase has its own rows. A tap
+With a stride, the image is split into phases (position modulo stride), and each phase has its own rows. A tap
 reads one phase at a fixed distance from the window. In bwd-data the rows contain the gradient, and a tap
 writes to one phase of the image. The zeros after a line of an image are also the zeros before the next line.
 """
@@ -22,16 +23,17 @@ from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, ranges
 from rocmprobe.geometry import Geometry
 
 Index = tuple[slice, ...]
-#: Largest number of phases. With more phases, calls would take more time than sums.
+#: Maximum number of phases. With more phases, kernel launches would take more time than the sums.
 MOST_PHASES = 16
-#: Function that adds one tap to a sum. Arguments: sum, rows shifted to the tap, number of the tap, True for
-#: the first tap.
+#: Function that adds one tap to a sum. Its arguments are the sum, the rows shifted to the tap, the number of
+#: the tap, and True for the first tap.
 AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 
 
 @dataclass(frozen=True)
 class Tap:
-    """Filter position: its number, the source phase that it reads, and its offset in the long rows."""
+    """Position in the filter: its number, the phase of the source that it reads, and its offset in the
+    long rows."""
 
     number: int
     phase: int
@@ -40,7 +42,7 @@ class Tap:
 
 @dataclass(frozen=True)
 class Phase:
-    """Phase of the result: the taps that add to the phase, its positions in the result, and in the sums."""
+    """One phase of the result: the taps that add to it, and its index in the result and in the sums."""
 
     taps: tuple[Tap, ...]
     positions: Index
@@ -52,10 +54,10 @@ class Layout:
     """Sizes and positions of the long rows for one direction.
 
     Attributes:
-        sizes: spatial sizes of a sample with its padding in a row.
-        reach: elements that the taps read behind the last sample.
-        sources: for each phase of the source, the index to read in the source, and the index to write in the
-            padded sample of a row.
+        sizes: spatial sizes of a padded sample in a row.
+        reach: number of elements that the taps read after the last sample.
+        sources: for each phase of the source, the index to read from the source, and the index to write to in
+            the padded sample.
         results: the phases of the result.
     """
 
@@ -70,13 +72,14 @@ class Layout:
         return prod(self.sizes)
 
     def row_elements(self, channels: int, samples: int) -> int:
-        """Return the number of elements of the rows of ``channels`` channels in all source phases."""
+        """Return the number of elements in the rows of ``channels`` channels, for all source phases
+        together."""
         return len(self.sources) * channels * (samples * self.positions + self.reach)
 
 
 @lru_cache(maxsize=1024)
 def layout(plain: Geometry, direction: str) -> Layout:
-    """Return the layout of a direction. The layout of fwd also serves bwd-weights."""
+    """Return the layout of a direction. The layout of fwd also applies to bwd-weights."""
     transposed = direction == BWD_DATA
     axes = [_Axis(plain, axis, transposed) for axis in range(len(plain.kernel))]
     sizes = tuple(axis.size for axis in axes)
@@ -108,7 +111,11 @@ def layout(plain: Geometry, direction: str) -> Layout:
 
 
 class _Axis:
-    """Spatial dimension: the size of a sample with its padding, and (phase, offset) of every tap."""
+    """One spatial dimension: the padded size of a sample, and (phase, offset) of every tap.
+
+    The phase is the position modulo the stride. The offset is the distance from the window in the rows of
+    this phase.
+    """
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
         stride = plain.stride[axis]
@@ -148,7 +155,7 @@ def _spatial(*slices: slice) -> Index:
 
 
 class LongRows:
-    """Long rows of a source, filled chunk by chunk. One buffer is reused."""
+    """Long rows of a source tensor, filled with one chunk of samples at a time into the same buffer."""
 
     def __init__(self, source: torch.Tensor, form: Layout, samples: int) -> None:
         self._source = source
@@ -167,11 +174,11 @@ class LongRows:
             by_sample[places].copy_(some[positions])
 
     def shifted(self, tap: Tap, samples: int) -> torch.Tensor:
-        """Return the rows as ``tap`` reads them, ``(channels, samples * positions)``."""
+        """Return the rows shifted to ``tap``, ``(channels, samples * positions)``."""
         return self._memory[tap.phase].narrow(1, tap.offset, samples * self._form.positions)
 
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
-        """Return the rows once for each tap of a line: ``(groups, taps * channels / groups, length)``."""
+        """Return shifted rows for all taps of a line, ``(groups, taps * channels / groups, length)``."""
         rows = self._memory[fold.phase].view(groups, -1, self._memory.shape[2])
         if len(fold.steps) == 1:
             return rows
@@ -190,7 +197,8 @@ def sum_taps(
     bias: torch.Tensor | None,
     add: AddTap,
 ) -> None:
-    """Write the sum of all taps into ``result``, phase by phase. ``add`` adds the bias with the first tap."""
+    """Write the sum of all taps into ``result``, phase by phase. ``add`` adds the bias together with the
+    first tap."""
     rows = LongRows(source, form, plan.samples)
     batch, channels = result.shape[:2]
     dtype = accumulation_dtype(result.dtype)
@@ -199,8 +207,8 @@ def sum_taps(
         rows.fill(first, last)
         samples = last - first
         target = result[first:last].transpose(0, 1)
-        # Contiguous in chunks of any size, because only then PyTorch computes a batch of products in one
-        # call.
+        # The sum is contiguous for chunks of any size, because only then PyTorch computes the products of all
+        # groups in one call.
         total = memory[: channels * samples * form.positions].view(channels, -1)
         for phase in form.results:
             into = target[phase.positions]
@@ -214,7 +222,8 @@ def sum_taps(
 
 @dataclass(frozen=True)
 class Fold:
-    """Taps of one source phase, in lines along the last dimension. The taps of a line form one product.
+    """Taps of one source phase, grouped into lines along the last dimension. One product computes all taps of
+    a line.
 
     Attributes:
         phase: source phase.
@@ -231,7 +240,7 @@ class Fold:
 def folds(plain: Geometry) -> tuple[Fold, ...]:
     """Return the matrix products of bwd-weights.
 
-    With one group, each tap has its own product, because that product is large enough.
+    With one group, each tap has its own product, because this product is already large.
     """
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
@@ -247,8 +256,8 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Return the number of elements that bwd-weights stores: rows of image and gradient, and copies by
-    line."""
+    """Return the number of temporary elements in bwd-weights: rows of image and gradient, and copies for
+    the lines."""
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0
@@ -258,11 +267,11 @@ def weight_elements(plain: Geometry, samples: int) -> int:
 def sum_weights(
     plan: Plan, plain: Geometry, image: torch.Tensor, gradient: torch.Tensor, weight_gradient: torch.Tensor
 ) -> None:
-    """Write the gradient of the weight: the gradient times the rows, line by line."""
+    """Write the gradient of the weight: for each line, the product of gradient and shifted rows."""
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
-    # The zeros between the windows stay from chunk to chunk.
+    # Chunks never write between the windows, so these zeros stay.
     spread = gradient.new_zeros((plain.filters, plan.samples * form.positions), dtype=dtype)
     lines = Buffer(image, dtype)
     groups, inputs = plain.groups, plain.channels // plain.groups
@@ -289,7 +298,8 @@ def sum_weights(
 
 
 def factors_by_tap(weight: torch.Tensor, taps: int) -> torch.Tensor:
-    """Return the weight as ``(taps, filters, channels / groups)`` in the dtype of the sums."""
+    """Return the weight as ``(taps, filters, channels / groups)`` in the dtype in which products are
+    summed."""
     copy = weight.new_empty((taps, *weight.shape[:2]), dtype=accumulation_dtype(weight.dtype))
     spatial = weight.dim() - 2
     by_tap = weight.permute(*range(2, 2 + spatial), 0, 1)

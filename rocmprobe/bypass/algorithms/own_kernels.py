@@ -1,9 +1,9 @@
-"""Convolution by rocmprobe's own kernels, which are compiled on the machine.
+"""Convolution by rocmprobe's own kernels, which are compiled on the user's machine.
 
-No columns are copied, and the sums stay in registers. The kernels apply if the self-test of
+No columns are copied, and the sums stay in registers. The kernels are used only if the self-test of
 :mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
 
-Workspace: that of the family, see ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
+Workspace: that of the kernel family, see ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
 from rocmprobe.geometry import Geometry
 
-#: Least share of a GEMM's rate. Small problems leave most of a GPU idle in every algorithm, but the cost
-#: model knows the share of these kernels only.
+#: Minimum of ``Plan.gemm_share``. Small problems leave most of a GPU idle in every algorithm, but the cost
+#: model accounts for it only in these kernels.
 _LEAST_SHARE = 0.25
 
 
@@ -30,7 +30,7 @@ class OwnKernel(Algorithm):
         return next(iter(self.plans(direction, plain, operands, cap)), None)
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Return a plan for each kernel that fits, the most promising first."""
+        """Return a plan for each applicable kernel, the one with the lowest estimated cost first."""
         if not operands.own_kernels:
             return []
         return [

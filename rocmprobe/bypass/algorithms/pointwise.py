@@ -1,6 +1,6 @@
-"""1x1 convolutions at stride 1: the image serves as columns, so no copy is needed.
+"""1x1 convolutions at stride 1: the image is already the matrix of columns, so no copy is needed.
 
-Workspace: none. bwd-weights needs w * a if the gradient of the weight is not contiguous.
+Workspace: none, except w * a for bwd-weights if the gradient of the weight is not contiguous.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Pointwise(Algorithm):
 
 
 def is_dense(plain: Geometry, *operands: torch.Tensor) -> bool:
-    """Return True if the ``(N, C, *spatial)`` operands are matrices without a copy."""
+    """Return True if BLAS can use the ``(N, C, *spatial)`` operands as matrices without a copy."""
     return all(as_matrices(operand, plain.groups) is not None for operand in operands)
 
 
 def is_dense_weight(plain: Geometry, weight: torch.Tensor) -> bool:
-    """Return True if the weight is a stack of matrices without a copy."""
+    """Return True if BLAS can use the weight as one matrix per group without a copy."""
     grouped = (plain.groups, plain.filters // plain.groups, plain.depth)
     try:
         return is_ready(weight.view(grouped))

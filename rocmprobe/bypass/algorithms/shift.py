@@ -1,12 +1,12 @@
-"""Convolution by shifted views of long rows, with one product for each tap and no columns.
+"""Convolution by shifted views of long rows: one matrix product for each tap, without columns.
 
-The products contain values between the rows that belong to no window. They are left out when the result is
-copied. Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural
-networks", 2017 (kn2row).
+The products also contain elements between the windows, which are dropped when the result is copied. Source:
+Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural networks",
+2017 (kn2row).
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight w * a, bias K * a. In bwd-weights, the gradient takes the place of the
-sums. With groups, the rows of one phase are copied once for each tap along the last dimension.
+for each phase of the source), weight w * a, bias K * a. In bwd-weights, the gradient replaces the sums. With
+groups, the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Bytes of the rows of one chunk on a CPU, because rows that leave its caches are read from memory for every
-#: tap.
+#: Maximum bytes of the rows of one chunk on a CPU. Rows that do not fit into its caches are read from memory
+#: again for every tap.
 _CPU_BYTES = 1 << 22
 
 
@@ -121,7 +121,8 @@ def _products(
     bias: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """Sum ``factors[tap] @ rows`` over the taps. Factors are ``(taps, groups, rows, inner)``."""
+    """Sum ``factors[tap] @ rows`` over the taps. ``factors`` has the shape ``(taps, groups, rows,
+    inner)``."""
     groups, outputs, inputs = factors.shape[1:]
     start = None if bias is None else bias.to(factors.dtype)
     by_group = None if start is None else start.view(groups, outputs, 1)
@@ -137,7 +138,8 @@ def _products(
 
 
 def _by_group(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return the weight as ``(taps, groups, filters / groups, channels / groups)`` in the GEMMs' dtype."""
+    """Return the weight as ``(taps, groups, filters / groups, channels / groups)`` in the dtype of the
+    products."""
     groups = plain.groups
     return factors_by_tap(weight, plain.taps).view(
         plain.taps, groups, plain.filters // groups, plain.channels // groups

@@ -1,9 +1,9 @@
-"""Choice among the plans for a problem. Measurements choose, or the cost model if nothing can be measured.
+"""Choice among the plans for a problem, by measurement, or by the cost model if nothing can be measured.
 
-The first call of a problem settles the choice for the process, because another algorithm rounds differently,
-and a program can rely on equal bits from equal calls. Measurements are kept in the plan file for later
-processes. No measurement runs in a call that a graph captures, or if PyTorch must be deterministic. In
-deterministic mode the cost model uses usual rates, so the same problem always gets the same algorithm.
+The first call of a problem decides for the rest of the process, because another algorithm rounds differently,
+and a program can rely on bit-identical results of equal calls. Measurements are stored in the plan file for
+later processes. Nothing is measured while a graph is captured, or if PyTorch must be deterministic. In
+deterministic mode the cost model uses fixed rates, so that the same problem always gets the same algorithm.
 """
 
 from __future__ import annotations
@@ -30,20 +30,17 @@ VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 #: Plans that the model expects to be slower than the best by this factor are not measured.
 _PROMISING = 6.0
 _REPEATS = 3
-#: A plan is measured only once if it takes this many times the best so far.
+#: A plan is not repeated if its second run takes this many times as long as the best plan so far.
 _HOPELESS = 1.5
-#: Seconds after which no further run of a problem starts.
+#: Seconds after which no further measurement of a problem starts.
 _BUDGET = 1.0
-#: Seconds of measurements after which a process relies on the model. Otherwise, measurements would slow down
-#: a program whose problems rarely repeat, as with images of any size, until its end.
+#: After this many seconds of measurements in total, a process uses the cost model. Otherwise measurements
+#: would slow down a program whose problems rarely repeat, e.g. with images of any size, until its end.
 _ALLOWANCE = 60.0
 
 
 class _Measurements:
-    """Lock and total seconds of the process's measurements.
-
-    Two measurements at once would disturb each other.
-    """
+    """Lock for measurements, which would disturb each other, and their total time in seconds."""
 
     def __init__(self) -> None:
         self.lock = lock_across_forks()
@@ -62,8 +59,8 @@ class Choice:
         device: device that computes the problem.
 
     Attributes:
-        plans: plans, the most promising first.
-        settled: the chosen plan, or None until a measurement or rule has chosen.
+        plans: plans, the fastest by the cost model first.
+        settled: the chosen plan, or None until it is chosen.
     """
 
     def __init__(self, problem: str, plans: Sequence[Plan], device: torch.device) -> None:
@@ -81,11 +78,11 @@ class Choice:
     def plan(self, run: Callable[[Plan], None]) -> Plan:
         """Return the plan to use.
 
-        ``run`` computes the problem by a plan, and is called if plans must be measured.
+        ``run`` computes the problem with a given plan. It is called only to measure plans.
         """
         if self.settled is None:
-            # A thread that arrives during a measurement waits and uses its result, because its own result
-            # could differ.
+            # A second thread waits for the measurement and uses its result, because its own result could
+            # differ.
             with _measurements.lock:
                 if self.settled is None:
                     self.settled = self._found_out(run)
@@ -115,7 +112,7 @@ class Choice:
                 # Most likely out of memory. Another plan may need less.
                 failed = True
         best = min(plans, key=lambda plan: least.get(plan.name, inf))
-        # A measurement that was cut short is valid for this process only.
+        # If a plan failed or only one plan was measured, the result is valid for this process only.
         if len(least) > 1 and not failed:
             plan_file.keep(self._device, self._problem, best.name)
         return best
@@ -123,8 +120,8 @@ class Choice:
     def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
         """Run ``plan`` at least twice, and return the seconds of the fastest run.
 
-        Stop at the time ``ends``, or if the plan is much slower than ``best``. The first run does not count
-        for this comparison, because it includes one-time costs.
+        Stop after the time ``ends``, or if the plan is much slower than ``best``. The first run is not
+        compared with ``best``, because it includes one-time costs.
         """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:
@@ -133,7 +130,7 @@ class Choice:
 
 
 def measures() -> bool:
-    """Return True if measurements choose. Otherwise the cost model chooses by usual rates."""
+    """Return True if plans are chosen by measurement, or False if by the cost model with fixed rates."""
     return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
 
 
@@ -148,8 +145,8 @@ class Explanation:
         workspace_bytes: upper bound on the bytes that the algorithm allocates in addition to operands and
             results.
         flops: number of multiplications and additions of the algorithm.
-        alternatives: plans of all eligible algorithms, the fastest by the cost model first.
-        own_kernels: "used" if rocmprobe's own kernels may be chosen, otherwise the reason against them.
+        alternatives: all plans among which was chosen, the fastest by the cost model first.
+        own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason why not.
     """
 
     algorithm: str
@@ -164,7 +161,7 @@ class Explanation:
 def explain_problem(
     problem: Any, device: torch.device, workspace_mb: float, algorithm: str
 ) -> dict[str, Explanation]:
-    """Return the choice for each direction of a problem, without measuring new plans."""
+    """Return the choice for each direction of a problem. Nothing new is measured."""
     value = problem.__getitem__ if isinstance(problem, Mapping) else lambda key: getattr(problem, key)
     plain = plain_form(
         value("input_shape"), value("weight_shape"), stride=value("stride"), padding=value("padding"),

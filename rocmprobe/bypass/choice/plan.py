@@ -1,6 +1,7 @@
-"""Plans for a problem: algorithms that apply, their pieces and memory, and the best by the cost model.
+"""Plans for a problem: which algorithms apply, how much memory they need, and which is fastest by the cost
+model.
 
-The results depend only on the arguments and on two variables that a user can set instead of arguments.
+The results depend only on the arguments, and on two environment variables that replace missing arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rocmprobe.bypass.choice.rates import USUAL
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 DEFAULT_WORKSPACE_MB = 256
-#: Words by which an algorithm may be requested.
+#: Valid values of the argument ``algorithm``.
 _WORDS = ("auto", *ALGORITHMS)
 MEGABYTE = 1 << 20
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
@@ -44,19 +45,19 @@ def plan(
 
     Args:
         direction: the direction of the problem as PyTorch names it.
-        input_shape: ``(N, C, *spatial)``, also in the backward directions.
+        input_shape: ``(N, C, *spatial)``, also for the backward directions.
         weight_shape: shape in PyTorch's layout. A transposed problem has ``(C, K / groups, *kernel)``.
         stride, padding, dilation, output_padding: one entry for each spatial dimension.
         dtype: "float16", "bfloat16", "float32" or "float64".
         channels_last: True if PyTorch returns the results in a channels-last layout.
         dense: False if an operand is neither contiguous nor channels-last (a slice, an expanded tensor).
-        workspace_mb: cap on the workspace, in MiB. Only a single window, or for col2im in fp16 and bf16 a
-            single sample's image, may exceed the cap. The copy of the weight counts, too.
-        algorithm: "auto" for the cost model, or the name of an algorithm to use wherever it applies.
+        workspace_mb: maximum workspace in MiB, including the copy of the weight. It is exceeded only if a
+            single window needs more, or for col2im in fp16 and bf16 the image of a single sample.
+        algorithm: "auto" for the fastest by the cost model, or the name of an algorithm to use if it applies.
 
     Raises:
-        ValueError: for an unknown direction, dtype, device type or algorithm, if PyTorch would refuse the
-            problem, or if there is nothing to compute.
+        ValueError: if the direction, dtype, device type or algorithm is unknown, PyTorch would reject the
+            problem, or the output is empty.
     """
     check(dtype, device_type, algorithm)
     plain = plain_form(
@@ -76,7 +77,7 @@ def plan(
 
 
 def check(dtype: str, device_type: str, algorithm: str) -> None:
-    """Raise ValueError for a dtype, device type or algorithm for which no plan exists."""
+    """Raise ValueError if the dtype, device type or algorithm is unknown."""
     for value, known, what in (
         (dtype, ELEMENT_BYTES, "dtype"),
         (device_type, USUAL, "device type"),
@@ -91,7 +92,7 @@ def _check_known(value: str, known: Collection[str], what: str) -> None:
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
-    """Return ``workspace_mb``, or the value of ROCMPROBE_BYPASS_WORKSPACE_MB if it is None, or 256 by
+    """Return ``workspace_mb``, or if it is None the value of ROCMPROBE_BYPASS_WORKSPACE_MB, or 256 by
     default.
 
     Raises:
@@ -109,10 +110,10 @@ def workspace_or_default(workspace_mb: float | None) -> float:
 
 
 def algorithm_or_default(algorithm: str | None) -> str:
-    """Return ``algorithm``, or the value of ROCMPROBE_BYPASS_ALGORITHM if it is None, or "auto" by default.
+    """Return ``algorithm``, or if it is None the value of ROCMPROBE_BYPASS_ALGORITHM, or "auto" by default.
 
     Raises:
-        ValueError: for an unknown algorithm.
+        ValueError: if the algorithm is unknown.
     """
     if algorithm is not None:
         _check_known(algorithm, _WORDS, "algorithm")
@@ -134,13 +135,14 @@ def plain_form(
     output_padding: Sequence[int] | None,
     groups: int,
 ) -> Geometry:
-    """Return the plain convolution behind a problem. A 1-d problem becomes a 2-d problem of height 1.
+    """Return the sizes of the plain (not transposed) convolution that computes a problem.
+
+    A 1-d problem becomes a 2-d problem of height 1.
 
     Raises:
-        ValueError: if PyTorch would refuse the problem, or if there is nothing to compute.
+        ValueError: if PyTorch would reject the problem, or if the output is empty.
     """
     if len(weight_shape) == 3:
-        # A 1-d problem is computed as a 2-d problem of height 1.
         input_shape, weight_shape = ((*shape[:2], 1, *shape[2:]) for shape in (input_shape, weight_shape))
         stride, dilation, padding = (1, *stride), (1, *dilation), (0, *padding)
         output_padding = None if output_padding is None else (0, *output_padding)
@@ -157,14 +159,18 @@ def plain_form(
 
 
 def plain_direction(direction: str, transposed: bool) -> str:
-    """Return the direction of the plain convolution that computes ``direction`` of a problem."""
+    """Return the direction of the plain convolution that computes ``direction``: for transposed, fwd and
+    bwd-data swap."""
     if direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
         raise ValueError(f"no such direction: {direction!r}")
     return {FWD: BWD_DATA, BWD_DATA: FWD}.get(direction, direction) if transposed else direction
 
 
 def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-    """Return every plan for a direction of a plain convolution under a cap in bytes. Never empty."""
+    """Return all plans for a direction of a plain convolution with at most ``cap`` bytes of workspace.
+
+    The result is never empty: if no plan is small enough, it holds plans that compute one window at a time.
+    """
     found = [plan for each in ALGORITHMS.values() for plan in each.plans(direction, plain, operands, cap)]
     if direction == BWD_DATA and set(plain.stride) == {1}:
         flipped, turned = plain.flipped(), plain.filters * plain.depth * operands.wide
@@ -179,20 +185,25 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
 
 
 def eligible(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> list[Plan]:
-    """Return the plans of ``algorithm`` if it applies, else all plans within the cap. Never empty."""
+    """Return the plans of ``algorithm`` if it applies to the problem, else the plans of all algorithms.
+
+    Plans that need more than ``cap`` bytes are left out, unless no other plan is left. The result is never
+    empty.
+    """
     found = candidates(direction, plain, operands, cap)
     named = [each for each in found if each.algorithm == algorithm]
     return named or [each for each in found if each.workspace_bytes <= cap] or found
 
 
 def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
-    """Return the fastest plan by the cost model, with the usual rates of the device type."""
+    """Return the fastest plan by the cost model with the fixed rates of the device type."""
     return min(plans, key=USUAL[device_type].seconds)
 
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """Return one line that is equal for problems with equal plans."""
-    # A requested algorithm has one plan, and then nothing is stored, except for rocmprobe's own kernels.
+    """Return a line of text that is equal for problems with the same plans."""
+    # A requested algorithm has one plan, so nothing is stored, except for rocmprobe's own kernels, which have
+    # several.
     kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel
     policy = algorithm if kernel else "auto"
     sizes = (

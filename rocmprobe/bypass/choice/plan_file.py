@@ -1,9 +1,8 @@
-"""Plan file, which keeps measurements from one process to the next.
+"""Plan file, which stores measurements for later processes.
 
 There is one file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or
-``~/.cache``), or in the folder that the variable ``ROCMPROBE_BYPASS_PLANS`` names. The value ``0`` disables
-the file. Each line is one complete record and is appended in one write, so processes need not wait for each
-other.
+``~/.cache``), or in the folder given by the environment variable ``ROCMPROBE_BYPASS_PLANS``. The value ``0``
+disables the file. Each line is one complete record and is appended in one write, so processes need no lock.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from rocmprobe.bypass.operators import lock_across_forks
 
 VARIABLE = "ROCMPROBE_BYPASS_PLANS"
 VERSION = 2
-#: Largest size in bytes. A record has about 200 bytes.
+#: Maximum size of the file in bytes. A record has about 200 bytes.
 _LARGEST = 64 * 2**20
 
 _lock = lock_across_forks()
-#: Records by device and folder, then by problem.
+#: Measured algorithms, keyed by device and path, then by problem.
 _known: dict[tuple[str, Path | None], dict[str, str]] = {}
 _warned: set[Path] = set()
 
@@ -35,13 +34,13 @@ _warned: set[Path] = set()
 def kept(device: torch.device, problem: str) -> str | None:
     """Return the fastest measured algorithm for ``problem``, or None if no process has measured the problem.
 
-    Lines that are not a record of this version, device and torch are ignored with one warning.
+    Invalid lines, and records of another version, device or torch, are ignored with one warning.
     """
     return _records(device).get(problem)
 
 
 def keep(device: torch.device, problem: str, algorithm: str) -> None:
-    """Record that ``algorithm`` was the fastest for ``problem``. Warn if the file cannot be written."""
+    """Store that ``algorithm`` was the fastest for ``problem``. Warn if the file cannot be written."""
     _records(device)[problem] = algorithm
     path = _path(device)
     if path is None:
@@ -60,7 +59,7 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
 
 
 def forget() -> None:
-    """Forget what this process has measured and read."""
+    """Delete this process's copy of all records. The next call reads the file again."""
     with _lock:
         _known.clear()
         _warned.clear()

@@ -1,4 +1,4 @@
-"""Rates of a device, on which the cost model is based."""
+"""Throughput of a device, from which the cost model computes the time of a plan."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ _REPEATS = 5
 
 @dataclass(frozen=True)
 class Rates:
-    """GEMM operations per second, bytes copied per second, and seconds of one kernel call."""
+    """Operations per second in a matrix product, bytes copied per second, and seconds per kernel launch."""
 
     flops: float
     bytes: float
     launch: float
 
     def seconds(self, plan: Plan) -> float:
-        """Return the seconds of ``plan`` by this model: its parts one after another."""
+        """Return the seconds of ``plan`` by this model: arithmetic, copies and launches one after another."""
         sums = plan.flops / (self.flops * plan.gemm_share)
         return sums + plan.moved_bytes / self.bytes + plan.launches * self.launch
 
 
 #: Rounded rates of a two-core CPU and of a mid-range GPU, for choices that must not depend on a measurement.
-#: Only their ratio matters.
+#: Only the ratios between the three rates matter.
 USUAL = {"cpu": Rates(1.5e11, 1.2e10, 6e-6), "cuda": Rates(5e12, 2e11, 8e-6)}
 
 
 @cache
 def measured(device: torch.device) -> Rates:
-    """Return the rates of ``device`` in fp32, measured once, in about 10 ms and 14 MiB.
+    """Return the rates of ``device`` in fp32. They are measured once, in about 10 ms and 14 MiB.
 
-    If the measurement fails, return the usual rates: a full GPU must not stop a program.
+    If the measurement fails, e.g. because the GPU's memory is full, return fixed rates, so that the program
+    can go on.
     """
     try:
         return _measured(device)
@@ -69,8 +70,8 @@ def _measured(device: torch.device) -> Rates:
 def seconds(device: torch.device, call: Callable[[], Any]) -> float:
     """Return the seconds of ``call``.
 
-    On a GPU, events on the current stream measure the time. Work that was queued before does not count, nor
-    does the time of the host, unless the GPU waits for the host.
+    On a GPU, events on the current stream measure the time. Time of work that was queued before is not
+    included, nor is time of the host, unless the GPU waits for it.
     """
     if device.type != "cuda":
         started = time.perf_counter()
