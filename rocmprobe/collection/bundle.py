@@ -1,7 +1,7 @@
 """Format of a bundle: one run in one zip file, for a repository of results (docs/sharing-results.md).
 
-A bundle contains the run's journal, the results that rocmprobe derives from it, and a manifest with the hash
-of each file. The same files give the same bytes. Readers treat a bundle as untrusted.
+A bundle contains the run's journal, the results that rocmprobe derives from the journal, and a manifest with
+the hash of each file. The same files give the same bytes. Readers treat a bundle as untrusted.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ LARGEST_FILES: Mapping[str, int] = {
 OPTIONAL = frozenset({SAMPLES})
 #: Largest size of a bundle in bytes. GitHub accepts attachments of at most 25 MB.
 LARGEST = 25_000_000
-#: A submitter's name for a machine. Bundles with the same label count as one machine.
+#: Pattern of a label: a submitter's name for a machine. Bundles with the same label count as one machine.
 LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A valid bundle. The running version of rocmprobe derived ``results`` from the journal."""
+    """A valid bundle. The running version of rocmprobe derived ``results`` from the bundle's journal."""
 
     content: bytes
     manifest: Mapping[str, Any]
@@ -65,12 +65,12 @@ class Bundle:
 
     @property
     def place(self) -> str:
-        """Path of the bundle in a repository's folder of bundles."""
+        """Path of the bundle in a repository's folder of bundles, "CHIP/SHA256.zip"."""
         return place_of(self.chip, self.sha256)
 
 
 def place_of(chip: str, sha256: str) -> str:
-    """Return the path of a bundle in a repository's folder of bundles."""
+    """Return the path of a bundle in a repository's folder of bundles, "CHIP/SHA256.zip"."""
     return f"{chip}/{sha256}.zip"
 
 
@@ -85,7 +85,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """Return the files of a bundle.
+    """Return the content of each file of a bundle, by name.
 
     Raise Refused, before unpacking, if a file is larger than ``LARGEST_FILES`` allows.
     """
@@ -108,7 +108,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     missing = [name for name in LARGEST_FILES if name not in names and name not in OPTIONAL]
     if missing:
         raise Refused(f"lacks {', '.join(missing)}")
-    # A repository publishes the whole file, so no data may hide between its parts.
+    # A repository publishes the whole zip file, so no data may hide between the files in it.
     if not archive.is_dense(entries, size):
         raise Refused("holds data beside its files; make it with `rocmprobe submit`")
 
@@ -120,7 +120,10 @@ def _read(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: str) -> dict[str, Any]:
-    """Return the manifest of a bundle with ``files``, made by the version ``made_by`` of rocmprobe."""
+    """Return the manifest of a bundle with ``files``.
+
+    ``made_by`` is the version of rocmprobe that makes the bundle.
+    """
     run = tested(results)
     device, gpu = next(iter(run.gpus.items()), ("cpu", {}))
     facts = gpu_facts(gpu)
@@ -148,7 +151,7 @@ def manifest(results: Results, files: Mapping[str, bytes], made_by: str, label: 
 
 
 def document(data: Any) -> bytes:
-    """Return JSON data in the format of a bundle's files."""
+    """Return JSON data as the content of a file in a bundle."""
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace")
 

@@ -1,6 +1,6 @@
 """The table of a collection as one document: cells, configurations, outliers, changes and machines.
 
-The store yields each row once, in the order of machine, device, question and time. The document keeps only
+The store yields each row once, ordered by machine, device, question and time. The document keeps only
 the latest state of each machine in each cell, and the changes on each machine.
 """
 
@@ -21,9 +21,9 @@ from rocmprobe.model.results import GPU_IDENTITY
 from rocmprobe.model.states import rank, state_of
 
 SCHEMA_VERSION = 1
-#: Number of changes per machine in the document. The latest are kept.
+#: Largest number of changes per machine in the document. Older changes are dropped.
 _CHANGES = 30
-#: Number of facts listed for a change between two runs.
+#: Largest number of facts listed for a change between two runs.
 _FACTS = 12
 _TELLING = (
     "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
@@ -31,12 +31,15 @@ _TELLING = (
 )  # fmt: skip
 #: Number of changes that are written to the store at once.
 _AT_ONCE = 1000
-#: A state with this many changes counts as unsteady.
+#: A device whose state changed this many times counts as unsteady.
 _UNSTEADY = 2
 
 
 class CellKey(NamedTuple):
-    """Key of a cell: the numbers of a chip, a stack and a question. Machines are compared within a cell."""
+    """Key of a cell: the store's ids of a chip, a stack and a question.
+
+    Only machines in the same cell are compared.
+    """
 
     chip: int
     stack: int
@@ -105,7 +108,7 @@ class _Past:
         self.runs = self.turns = self.since = 0
 
     def add(self, row: StoredRow) -> None:
-        """Add the next row in the order of time."""
+        """Add the next row. Rows must come in the order of time."""
         self.runs += 1
         self.last = row
         if not state_of(row.state, row.cause).learned:
@@ -124,7 +127,7 @@ class _Past:
 
     @property
     def unsteady(self) -> bool:
-        """True if states come and go, or if only the last run found the present state."""
+        """True if states alternate, or if only the latest run found the present state."""
         return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
 
 
@@ -134,8 +137,8 @@ def _take(
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
-    """Add the rows of one machine, device and question, in the order of time."""
-    # Only rows of the same problems are compared.
+    """Add the rows of one machine, device and question, which must be sorted by time."""
+    # Only rows about the same problems are compared.
     befores: dict[int, StoredRow] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
@@ -174,8 +177,7 @@ def _take(
 
 
 class _Order:
-    """Order of machines, chips, stacks and questions in the document. It does not depend on the order of
-    files."""
+    """Order of machines, chips, stacks and questions in the document, independent of the order of files."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -221,7 +223,7 @@ class _Order:
 
 
 def _machine_names(machines: list[MachineIdentity]) -> list[str]:
-    """Return a name for each machine: its label if the label is unique.
+    """Return a name for each machine: the machine's label if no other machine has the same label.
 
     A repeated label gets a number. A machine without a label is named "machine" with a number.
     """
@@ -261,7 +263,7 @@ def _cell(order: _Order, cell: CellKey, found: _Sum) -> dict[str, Any]:
 
 
 def _telling(name: str) -> tuple[int, str]:
-    """Return the sort key of a fact. Facts that explain most come first."""
+    """Return the sort key of a fact. Facts that most often explain a change come first."""
     return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 
@@ -302,7 +304,7 @@ def _outliers(
     facts_of: dict[tuple[int, int], dict[tuple[int, int], int]] = {}
     for (machine, device, chip, stack), (_, facts) in places.items():
         facts_of.setdefault((chip, stack), {})[machine, device] = facts
-    # Two chips with the same PCI id are equal, whatever their names.
+    # Chips with the same PCI id belong to one group, even if their names differ.
     equal: dict[tuple[Any, ...], MachineGroup] = {}
     for (chip, stack), questions in groups.items():
         silicon = order.store.chips[chip]
@@ -335,8 +337,9 @@ def _outliers(
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:
-    """Return the changed states on each machine, the latest first, with the facts that changed between the
-    runs."""
+    """Return the changed states on each machine, with the facts that changed between the two runs. The latest
+    changes come first.
+    """
     store = order.store
     amounts = store.number_of_changes()
     rows = []

@@ -1,7 +1,7 @@
 """Identity of results: questions, chips, stacks and machines, and their names in a repository of results.
 
-Facts come from results that were decoded in part (``reading``). A GPU is a mapping from fact names to facts.
-The processor is an empty mapping.
+The functions take facts from partly decoded results (``reading``). A GPU is a mapping from fact names to
+facts. The CPU is an empty mapping.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _MOST_GPUS = 64
 
 
 class Question(NamedTuple):
-    """A question: the tested case without its problem. ``caller`` is the library's caller: torch or capi."""
+    """A question that a test answers: setting, caller, check, dtype and direction, without the problem.
+
+    ``caller`` is "torch" or "capi", the program that calls the vendor library.
+    """
 
     setting: str
     caller: str
@@ -39,7 +42,7 @@ class Question(NamedTuple):
 
 
 class Chip(NamedTuple):
-    """A chip. Two machines are compared only if their chips are equal."""
+    """A chip. Two machines are compared only if all fields of their chips are equal."""
 
     isa: str
     pci_id: str
@@ -48,7 +51,10 @@ class Chip(NamedTuple):
 
 
 class SoftwareStack(NamedTuple):
-    """A software stack. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty."""
+    """A software stack. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty.
+
+    ``simulated`` is the name of the simulated machine, or empty.
+    """
 
     torch: str
     rocm: str
@@ -58,7 +64,7 @@ class SoftwareStack(NamedTuple):
 
 
 class System(NamedTuple):
-    """The machine as one run detected it. ``gpus`` has the ``GPU_IDENTITY`` of each GPU."""
+    """The machine as one run detected it. ``gpus`` has the facts named in ``GPU_IDENTITY`` for each GPU."""
 
     os: str
     kernel: str
@@ -69,9 +75,9 @@ class System(NamedTuple):
 class MachineIdentity(NamedTuple):
     """Properties that distinguish machines. ``label`` is the submitter's name for the machine.
 
-    With a label, ``gpus`` has native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty, so
-    that an update does not make another machine. Without a label, ``gpus`` also has compute units and VRAM,
-    to distinguish machines.
+    If there is a label, ``gpus`` has only native ISA, PCI id and revision, and ``kernel`` and ``driver`` are
+    empty, so the machine keeps its identity after an update. Without a label, ``gpus`` also has compute units
+    and VRAM, because more facts are needed to tell two machines apart.
     """
 
     label: str
@@ -89,7 +95,7 @@ def machine_of(system: System, label: str, simulated: str) -> MachineIdentity:
 
 
 def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
-    """Return the system of a run. A machine without a GPU is identified by its processor."""
+    """Return the system of a run. A machine without a GPU is identified by its CPU."""
     found = tuple(sorted(tuple(word(gpu, name) for name in GPU_IDENTITY) for gpu in gpus[:_MOST_GPUS]))
     driver = word(facts, "amdgpu.version") or word(facts, "amdgpu.origin")
     if not found:
@@ -99,17 +105,21 @@ def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
 
 @lru_cache(maxsize=1024)
 def _clean(release: str) -> str:
-    """Return the redacted release of a kernel. A self-built kernel may be named after its host."""
+    """Return the redacted release of an OS kernel.
+
+    A user can name a kernel after the host on which it was built.
+    """
     return redacted_text(release)
 
 
 def gpu_of(
     gpus: Sequence[Facts], device: str, native_isa: Optional[str], target: Optional[Mapping[str, Any]]
 ) -> Facts:
-    """Return the GPU of a device such as "cuda:1", or no facts for the processor.
+    """Return the facts of the GPU behind a device such as "cuda:1", or no facts if the device is the CPU.
 
-    ``target`` is the run's entry for the device, if the results have one. Find the GPU by torch's number,
-    else by its position among the GPUs that fit, else by its name.
+    ``target`` is the run's entry for the device, or None if the results have no entry. Only GPUs with the
+    device's vendor and ``native_isa`` are searched. The search takes the GPU with torch's device number.
+    Without such a GPU, it uses the name and the position.
     """
     backend = target.get("backend") if target else None
     if device == "cpu" or backend == "onednn":
@@ -129,14 +139,14 @@ def gpu_of(
 
 
 def chip_of(gpu: Facts, device: str, native_isa: Optional[str], facts: Facts) -> Chip:
-    """Return the chip of a device. The processor counts as a chip."""
+    """Return the chip of a device. The CPU counts as a chip."""
     if not gpu and not native_isa:
         return Chip("cpu" if device == "cpu" else "", "", "", word(facts, "cpu.name"))
     isa = text(native_isa or word(gpu, "native_isa"), 40)
     return Chip(isa, word(gpu, "pci_id"), word(gpu, "revision"), word(gpu, "name"))
 
 
-#: Words that come first, for each part of a question. Others follow alphabetically.
+#: Values that sort first, for each part of a question. Other values follow alphabetically.
 _FIRST: Mapping[str, tuple[str, ...]] = {
     "setting": ("default", "as-found"),
     "caller": ("torch", "capi"),
@@ -148,28 +158,31 @@ _PLACES = {part: {name: place for place, name in enumerate(names)} for part, nam
 
 
 def word_order(part: str, name: str) -> tuple[int, str]:
-    """Return the sort key of one part of a question, such as its dtype."""
+    """Return the sort key of the value ``name`` of a question's ``part``, e.g. of "float16" for "dtype"."""
     places = _PLACES[part]
     return places.get(name, len(places)), name
 
 
 def in_order(question: Question) -> tuple[tuple[int, str], ...]:
-    """Return the sort key of a question: ``default`` first, checks in the order of the ladder."""
+    """Return the sort key of a question. The setting ``default`` comes first.
+
+    Checks have the order of ``CHECKS``.
+    """
     return tuple(word_order(part, name) for part, name in zip(Question._fields, question))
 
 
 def chip_name(native_isa: Any, device: str) -> str:
-    """Return the name of a chip as a folder: its native ISA, or else "cpu", "nvidia" or "unknown"."""
+    """Return a chip's folder name: the chip's native ISA, or else "cpu", "nvidia" or "unknown"."""
     if isinstance(native_isa, str) and _ISA.fullmatch(native_isa):
         return native_isa
     return "cpu" if device.partition(":")[0] == "cpu" else "nvidia" if not native_isa else "unknown"
 
 
 def stack_name(facts: Facts, gpu: Facts) -> str:
-    """Return the name of a stack as a folder, such as "torch-2.12.0-rocm10.1.0-as-gfx1030".
+    """Return a stack's folder name, such as "torch-2.12.0-rocm10.1.0-as-gfx1030".
 
-    Without torch, the name of the stack begins with the vendor library. "as-" and an ISA follow if an
-    override changes the chip's effective ISA.
+    Without torch, the name begins with the MIOpen version. "-as-" and an ISA follow if an override changes
+    the chip's effective ISA.
     """
     torch, miopen = _text_or_none(facts, "torch.version"), _text_or_none(facts, "capi.miopen")
     hip = _text_or_none(facts, "capi.hip") or _text_or_none(facts, "hip.version")
@@ -210,7 +223,7 @@ def stack_facts(facts: Facts, gpu: Facts) -> dict[str, Optional[str]]:
 
 
 def gpu_facts(gpu: Facts) -> dict[str, Any]:
-    """Return those facts of a GPU that all cards of a product share."""
+    """Return those facts of a GPU that are equal for all cards of a product."""
     names = ("native_isa", "effective_isa", "name", "pci_id", "revision", "cus", "vram_bytes")
     return {name: _scalar(_value(gpu, name)) for name in names}
 
@@ -220,7 +233,10 @@ def _value(facts: Facts, name: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Return a text, a number or None. A foreign journal may contain any type."""
+    """Return a text, a number or None.
+
+    Values of other types, which an untrusted journal can contain, become JSON.
+    """
     return value if value is None or isinstance(value, (str, int, float)) else one_line(json.dumps(value))
 
 
@@ -235,7 +251,7 @@ def _isa(gpu: Facts, name: str) -> Optional[str]:
 
 
 def word(facts: Facts, name: str) -> str:
-    """Return a fact as one short line, or "" if it is unknown."""
+    """Return the value of a fact as one short line, or "" if the value is unknown."""
     return short(_value(facts, name))
 
 
@@ -246,7 +262,7 @@ def short(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        # The order of targets or groups has no meaning, but a comparison needs the whole list.
+        # The order of targets or groups has no meaning. The digest keeps truncated lists comparable.
         words = " ".join(sorted(short(each) for each in value[:200]))
         if len(words) > _LONGEST_TEXT:
             digest = hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:8]

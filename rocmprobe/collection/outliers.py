@@ -1,9 +1,9 @@
-"""Machines that should be equal but differ, and the facts that separate them.
+"""Machines that should behave alike but differ, and the facts that only the differing machines have.
 
-Machines with the same native ISA, PCI id, revision and stack are equal. For one question about the same
-problems, a machine is an outlier if its state differs from that of a majority: at least ``FEWEST`` machines,
-and at least ``SHARE`` of the machines with a result. A machine is no outlier if it is flaky or changed more
-than once, or if an unsteady machine of the cell has had the same state.
+Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
+a question if a majority of the machines with the same tested problems has another state. The majority is at
+least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if it
+is flaky or changed more than once, or if an unsteady machine of the cell has had the same state.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from rocmprobe.model.states import state_of
 
-#: Number of machines that must agree, and their share.
+#: Number of machines that must agree, and the fraction of all machines with a result.
 FEWEST = 3
 SHARE = 0.75
-#: Number of facts named for an outlier.
+#: Largest number of facts named for an outlier.
 _MOST_FACTS = 6
 
 Unit = tuple[int, int]
@@ -27,8 +27,8 @@ Unit = tuple[int, int]
 class LatestState(NamedTuple):
     """The latest state of a machine's device in a cell.
 
-    ``states`` are all states of the device if they come and go, else empty. ``asked`` identifies the set of
-    tested problems.
+    ``states`` are all states of the device if its state alternates, else empty. ``asked`` identifies the set
+    of tested problems.
     """
 
     state: str
@@ -39,9 +39,9 @@ class LatestState(NamedTuple):
 
 @dataclass
 class MachineGroup:
-    """Machines to compare, with their states by question.
+    """Machines that should behave alike, with their states by question.
 
-    ``facts`` holds, for each machine, the number under which the store keeps the machine's facts.
+    For each machine, ``facts`` holds the store's id of the machine's facts.
     """
 
     chip: int
@@ -51,9 +51,9 @@ class MachineGroup:
 
 
 class Difference(NamedTuple):
-    """A question for which the outliers have ``state``.
+    """A question in which outliers have the state ``state`` and a majority of machines has another state.
 
-    ``machines`` of all ``of`` machines have the state ``majority``.
+    ``machines`` machines out of ``of`` have the state ``majority``.
     """
 
     question: int
@@ -64,7 +64,10 @@ class Difference(NamedTuple):
 
 
 class SeparatingFact(NamedTuple):
-    """A fact whose ``value`` only the outliers have. ``others`` counts the values of the other machines."""
+    """A fact whose ``value`` only the outliers have.
+
+    ``others`` has the values on the other machines, each with the number of machines that have the value.
+    """
 
     name: str
     value: str
@@ -72,7 +75,7 @@ class SeparatingFact(NamedTuple):
 
 
 class Outlier(NamedTuple):
-    """Machines that differ in the same way."""
+    """Machines that differ from the majority in the same way."""
 
     machines: tuple[Unit, ...]
     cells: tuple[Difference, ...]
@@ -80,7 +83,7 @@ class Outlier(NamedTuple):
 
 
 def outliers(place: MachineGroup, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
-    """Yield the outliers of one group. ``facts`` returns the facts that the store keeps under a number."""
+    """Yield the outliers of one group. ``facts`` returns the facts that the store keeps under an id."""
     differing: dict[Unit, list[Difference]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
@@ -106,7 +109,7 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
         if state_of(each.state, each.cause).learned and not each.states
     }
     shaken = {state for each in seen.values() for state in each.states}
-    # Several devices of one machine are not independent evidence.
+    # Devices in the same machine are not independent evidence, so count machines.
     witnesses: dict[str, set[int]] = {}
     for (machine, _), each in steady.items():
         witnesses.setdefault(each.state, set()).add(machine)
@@ -122,10 +125,10 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 
 
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
-    """Return the facts that all of ``own`` share and none of ``rest`` has.
+    """Return the facts whose value is the same on all of ``own`` and different on all of ``rest``.
 
-    Facts with the same value on all other machines come first. A fact with a different value on most of the
-    other machines is left out, because it separates nothing.
+    Facts with one common value on all other machines come first. If more than half of the other machines have
+    different values among themselves, the fact is left out, because it explains nothing.
     """
     found = []
     for name in sorted(

@@ -1,4 +1,4 @@
-"""Writers of a table's other formats: CSV and Parquet with its rows, and Markdown for a CI job."""
+"""Writers for the table's other formats: CSV and Parquet with all rows, and Markdown for a CI job."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ COLUMNS = (
 )  # fmt: skip
 #: Number of rows in memory at once.
 _BATCH = 20_000
-#: A spreadsheet reads a cell that begins like this as a formula, and a GitHub job reads a line as a command.
+#: Prefixes that a spreadsheet reads as a formula, or GitHub Actions as a command.
 _FORMULA = ("=", "+", "-", "@", "::")
 
-#: Number of rows of each kind. GitHub accepts 1 MiB for a step, and a summary stays far below that.
+#: Largest number of rows of each kind. GitHub accepts summaries up to 1 MiB per step.
 _ROWS = 40
 _LIST = 20
 
@@ -35,11 +35,14 @@ class Writable(Protocol):
     """An open file, or the terminal."""
 
     def write(self, text: str, /) -> object:
-        """Write more text."""
+        """Write ``text``."""
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], stream: Writable) -> None:
-    """Write CSV with a header. Put an apostrophe before text that a spreadsheet would read as a formula."""
+    """Write CSV with a header.
+
+    If a spreadsheet would read text as a formula, put an apostrophe before the text.
+    """
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
@@ -52,7 +55,7 @@ def _cell(value: Any) -> Any:
 
 
 def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write Parquet through a temporary file next to ``path``.
+    """Write Parquet to a temporary file next to ``path``, then rename the file to ``path``.
 
     Raise BadInput if pyarrow is missing, and OSError if the file cannot be written.
     """

@@ -1,8 +1,8 @@
-"""Functions to pack a run into a bundle, and to check a bundle before a repository accepts it.
+"""Functions that pack a run into a bundle, and that check a bundle before a repository accepts it.
 
-A check derives the results from the bundle's journal again, and compares results and manifest with them. It
-also searches every file for identifiers. A check cannot prove that the journal is true (see
-docs/sharing-results.md).
+A check derives the results from the bundle's journal again, and compares the bundle's results and manifest
+with the derived ones. A check also searches every file for identifiers. A check cannot prove that the journal
+is true (docs/sharing-results.md).
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted, redacted_by_form, redacted_with, users_of_homes
 
-#: Judged parts of results. Another version of rocmprobe may judge the same journal differently.
+#: Keys of results that come from judging. Another version of rocmprobe may judge the same journal
+#: differently.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
-#: Entries of a manifest that do not depend on the version of rocmprobe.
+#: Manifest keys that do not depend on the version of rocmprobe.
 _LASTING = ("date", "partial", "chip", "native_isa", "pci_id", "revision", "files")
-#: Sums differ in their last digit between versions of Python.
+#: Tolerance for numbers, because sums differ in the last digit between versions of Python.
 _RELATIVE_TOLERANCE = 1e-9
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NO_RUN = "name the folder of a run, or the results.json in it"
@@ -52,8 +53,9 @@ _AGAIN = "make it again with `rocmprobe submit`"
 def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bundle, bool]:
     """Return a bundle of the run at ``source``, and True if the run was recorded with redaction.
 
-    ``source`` is the folder of the run or the results.json in it. Raise BadInput if there is no run, if the
-    run was simulated or is partial (unless ``partial``), or if its results.json does not match its journal.
+    ``source`` is the folder of the run or the results.json in that folder. Raise BadInput if there is no run,
+    if the run was simulated, or if the run's results.json does not match its journal. Raise BadInput for a
+    partial run unless ``partial`` is true.
     """
     if why := wrong_label(label):
         raise BadInput(f"--label: {why}")
@@ -112,13 +114,13 @@ def _check_folder(path: Path, derived: Results) -> None:
 
 
 def _redaction_of_another_machine(raw: Mapping[str, bytes]) -> Callable[[Any], Any]:
-    """Return a redaction that also replaces the users whose home folders the journal names."""
+    """Return a redaction that also replaces the names of users whose home folders occur in the journal."""
     users = users_of_homes(raw[JOURNAL].decode("utf-8", "replace").replace("\\\\", "\\"))
     return lambda data: redacted_with(data, users)
 
 
 def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
-    """Return a record after ``redaction``, without the boot id and the folder, which no reader needs."""
+    """Return a record after ``redaction``, without the boot id and the path of the folder."""
     record = redaction(record)
     if not isinstance(record, dict):
         return record
@@ -126,7 +128,7 @@ def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
         record["boot"] = ""
     if record.get("record") == "run":
         record["folder"] = PurePosixPath(str(record.get("folder", ""))).name
-        # With this option, later derivations from the journal count its placeholders and redact new text.
+        # With this option, results derived from the journal later count the placeholders and redact new text.
         if isinstance(record.get("options"), dict):
             record["options"] = {**record["options"], "redact": True}
     return record
@@ -143,9 +145,9 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Check the bundle at ``path`` and return it.
 
-    A partial run is accepted if ``partial``. ``accepted`` means that a repository already has the bundle, so
-    the judgement of an older rocmprobe may differ. Raise Refused if the bundle is not accepted. The reason
-    does not name the file.
+    Accept a partial run only if ``partial`` is true. ``accepted`` means that a repository already has the
+    bundle. Then it is no error that an older rocmprobe judged the results differently. Raise Refused if the
+    bundle is not accepted. The message of Refused does not name the file.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -163,7 +165,10 @@ def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bu
 
 
 def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bundle:
-    """Check the ``content`` of a bundle as ``read_bundle`` does, without its path."""
+    """Check the ``content`` of a bundle and return the bundle.
+
+    See ``read_bundle`` for the arguments and errors.
+    """
     files = unpack(content)
     try:
         about, data = (reading.json_of(files[name], name, _AGAIN) for name in (MANIFEST, RESULTS))
@@ -180,16 +185,16 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
     except Refused:
         raise
     except Exception as error:
-        # A journal that makes the judgement fail must not prevent the check of other bundles.
+        # If judging one journal fails, the check of other bundles must go on.
         why = f"{type(error).__name__}: {error}"
         raise Refused(f"{JOURNAL}: cannot be judged ({one_line(why, 120)}); {_AGAIN}") from error
     return Bundle(content, about, right)
 
 
 def derive(files: Mapping[str, bytes]) -> Results:
-    """Return the judged results of the journal and the samples among ``files``.
+    """Return the results that rocmprobe derives from the journal and the sensor samples in ``files``.
 
-    Raise BadInput if no run wrote the journal.
+    Raise BadInput if the journal is not the journal of a run.
     """
     with tempfile.TemporaryDirectory(prefix="bundle-") as name:
         folder = Path(name)
@@ -203,7 +208,7 @@ def derive(files: Mapping[str, bytes]) -> Results:
 
 
 def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Results, accepted: bool) -> None:
-    """Raise Refused if results or manifest differ from those derived from the journal."""
+    """Raise Refused if the results or the manifest differ from those that the journal gives."""
     made_by, label = (about.get(name) if _is_object(about) else None for name in ("rocmprobe", "label"))
     if not isinstance(made_by, str) or not isinstance(label, str):
         raise Refused(f"{MANIFEST}: lacks rocmprobe or label; {_AGAIN}")
@@ -240,7 +245,7 @@ def _is_older(made_by: str) -> bool:
 
 
 def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Optional[str]:
-    """Return the first difference between the JSON data of results and the derived results, or None."""
+    """Return the first difference between ``data``, the JSON of results, and the derived results, or None."""
     expected = to_json(as_stored(right))
     if measured_only:
         data, expected = _measured(data), _measured(expected)
@@ -248,9 +253,9 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 
 
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the measured part of results, without the keys that judgement adds.
+    """Return results without the keys that come from judging.
 
-    Observed states replace expected failures.
+    An outcome that was expected to fail gets its observed state again.
     """
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
@@ -265,9 +270,9 @@ def _unexpected(outcome: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(found: Any, right: Any, older: bool = False) -> Optional[str]:
-    """Return the first place where two JSON values differ, with both values, or None if they are equal.
+    """Return the first place where two JSON values differ, with both values. Return None if they are equal.
 
-    If ``older``, ``found`` may lack keys that a later version of rocmprobe added.
+    If ``older``, ``found`` can lack keys that a later version of rocmprobe added.
     """
     return next(_differences(found, right, older, ()), None)
 
@@ -305,9 +310,9 @@ def _shown(place: tuple[str, ...]) -> str:
 
 
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
-    """Raise Refused if a file still contains text that redaction replaces.
+    """Raise Refused if redaction would still change a file.
 
-    The reason does not repeat the text.
+    The error message does not repeat the identifier.
     """
     records: list[tuple[str, Any]] = [(RESULTS, data), (MANIFEST, about)]
     for name in (JOURNAL, SAMPLES):
@@ -323,7 +328,7 @@ def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> Non
 
 
 def misplaced(folder: Path) -> list[tuple[Path, str]]:
-    """Return the files that do not belong in a repository's folder of bundles, with the reason."""
+    """Return the files that do not belong in a repository's folder of bundles, each with the reason."""
     found = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -336,7 +341,7 @@ def misplaced(folder: Path) -> list[tuple[Path, str]]:
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Return True if two plain files have the same content."""
+    """Return True if two files have the same content and ``path`` is no symbolic link."""
     try:
         return not path.is_symlink() and filecmp.cmp(path, other, shallow=False)
     except OSError:

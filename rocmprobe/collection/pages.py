@@ -1,7 +1,7 @@
 """Pages of a collection: a table as one HTML file, and a folder of static pages from bundles.
 
-No page makes a request or needs a server, and the same input gives the same pages. The templates escape
-foreign text, or include it as JSON that the table's script shows as text.
+Pages make no requests and need no server. The same input gives the same pages. The templates escape untrusted
+text, or include the text as JSON that the table's script shows as plain text.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from rocmprobe.report.templates import asset, content_security_policy, environme
 from rocmprobe.text import reading
 
 _PACKAGE = "rocmprobe.collection"
-#: File that marks a folder as such a site.
+#: File that marks a folder as a site written by ``write_site``.
 _MARK = Path("api") / "v1" / "index.json"
 _RAW = "raw"
 #: Length limit of one value on a page, in characters.
 _LONGEST = 2000
-#: Number of rows of a list on the page. table.json has all rows.
+#: Largest number of rows of a list on the page. table.json has all rows.
 MOST_ROWS = 300
-#: Number of cells listed for an outlier.
+#: Largest number of cells listed for an outlier.
 _MOST_CELLS = 12
-#: Number of changes shown for one machine.
+#: Largest number of changes shown for one machine.
 _MOST_CHANGES = 8
-#: Checks in the summary of a setting: the layers that most often fail first.
+#: Checks in the summary of a setting, sorted by how often they fail.
 _SHOWN = ("convolution", "batch-norm", "training-step")
 
 
@@ -81,7 +81,7 @@ def table_page(table: Mapping[str, Any], title: str = "rocmprobe: what works whe
 
 
 def chip_words(chip: Mapping[str, str]) -> str:
-    """Return a chip in one line: its ISA, name, PCI id and revision, as far as known."""
+    """Return a description of a chip in one line: ISA, name, PCI id and revision, as far as known."""
     known = (chip["isa"] or "unknown chip", chip["name"], _identity(chip))
     return " · ".join(filter(None, known))
 
@@ -92,7 +92,7 @@ def _identity(chip: Mapping[str, str]) -> str:
 
 
 def stack_words(stack: Mapping[str, str]) -> str:
-    """Return a stack in one line: versions, and the override if one is set."""
+    """Return a description of a stack in one line: versions, and the override if one is set."""
     parts = [
         f"{name} {stack[key]}"
         for key, name in (("torch", "torch"), ("rocm", "ROCm"), ("miopen", "MIOpen"))
@@ -106,7 +106,7 @@ def stack_words(stack: Mapping[str, str]) -> str:
 
 
 def question_words(question: Mapping[str, str]) -> str:
-    """Return a question in one line: setting, check, dtype, direction, and the caller if not torch."""
+    """Return a description of a question in one line. The caller is left out if it is torch."""
     caller = question["caller"] if question["caller"] != "torch" else ""
     words = (question["check"], question["dtype"], question["direction"], caller)
     return f"{question['setting']}: " + " ".join(filter(None, words))
@@ -127,7 +127,8 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the recommendations by chip and stack.
 
-    Add the recommendations for training in a dtype if they differ.
+    Recommendations for training in one dtype are included only if they differ from the general
+    recommendation.
     """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}
@@ -142,7 +143,10 @@ def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the outliers. Stacks in which the same facts separate the same machines share one entry."""
+    """Return the outliers.
+
+    Merge the entries of several stacks if the same machines differ by the same facts.
+    """
     found: dict[str, dict[str, Any]] = {}
     for each in table["outliers"]:
         key = json.dumps([each["machines"], each["chip"], each["facts"]])
@@ -170,7 +174,7 @@ def _changes(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the states in float32 by chip, stack and setting, all directions together."""
+    """Return the states in float32 by chip, stack and setting, with all directions merged."""
     found: dict[tuple[int, int, str], dict[str, dict[str, int]]] = {}
     for cell in table["cells"]:
         if cell["check"] not in _SHOWN or cell["dtype"] != "float32":
@@ -178,7 +182,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
         checks = found.setdefault((cell["chip"], cell["stack"], cell["setting"]), {})
         states = checks.setdefault(cell["check"], {})
         for state, machines in cell["states"].items():
-            # Each direction counts its own machines, so only the largest number is certain.
+            # The same machine can count in several directions, so a sum would be too large.
             states[state] = max(states.get(state, 0), machines)
     return [
         {
@@ -193,7 +197,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells with a number in place of each word, because thousands of cells must stay small."""
+    """Return the cells with a number instead of each text, to keep a page with thousands of cells small."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields
@@ -218,7 +222,7 @@ def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _embedded(data: Any) -> Markup:
-    """Return JSON in which no HTML parser finds the beginning or the end of a script."""
+    """Return JSON that is safe inside an HTML script element."""
     made = json.dumps(data, separators=(",", ":"))
     for sign in "<>&":
         made = made.replace(sign, f"\\u{ord(sign):04x}")
@@ -228,11 +232,11 @@ def _embedded(data: Any) -> Markup:
 def write_site(
     bundles: Iterable[tuple[Path, Bundle]], folder: Path, repository: str = "", raw: str = ""
 ) -> None:
-    """Write the pages of ``bundles``, given with their paths. Pages in ``folder`` are replaced.
+    """Write the pages of ``bundles`` (pairs of path and bundle) to ``folder``, replacing earlier pages.
 
-    ``repository`` is the address of the repository of the bundles. ``raw`` is the address of the folder of
-    bundles in the repository. Without ``raw`` the bundles are copied next to the pages. Raise BadInput if
-    ``folder`` has other content than such pages, and OSError if a page cannot be written.
+    ``repository`` is the URL of the repository of the bundles. ``raw`` is the URL of the folder of bundles in
+    the repository. Without ``raw`` the bundles are copied next to the pages. Raise BadInput if ``folder`` has
+    content that ``write_site`` did not write, and OSError if a page cannot be written.
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):
@@ -286,7 +290,7 @@ def _write(chips: Sequence[ChipPage], folder: Path, repository: str, raw: str) -
 class _Table:
     """Table of a check: settings as columns, dtypes and directions as rows.
 
-    ``untried`` are settings without any result.
+    ``untried`` lists the settings without any result.
     """
 
     name: str
@@ -295,7 +299,7 @@ class _Table:
     rows: Mapping[str, Mapping[str, Cell]]
 
     def count(self, works: Optional[bool], differs: bool = False) -> int:
-        """Return the number of cells that work, fail, or differ."""
+        """Return the number of cells whose ``works`` and ``differs`` have these values."""
         cells = [cell for row in self.rows.values() for cell in row.values()]
         return sum(cell.works is works and cell.differs is differs for cell in cells)
 
@@ -347,7 +351,7 @@ def _templates() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as a page may show it, without control characters and truncated."""
+    """Return a value as text for a page, without control characters and truncated."""
     if value is None:
         return ""
     if isinstance(value, Markup):

@@ -1,7 +1,7 @@
-"""Reader of results.json as rows of the table: devices, questions, states and recommendations.
+"""Reader that turns a results.json into rows of the table: devices, questions, states and recommendations.
 
-Only the needed part of a file is decoded, because msgspec skips the rest in a fraction of the time. A file is
-accepted if the decoded part has the expected types. The rest is not checked.
+Only the needed keys of a file are decoded, because skipping the other keys is much faster. A file is accepted
+if the decoded keys have the expected types. The other keys are not checked.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line
 
 _MOST_FACTS = 2000
-#: Depth of a fact that is itself a table, such as the installed packages.
+#: Largest nesting depth of a fact that is itself a table, such as the installed packages.
 _DEEPEST_FACT = 3
-#: Facts that describe the moment, a single device, or a place in the file system.
+#: Facts left out of comparisons: they describe the moment, a single device, or a path.
 _LEFT_OUT = re.compile(
     r"memory\.available_bytes|memory\.swap_bytes|dmesg\.|simulation\.|capi\.mapped|miopen\.(?:user_db|kernel_cache)"
     r"|rocminfo\.agents|access\.nodes|torch\.path|torch\.loader|rocm\.loader|rocm\.libraries|torch\.libraries"
@@ -72,9 +72,10 @@ class Simulated(Refused):
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct type with the fields ``names`` of the results class ``kind``. All fields are optional.
+    """Return a struct type with the fields ``names`` of ``kind``, a class of results.
 
-    ``types`` are further fields, with types that replace those of ``kind``.
+    All fields are optional. ``types`` are further fields with their types, which replace the types in
+    ``kind``.
     """
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
@@ -124,8 +125,8 @@ _DECODER = msgspec.json.Decoder(_RESULTS)
 class TableRow(NamedTuple):
     """Worst outcome among the problems of one question, and the number of problems.
 
-    ``asked`` is a hash of the problems. A run with more problems may find more failures, so only rows with
-    equal hashes are compared.
+    ``asked`` is a hash of the problems. A run with more problems can find more failures, so rows are compared
+    only if their hashes are equal.
     """
 
     question: Question
@@ -147,7 +148,7 @@ class TableAdvice(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """A device of a run. ``facts`` are the facts that may explain a difference between machines."""
+    """A tested device of a run. ``facts`` are the facts that can explain a difference between machines."""
 
     device: str
     chip: Chip
@@ -172,8 +173,8 @@ class TableRun(NamedTuple):
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
     """Return the rows of a results.json.
 
-    Raise Refused if the content is not accepted. Raise its subclass Simulated for a simulated machine unless
-    ``simulated``, and Joined for a file of several runs.
+    Raise Refused if the content is not accepted. Raise the subclass Simulated for a simulated machine unless
+    ``simulated`` is true, and the subclass Joined for a file that joins several runs.
     """
     try:
         data: Results = _DECODER.decode(content)
@@ -181,7 +182,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun
         raise Refused(f"not a results.json of rocmprobe ({one_line(str(error))})") from error
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise Refused(f"not JSON ({one_line(str(error))})") from error
-    # A file that joins several runs has members.
+    # Only a file that joins several runs has members.
     if getattr(data, "members", None) is not None:
         raise Joined("joins runs that have files of their own; name their folder")
     if data.outcomes is None or data.schema_version is None:
@@ -207,7 +208,7 @@ def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun
 
 
 class Tested(NamedTuple):
-    """The machine of a run, with the GPU behind each tested device in the form that ``identity`` uses."""
+    """The machine of a run, with the facts of the GPU behind each tested device."""
 
     facts: Facts
     gpus: Mapping[str, Facts]
@@ -215,7 +216,7 @@ class Tested(NamedTuple):
 
 
 def tested(whole: Results) -> Tested:
-    """Return the machine and the devices of a run, in the order of its targets."""
+    """Return the machine and the tested devices of a run. The devices have the order of the run's targets."""
     data: Results = msgspec.convert(to_json(whole), _RESULTS)
     gpus = {}
     for device, target in _targets(data).items():
@@ -225,7 +226,7 @@ def tested(whole: Results) -> Tested:
 
 
 def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
-    """Return the run's targets by device. Results without targets are accepted."""
+    """Return the run's targets by device. If the results have no targets, return an empty mapping."""
     options: Any = data.options
     targets = options.get("targets") if isinstance(options, dict) else None
     rows = targets if isinstance(targets, list) else []
@@ -268,7 +269,7 @@ def _rows(outcomes: list[Outcome]) -> Iterator[TableRow]:
     for each in outcomes:
         state = each.state
         if state in ("xfail", "xpass") and each.expected is not None and each.expected.state:
-            # Expectations differ between versions, but the observed state does not.
+            # Use the observed state, because expected failures differ between versions of rocmprobe.
             state = each.expected.state
         if state not in STATES:
             continue
@@ -299,7 +300,7 @@ def _hash(*problems: str) -> str:
 
 
 def _check_in(identity: str) -> str:
-    """Return the check in a case id: `device/driver/setting/check/...`."""
+    """Return the check in a case id, which is `device/driver/setting/check/...`."""
     parts = identity.split("/")
     return parts[3] if len(parts) > 3 else ""
 
@@ -312,7 +313,7 @@ def _advice(recommended: Optional[Recommendation], device: str, several: bool) -
         yield _advised("", "", own.verdict, own.setting, own.env)
         return
     if several and device == "cpu":
-        # The recommendation of a run that also tested a GPU is about the GPU.
+        # If the run also tested a GPU, the recommendation is for the GPU.
         return
     configuration = recommended.configuration
     yield _advised("", "", recommended.verdict, configuration.setting, configuration.env)

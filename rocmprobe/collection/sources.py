@@ -1,7 +1,7 @@
 """Finder of the results that a user names: by files, folders, patterns, archives or a list.
 
-One file is in memory at a time. A file that cannot be read does not end the search. The source of such a file
-holds the reason for the refusal.
+Only one file is in memory at a time. A file that cannot be read does not end the search. Its ``Source``
+holds the reason instead of the content.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, BinaryIO, Optional
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.reading import BadInput, json_of
 
-#: Size limit of a results.json in bytes. A file with 6,000 questions has 7 million.
+#: Size limit of a results.json in bytes. A file with 6,000 questions has 7 million bytes.
 LARGEST_FILE = 64 * 2**20
-#: Limits of one archive: its unpacked bytes and its number of members.
+#: Limits of one archive: unpacked size in bytes, and number of members.
 LARGEST_ARCHIVE = 4 * 2**30
 MOST_MEMBERS = 200_000
-#: An archive of bundles contains archives. Bundles contain no archives.
+#: Largest nesting depth: an archive can contain bundles, which are archives, and bundles contain no archives.
 _DEEPEST_ARCHIVE = 2
 _TAR_ENDS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 _ARCHIVE_ENDS = (".zip", *_TAR_ENDS)
 RESULTS, JOURNAL, SAMPLES = "results.json", "journal.jsonl", "samples.jsonl"
-#: The file next to the results in a bundle of `rocmprobe submit`.
+#: Name of the manifest, which lies next to the results in a bundle of `rocmprobe submit`.
 MANIFEST = "manifest.json"
 _DAMAGED = (
     OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
@@ -39,7 +39,7 @@ _DAMAGED = (
 
 
 class Refused(Exception):
-    """The reason why a file is not accepted, in one line without the file's name."""
+    """Raised if a file is not accepted. The message is the reason in one line, without the file's name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(message(reason))
@@ -47,9 +47,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """The content of one file, or the reason why it is refused.
+    """The content of one file, or the reason why the file is refused.
 
-    ``name`` is the path of the file. A member of an archive has the name ARCHIVE:MEMBER. ``label`` is the
+    ``name`` is the path of the file, or ARCHIVE:MEMBER for a member of an archive. ``label`` is the
     submitter's name for the machine, or empty.
     """
 
@@ -64,10 +64,11 @@ def _refused(name: str, reason: str) -> Source:
 
 
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
-    """Yield every file behind ``names``, in their order.
+    """Yield the files that ``names`` stand for (files, folders, archives, patterns), in the order of
+    ``names``.
 
-    If ``by_folder``, the first folder below a given folder or archive is the label of the machine. For a file
-    that was given by its own name, the label is the file's folder.
+    If ``by_folder``, a machine's label is the name of the first folder below a given folder or archive. For a
+    file that was given by its own name, the label is the name of the file's folder.
     """
     for name in names:
         if os.path.exists(name):
@@ -83,7 +84,7 @@ def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
 
 
 def listed(stream: BinaryIO) -> list[str]:
-    """Return the names in a list, one per line or ended by NUL as `find -print0` writes them."""
+    """Return the names in a list, one per line or ended by NUL as in the output of `find -print0`."""
     content = stream.read(LARGEST_FILE)
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [os.fsdecode(name) for name in names if name.strip()]
@@ -99,7 +100,7 @@ def _named(path: Path, by_folder: bool) -> Iterator[Source]:
 
 def _folder(root: Path, by_folder: bool) -> Iterator[Source]:
     unread: list[OSError] = []
-    # Links are not followed, because `reports/latest` is a link and a link may form a loop.
+    # Links are not followed: `reports/latest` would count twice, and links can form a loop.
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
         if JOURNAL in names and RESULTS not in names:
@@ -129,7 +130,7 @@ def _file(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Source
             yield from _archive(path, name, label, by_folder)
             return
         with path.open("rb") as stream:
-            # A buffer for the largest file takes longer to free than an ordinary file takes to read.
+            # Freeing a buffer of the largest size would take longer than reading an ordinary file.
             size = os.fstat(stream.fileno()).st_size
             content = stream.read(min(size, LARGEST_FILE) + 1)
     except OSError as error:
@@ -153,7 +154,7 @@ def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Sou
 
 
 class _Archive:
-    """Reader of an archive, with limits on members and bytes."""
+    """Reader of an archive. It limits the number of members and of unpacked bytes."""
 
     def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
         self.name = name
@@ -163,7 +164,10 @@ class _Archive:
         self._left = LARGEST_ARCHIVE
 
     def read(self, stream: BinaryIO) -> Iterator[Source]:
-        """Yield the results in the archive. Raise an error of zipfile or tarfile for a damaged archive."""
+        """Yield the results in the archive.
+
+        Raise an error of zipfile or tarfile if the archive is damaged.
+        """
         if self.name.lower().endswith(".zip"):
             yield from self._zip(stream)
         else:
@@ -193,7 +197,7 @@ class _Archive:
     def _tar(self, stream: BinaryIO) -> Iterator[Source]:
         with tarfile.open(fileobj=stream, mode="r|*") as archive:
             for number, info in enumerate(archive):
-                # A skipped member is unpacked, too.
+                # A skipped member counts because tarfile unpacks it, too.
                 self._left -= 0 if _wanted(info.name) else info.size
                 if number >= MOST_MEMBERS or self._left <= 0:
                     yield self._too_large()
@@ -238,7 +242,6 @@ def _wanted(member: str) -> bool:
 
 
 def _label(manifest: bytes) -> str:
-    """Return the submitter's name for the machine, or "" if the manifest has none."""
     try:
         data = json_of(manifest, MANIFEST, "")
     except BadInput:

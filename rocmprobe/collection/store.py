@@ -1,9 +1,9 @@
-"""The rows of all runs in a temporary SQLite file, which sorts them on disk.
+"""A temporary SQLite file with the rows of all runs, sorted on disk.
 
 Files come in any order of date, but the changes on a machine need the order of time. SQLite is in the
 standard library and limits its memory to its cache (docs/sharing-results.md has the measurement). Only the
-names of machines, stacks and questions are kept in memory. Their number does not grow with the number of
-files.
+names of machines, chips, stacks and questions are kept in memory. Their number hardly grows with the number
+of files.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rocmprobe.text.redact import redacted, redacted_text
 _CACHE = 8 * 1024
 #: Number of runs between two commits.
 _COMMIT = 500
-#: Number of refused files that the table names, and that stderr names.
+#: Largest number of refused files that the table names (NAMED) and that stderr names (PRINTED).
 NAMED = 100
 PRINTED = 10
-#: Number of parts of a path that the table shows: the file, the run, the machine.
+#: Number of trailing path parts that the table shows, e.g. machine/run/file.
 _PARTS = 3
 
 _TABLES = """
@@ -50,7 +50,7 @@ CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTE
 
 
 class StoredRow(NamedTuple):
-    """One row with the numbers of its machine, device, question, chip, stack, run and facts."""
+    """One row with the store's ids of its machine, device, question, chip, stack, run and facts."""
 
     machine: int
     device: int
@@ -92,7 +92,10 @@ def _system(content: str) -> System:
 
 
 class Changed(NamedTuple):
-    """Changes on a device between two runs, as (before, after, question), and the facts of both runs."""
+    """Changed states on a device between two runs, and the facts of both runs.
+
+    Each item of ``states`` is (state before, state after, question).
+    """
 
     device: int
     before: RunRow
@@ -103,7 +106,7 @@ class Changed(NamedTuple):
 
 
 class _Names:
-    """Table that gives each distinct value a number. Rows store these numbers instead of repeated values."""
+    """Table that gives each distinct value an id, so rows store ids instead of repeated values."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -118,7 +121,7 @@ class _Names:
 
 
 class Store:
-    """A table under construction, and a context manager that deletes its file.
+    """A table under construction, and a context manager that deletes the table's file.
 
     Methods raise sqlite3.OperationalError if the disk is full.
     """
@@ -169,7 +172,10 @@ class Store:
         return self._devices.values
 
     def add(self, run: TableRun, name: str) -> bool:
-        """Add the rows of a run. Return False if the same file was added before."""
+        """Add the rows of a run.
+
+        Return False without adding if a file with the same content was added before.
+        """
         known = self._base.execute("SELECT 1 FROM run WHERE sha256 = ?", (run.sha256,)).fetchone()
         if known:
             return False
@@ -210,7 +216,7 @@ class Store:
         found = self._base.execute("SELECT id FROM facts WHERE digest = ?", (digest,)).fetchone()
         if found:
             return int(found[0])
-        # Results of a run with --no-redact are not redacted, but the table always is.
+        # The table is always redacted, also for runs with --no-redact.
         clean = json.dumps(redacted(facts), sort_keys=True)
         added = self._base.execute("INSERT INTO facts VALUES (NULL, ?, ?)", (digest, clean)).lastrowid
         assert added is not None
@@ -225,7 +231,7 @@ class Store:
         run("UPDATE run SET place = (SELECT place FROM placed WHERE placed.id = run.id)")
 
     def rows(self) -> Iterator[StoredRow]:
-        """Yield every row, by machine, device, question and time."""
+        """Yield every row, sorted by machine, device, question and time."""
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, row.question, subject.chip, subject.stack, row.state, "
@@ -237,11 +243,13 @@ class Store:
             yield StoredRow._make((*found[:5], words[found[5]], words[found[6]], words[found[7]], *found[8:]))
 
     def changed(self, changes: Sequence[tuple[Any, ...]]) -> None:
-        """Add changes of state, as rows of the table ``change``."""
+        """Add changes of state, each in the column order of the SQL table ``change``."""
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield at most ``most`` changes on ``machine`` between two runs, the latest first."""
+        """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs, the latest
+        first.
+        """
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
             "JOIN run ON run.id = change.after WHERE change.machine = ? "
@@ -260,7 +268,7 @@ class Store:
             )  # fmt: skip
 
     def number_of_changes(self) -> dict[int, int]:
-        """Return the number of pairs of runs with a change, by machine."""
+        """Return, by machine, the number of pairs of runs between which a state changed."""
         self._base.execute("CREATE INDEX IF NOT EXISTS of_machine ON change (machine, device, before, after)")
         return dict(
             self._base.execute(
@@ -270,7 +278,9 @@ class Store:
         )
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Yield every row as the columns of a file (``output.COLUMNS``), by run and question."""
+        """Yield every row as a mapping with the keys ``output.COLUMNS``, in the order in which the runs were
+        added.
+        """
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, run.name, run.sha256, run.started, run.rocmprobe, run.partial, run.system, "
@@ -293,7 +303,7 @@ class Store:
             }  # fmt: skip
 
     def advice(self) -> Iterator[tuple[int, int, int, int, TableAdvice]]:
-        """Yield machine, device, chip, stack and recommendation, in the order of time."""
+        """Yield (machine, device, chip, stack, recommendation) in the order of time."""
         answers = self._answers.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, subject.chip, subject.stack, advice.advice FROM advice "
@@ -310,7 +320,7 @@ class Store:
             yield _run(found)
 
     def run_named(self, number: int) -> RunRow:
-        """Return the run with this number."""
+        """Return the run with the id ``number``."""
         found = self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run WHERE id = ?",
             (number,),
@@ -342,10 +352,10 @@ class Read:
 def gather(
     sources: Iterable[Source], store: Store, simulated: bool = False, refuse: Callable[[str], None] = print
 ) -> Read:
-    """Add every results file to ``store``.
+    """Add every results file to ``store`` and return counts.
 
     ``refuse`` gets one line for each of the first ``PRINTED`` refusals, and one line that counts the others.
-    Runs of simulated machines are accepted if ``simulated``.
+    Runs of simulated machines are accepted only if ``simulated`` is true.
     """
     read = Read()
     for source in sources:
@@ -376,9 +386,9 @@ def gather(
 
 
 def _short_name(name: str) -> str:
-    """Return the last three parts of a path.
+    """Return the last three parts of a path, redacted.
 
-    A table is published, so it must not name the owner of the folder.
+    A published table must not name the owner of a folder.
     """
     return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
 

@@ -1,6 +1,6 @@
 """Bundles combined for the public pages, by chip, stack and question. Each question keeps its submissions.
 
-Every submission counts, whatever its date, so the pages show disagreement. ``document`` instead keeps the
+Submissions of every date count, so the pages show disagreement. In contrast, ``document`` keeps only the
 latest state of each machine.
 """
 
@@ -30,7 +30,7 @@ from rocmprobe.model.results import DIRECTIONS, NATIVE, RUNGS, UNJUDGED, Outcome
 from rocmprobe.model.states import RUN_DIED, rank, state_of
 from rocmprobe.report.states import worst
 
-#: Version of the JSON, which is also in its address.
+#: Version of the JSON format, which is also part of the URL.
 API_VERSION = 1
 _DTYPES = tuple(DTYPES.values())
 _DIRECTIONS = ("", *DIRECTIONS)
@@ -54,7 +54,10 @@ class Recommended:
 
 @dataclass(frozen=True)
 class Submission:
-    """A bundle without its results, because the results of thousands of bundles would not fit into memory."""
+    """A bundle's metadata.
+
+    The results are left out, because those of thousands of bundles do not fit into memory.
+    """
 
     path: Path
     sha256: str
@@ -66,15 +69,16 @@ class Submission:
     label: str
 
     def address(self, raw: str) -> str:
-        """Return the address of the bundle in the folder ``raw``."""
+        """Return the URL of the bundle. ``raw`` is the URL of the folder of bundles."""
         return f"{raw}/{place_of(self.chip, self.sha256)}"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The part of a submission about one chip and stack.
+    """The result of a submission for one chip and stack.
 
-    ``states`` has the worst state of each question, and ``rungs`` the rung of each check.
+    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung, the place in the
+    ladder of checks from simple to complex.
     """
 
     submission: Submission
@@ -98,13 +102,13 @@ def works(state: str) -> Optional[bool]:
 
     Return None if nothing was learned.
     """
-    # `_state` replaces the state of a machine that died by "hang".
+    # If the machine died, `_state` has replaced the state with "hang".
     meaning = state_of(state, RUN_DIED)
     return meaning.works if meaning.learned else None
 
 
 def answers_of(path: Path, bundle: Bundle) -> Iterator[Answer]:
-    """Yield one Answer for each device that was tested."""
+    """Yield one Answer for each tested device of the bundle."""
     results, run = bundle.results, tested(bundle.results)
     submission = Submission(
         path, bundle.sha256, len(bundle.content), bundle.chip, results.started, results.rocmprobe,
@@ -153,7 +157,7 @@ def _state(outcomes: Sequence[Outcome]) -> str:
     If no state proves either, return the worst of all states. A known failure counts as a failure.
     """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
-    # A run that was ended says nothing about the device, but a machine that died does.
+    # An aborted run proves nothing about the device, but a death of the machine does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
         return "hang"
     learned = [each for state, each in came if works(state) is not None]
@@ -172,7 +176,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
     row = results.setting(setting)
     if verdict in UNJUDGED:
         return None
-    # "none" says nothing about the library. Under the other verdicts convolution does not use it.
+    # The verdict "none" leaves the use of the library unknown. Every other verdict decides it.
     library = None if verdict == "none" else verdict in NATIVE
     return Recommended(
         verdict, setting, library, row.pytorch_layers if row else (), dict(sorted(env.items())),
@@ -182,7 +186,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
 
 @dataclass(frozen=True)
 class Backing:
-    """Answers behind a statement. Several may come from one machine."""
+    """Answers that support a statement. Several answers can come from one machine."""
 
     answers: tuple[Answer, ...]
 
@@ -206,7 +210,7 @@ class Backing:
 
 @dataclass(frozen=True)
 class Cell:
-    """A question about a chip and stack with the answers by state, the worst state first."""
+    """A question about a chip and stack, with the answers by state. The worst state comes first."""
 
     question: Question
     by_state: Mapping[str, Backing]
@@ -217,18 +221,23 @@ class Cell:
 
     @property
     def differs(self) -> bool:
-        """True if the question passes for some submissions and fails for others."""
+        """True if the check passes in some submissions and fails in others."""
         return {True, False} <= set(map(works, self.by_state))
 
     @property
     def works(self) -> Optional[bool]:
-        """True or False if all submissions with a result agree, else None."""
+        """True if all submissions with a result pass, False if all fail, None if they disagree or prove
+        nothing.
+        """
         said = {works(state) for state in self.by_state} - {None}
         return said.pop() if len(said) == 1 else None
 
     @property
     def state(self) -> Optional[str]:
-        """Worst state if all submissions agree that the question works or fails, else None."""
+        """Worst state with a result, or None if some submissions pass and others fail.
+
+        If no state has a result, this is the worst of all states.
+        """
         if self.differs:
             return None
         return next((state for state in self.by_state if works(state) is not None), next(iter(self.by_state)))
@@ -236,7 +245,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Advised:
-    """A recommendation and the answers that give it."""
+    """A recommendation and the answers that contain it."""
 
     recommended: Recommended
     backing: Backing
@@ -251,7 +260,7 @@ class StackPage:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells in the order of the ladder."""
+        """Cells sorted by rung: simple checks before complex ones."""
         found: dict[Question, dict[str, list[Answer]]] = {}
         for answer in self.backing.answers:
             for question, state in answer.states.items():
@@ -282,7 +291,7 @@ class StackPage:
     def settings(self) -> Mapping[str, Setting]:
         """Settings in the order of the newest submission.
 
-        If submissions describe a setting differently, the newest one decides.
+        If submissions describe a setting differently, the newest description counts.
         """
         found: dict[str, Setting] = {}
         for answer in sorted(self.backing.answers, key=lambda each: each.date, reverse=True):
@@ -291,7 +300,7 @@ class StackPage:
         return found
 
     def env_of(self, setting: str) -> Optional[Mapping[str, str]]:
-        """Return the variables of a setting, or None if they differ between machines."""
+        """Return the environment variables of a setting, or None if they differ between machines."""
         found = {
             tuple(sorted(answer.settings[setting].env.items()))
             for answer in self.backing.answers
@@ -301,13 +310,13 @@ class StackPage:
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """Settings whose variables were determined on each machine."""
+        """Settings whose environment variables were determined separately on each machine."""
         asked = {cell.question.setting for cell in self.cells}
         return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
-        """All recommendations. The recommendation of the most machines comes first."""
+        """All recommendations. A recommendation with more machines comes first."""
         found: dict[str, tuple[Recommended, list[Answer]]] = {}
         for answer in self.backing.answers:
             if answer.recommended:
@@ -317,7 +326,7 @@ class StackPage:
 
     @property
     def recommended(self) -> Optional[Recommended]:
-        """Recommendation of all submissions, or None if they differ or recommend nothing."""
+        """Recommendation in all submissions, or None if submissions differ or recommend nothing."""
         return self.advised[0].recommended if len(self.advised) == 1 else None
 
     @property
@@ -333,7 +342,7 @@ class StackPage:
 
 @dataclass(frozen=True)
 class ChipPage:
-    """The submissions of one chip, by stack, the newest stack first."""
+    """The submissions of one chip, by stack. The newest stack comes first."""
 
     name: str
     backing: Backing
@@ -346,7 +355,7 @@ class ChipPage:
 
 
 def chip_pages(bundles: Iterable[tuple[Path, Bundle]]) -> tuple[ChipPage, ...]:
-    """Return the chips of ``bundles``, by name. Duplicate bundles count once."""
+    """Return the pages of all chips in ``bundles``, sorted by chip. Duplicate bundles count once."""
     once = {bundle.sha256: tuple(answers_of(path, bundle)) for path, bundle in bundles}
     by_chip: dict[str, dict[str, list[Answer]]] = {}
     every = (each for answers in once.values() for each in answers)
@@ -371,7 +380,7 @@ def _at(order: tuple[str, ...], name: str) -> int:
 
 
 def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
-    """Return ``index.json``, which lists the file of each chip and its stacks.
+    """Return ``index.json``, which lists the JSON file and the stacks of each chip.
 
     The schema of all JSON is ``data/site.schema.json``. Keys are added, never renamed.
     """
@@ -391,7 +400,7 @@ def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
 
 
 def chip_data(chip: ChipPage, raw: str, repository: str) -> dict[str, Any]:
-    """Return the JSON of a chip. ``raw`` is the address of the folder of bundles, relative to that file."""
+    """Return the JSON of a chip. ``raw`` is the URL of the folder of bundles, relative to the JSON file."""
     return {
         **_head(repository),
         "chip": chip.name,
