@@ -1,13 +1,13 @@
 """Convolution kernels of rocmprobe for GPUs, compiled on the user's machine.
 
-Callers use this module alone. It does not use torch: tensors are addresses and strides, a device is the
-runtime's ``kind`` (HIP or CUDA) and the runtime's number of the device, torch's ``cuda:N``.
+Other packages use only this module. It does not use torch: tensors are given as addresses and strides, a
+device as its runtime ``kind`` (HIP or CUDA) and its index in the runtime (N in torch's ``cuda:N``).
 
 - :func:`available` returns the kernels of a dtype on a device, or raises the reason why they must not run.
 - :func:`options` lists the ways to compute a problem, with their costs.
-- :func:`convolution` queues one of these ways on a stream.
+- :func:`convolution` queues the kernels of such a way on a stream.
 - :func:`verdict` runs the self-test that :func:`available` requires.
-- :func:`measure` returns the rates that a device reaches in these kernels.
+- :func:`measure` returns the throughput that a device reaches in these kernels.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
     "available", "convolution", "measure", "options", "verdict",
 ]  # fmt: skip
 
-#: Names of the families of kernels, which are algorithms of the bypass.
+#: Names of the kernel families. Each is an algorithm of the bypass.
 NAMES = tuple(FAMILIES)
 _MOST_PREPARED = 4096
 
 
 def available(kind: str, index: int, dtype: str) -> Module:
-    """Return the kernels for ``dtype`` ("float32") on a device, compiled and loaded.
+    """Compile and load the kernels for ``dtype`` (e.g. "float32") on a device, and return them.
 
     The self-test must have passed on this machine. If the self-test has not run and
     ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run it first, in a child process.
@@ -73,9 +73,10 @@ def available(kind: str, index: int, dtype: str) -> Module:
 
 
 def options(name: str, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """Return the options of the family ``name`` for a problem, the most promising first.
+    """Return the ways to compute a problem with the family ``name``, the fastest by the cost estimate first.
 
-    Each option needs at most ``cap`` bytes of workspace. ``variant`` names the kernel and the source.
+    Each option needs at most ``cap`` bytes of workspace. Its ``variant`` contains the name of the kernel and
+    the hash of the sources.
     """
     found = FAMILIES[name].options(direction, plain, dtype, cap)
     return [replace(each, variant=f"{each.variant} {source_hash()}") for each in found]
@@ -92,13 +93,14 @@ def convolution(
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     stream: int,
 ) -> None:
-    """Queue a direction of a problem on a stream, by one of the options of :func:`options`.
+    """Queue one direction of a problem on a stream, with the kernel ``variant`` of an option from
+    :func:`options`.
 
-    ``addresses`` has image, weight, feature, workspace and bias (0 without a bias). The bias is dense.
-    ``strides`` has the strides of image, weight and feature, in elements.
+    ``addresses`` has the addresses of image, weight, feature, workspace and bias (0 without a bias). The bias
+    is contiguous. ``strides`` has the strides of image, weight and feature, in elements.
 
     Raises:
-        KernelsUnavailable: if the tensors lie too far apart, or if a launch fails.
+        KernelsUnavailable: if a tensor spans too many bytes for the kernels' offsets, or if a launch fails.
     """
     has_bias = addresses["bias"] != 0
     prepared = _prepared(name, direction, plain, module.dtype, variant, strides, has_bias, workspace_bytes)
@@ -108,7 +110,7 @@ def convolution(
 
 
 def verdict(kind: str, index: int, dtype: str) -> SelfTest:
-    """Run the self-test in this process, and store its verdict for :func:`available` on this machine.
+    """Run the self-test in this process, and store its verdict for :func:`available`.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
@@ -117,9 +119,9 @@ def verdict(kind: str, index: int, dtype: str) -> SelfTest:
 
 
 def measure(kind: str, index: int, image: int, feature: int, size: int, stream: int) -> Rates:
-    """Return the rates of a device, measured on a stream.
+    """Return the throughput of a device, measured on a stream.
 
-    ``image`` and ``feature`` are the addresses of ``size`` bytes each, which are overwritten.
+    ``image`` and ``feature`` are the addresses of two buffers of ``size`` bytes, which are overwritten.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.
@@ -173,7 +175,7 @@ def _tried_in_child(device: KernelDevice, dtype: str, folder: Optional[Path]) ->
 
 
 def _announce(text: str) -> None:
-    """Print one line on stderr. A program without a working stderr continues without the line."""
+    """Print one line on stderr. Do nothing if stderr is closed."""
     if sys.stderr:
         with suppress(OSError, ValueError):
             print(f"rocmprobe: {text}", file=sys.stderr, flush=True)

@@ -1,9 +1,7 @@
 """Program that runs the self-test in a child process, with the libraries of its parent.
 
-The verdict is the last line that it prints.
-
-``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``: the child ends after
-SECONDS, and with its parent, whose process id is PARENT.
+Usage: ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``. The last line
+that it prints is the verdict. The process ends after SECONDS, or when its parent (process id PARENT) ends.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from rocmprobe.lifetime import die_after, die_with_parent
 
 
 def main(arguments: list[str]) -> None:
-    """Print the verdict on the kernels, see the module."""
+    """Run the self-test and print its verdict."""
     parent, seconds, kind, index, dtype, folder, *libraries = arguments
     if sys.platform == "linux":
         die_with_parent(int(parent))

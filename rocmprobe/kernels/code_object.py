@@ -1,11 +1,11 @@
 """Reader for code objects of AMD GPUs: the metadata of each kernel, and the ISA in the header.
 
-A code object is an ELF file of 64 bits. Its note of type 32 and name "AMDGPU" contains the metadata in
+A code object is a 64-bit ELF file. Its note of type 32 with the name "AMDGPU" contains the metadata in
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
 spec.md).
 
-rocmprobe has its own readers of ELF and MessagePack. Kernels are also loaded in programs that call the
-bypass. Their Python may have no package but torch, so this module cannot require msgspec or pyelftools.
+This module parses ELF and MessagePack itself. It also runs in programs that use the bypass, whose Python may
+have no package but torch, so it cannot require msgspec or pyelftools.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MAGIC = b"\x7fELF\x02\x01"
 _MACHINE_AMDGPU = 224
 _FLAGS_AT, _MACHINE_AT, _SEGMENTS_AT = 48, 18, 32
 _NOTE_SEGMENT, _NOTE_METADATA = 4, 32
-#: ``e_flags`` of code for SHOWN_AS (EF_AMDGPU_MACH of llvm/BinaryFormat/ELF.h), without other features.
+#: ``e_flags`` by ISA (EF_AMDGPU_MACH in llvm/BinaryFormat/ELF.h), without features such as XNACK.
 _FLAGS = {"gfx1030": 0x36}
 _DEEPEST = 32
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Resources of a kernel: registers for each thread, memory in bytes."""
+    """Resources of a kernel: registers per thread, memory in bytes."""
 
     name: str
     vgprs: int
@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def refusal(self) -> str:
-        """Reason why the kernel must not run, or "" if it keeps all its values in registers and LDS."""
+        """Reason why the kernel must not run, or "" if all its values are in registers and LDS."""
         if not (self.vgpr_spills or self.sgpr_spills or self.scratch):
             return ""
         return (
@@ -68,7 +68,7 @@ def kernels(code: bytes) -> dict[str, Kernel]:
 
 
 def metadata(code: bytes) -> Mapping[str, Any]:
-    """Return the metadata unchanged, including "amdhsa.target". Raise ValueError if there is no metadata."""
+    """Return all metadata, including "amdhsa.target". Raise ValueError if there is no metadata."""
     _check(code)
     try:
         (start,) = struct.unpack_from("<Q", code, _SEGMENTS_AT)
@@ -86,18 +86,19 @@ def metadata(code: bytes) -> Mapping[str, Any]:
 
 
 def flags(code: bytes) -> int:
-    """Return ``e_flags``: the ISA and its features. Raise ValueError if ``code`` is not a code object."""
+    """Return ``e_flags``, which encodes the ISA and its features. Raise ValueError if ``code`` is not a
+    code object."""
     _check(code)
     return int.from_bytes(code[_FLAGS_AT : _FLAGS_AT + 4], "little")
 
 
 def shown_as(code: bytes, isa: str) -> bytes:
-    """Return the code object with the ISA ``isa`` in its header.
+    """Return a copy of the code object with the ISA ``isa`` in its header.
 
-    The tested loaders check only the header.
+    The tested loaders check only the header, so they load code for another ISA.
 
     Raises:
-        ValueError: if ``code`` is not a code object, or if no code is loaded as ``isa``.
+        ValueError: if ``code`` is not a code object, or if ``isa`` is not "gfx1030", the only tested one.
     """
     _check(code)
     if isa not in _FLAGS:
@@ -106,7 +107,7 @@ def shown_as(code: bytes, isa: str) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """Return the one value that ``content`` holds in MessagePack. Raise ValueError for other content."""
+    """Parse ``content`` as a single MessagePack value. Raise ValueError if it is not."""
     reader = _Reader(content)
     value = reader.value(0)
     if reader.at != len(content):
@@ -145,7 +146,7 @@ def _count(entry: Mapping[Any, Any], name: str, absent: Union[int, None] = None)
 
 
 class _Reader:
-    """Parser for MessagePack. No value is longer than its bytes, so malformed input cannot exhaust memory."""
+    """Parser for MessagePack. No value is longer than its input, so malformed input cannot exhaust memory."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -1,9 +1,9 @@
-"""Compiler of a source for a target, and cache of the code.
+"""Compilation of a source for a target, with a cache of the resulting code.
 
-The cache has one file per code in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``), or in the folder
-that the variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` names. The value ``0`` disables the cache. The file name
-is a hash of the source, the target, the compiler and the options. The file begins with a checksum, so a
-damaged file is compiled again.
+The cache has one file per code, in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``), or in the folder
+given by the environment variable ``ROCMPROBE_BYPASS_KERNEL_CACHE``. The value ``0`` disables the cache. The
+file name is a hash of the source, the target, the compiler and the options. The file begins with a checksum,
+so a damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc
 VARIABLE = "ROCMPROBE_BYPASS_KERNEL_CACHE"
 _MAGIC = b"rocmprobe kernels 1\n"
 _CHECKSUM_BYTES = 32
-#: Largest size in bytes. A module has about 100 thousand.
+#: Maximum size of a file in bytes. A module has about 100 thousand.
 _LARGEST = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Code for a GPU, with the compiler's log. Cached code (``kept``) has no log and took 0 ``seconds``."""
+    """Code for a GPU, with the compiler's log. If ``kept``, it is from the cache: no log, 0 seconds."""
 
     code: bytes
     log: str
@@ -42,25 +42,26 @@ class Compiled:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
-    """Return the cache folder. Return None if ``VARIABLE`` is "0" or the user has no home."""
+    """Return the cache folder, or None if the cache is disabled or the user has no home folder."""
     return user_cache.folder(environ, VARIABLE, "kernels")
 
 
 def options(kind: str, target: str) -> tuple[str, ...]:
-    """Return the options for HIPRTC or NVRTC. None of them changes results, unlike fast math."""
+    """Return the compiler options for HIPRTC or NVRTC. None of them makes results less exact, as fast math
+    would."""
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")
-    # The default differs between versions of hiprtc. Chips before RDNA have only one mode.
+    # The default mode differs between versions of hiprtc. Chips before RDNA have only one mode.
     compute_unit_mode = () if target.startswith("gfx9") else ("-mcumode",)
     return (*common, "-O3", *compute_unit_mode)
 
 
 def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
-    """Return the code of ``source`` for ``target`` ("gfx1010:xnack-", "sm_90"), from ``folder`` if cached.
+    """Return the code of ``source`` for ``target`` (e.g. "gfx1010:xnack-", "sm_90"), from ``folder`` if
+    cached there.
 
-    ``compiler`` names the compiler with its version. If the cache cannot be read, compile the source. If the
-    cache cannot be written, do not keep the code.
+    ``compiler`` is the compiler's name and version. A cache that cannot be read or written is not an error.
 
     Raises:
         KernelsUnavailable: if the compiler fails, with its log.

@@ -1,7 +1,7 @@
-"""Convolution of small integers in plain Python. It is the reference if PyTorch is not available.
+"""Convolution of small integers in plain Python, as the reference where PyTorch is not available.
 
-The integers are small enough that every sum is exact in float32. Values stored in float16 and bfloat16 are
-rounded to the nearest, as kernels round them.
+The integers are so small that every sum is exact in float32. Results in float16 and bfloat16 are rounded to
+nearest, as the kernels round them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:
 
 
 def integers(seed: int, count: int) -> list[int]:
-    """Return integers from -2 to 2, equal for equal seeds."""
+    """Return ``count`` integers from -2 to 2. The same seed gives the same integers."""
     return [crc32(f"{seed} {number}".encode()) % 5 - 2 for number in range(count)]
 
 
@@ -41,11 +41,12 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the result of a direction. The tensor that the direction computes is not read.
+    """Return the result of a direction. The tensor that the direction computes is an argument, too, but is
+    not read.
 
-    Tensors are in the order of their dimensions, the last one fastest. ``bias`` has one value for each
-    channel of the result, feature or image. Columns (im2col) and sums of products over whole vectors are the
-    fastest way in plain Python: about thirty million products per second.
+    Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result. Columns
+    (im2col) and sums over whole vectors are the fastest way in plain Python: about thirty million products
+    per second.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)
@@ -101,7 +102,7 @@ def _backward_weights(
 
 
 def _groups(plain: Geometry) -> list[tuple[range, range]]:
-    """Return the image channels and the filters of each group."""
+    """Return (image channels, filters) of each group."""
     channels, filters = plain.channels // plain.groups, plain.filters // plain.groups
     return [
         (range(group * channels, (group + 1) * channels), range(group * filters, (group + 1) * filters))
@@ -110,7 +111,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return the index in the image for each tap of the filter and each window. Padding has index -1."""
+    """Return, for each tap of the filter and each window, the index in the image, or -1 for padding."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []
@@ -136,11 +137,11 @@ def _rows(
     samples: Sequence[int],
     gather: Sequence[Sequence[int]],
 ) -> list[list[float]]:
-    """Return the rows of im2col: for each channel and tap, the image at every window."""
+    """Return one row for each channel and tap: the values of the image under every window (im2col)."""
     pixels = prod(plain.image)
     rows: list[list[float]] = []
     for c in channels:
-        # Index -1 finds the zero at the end.
+        # Index -1 (padding) reads the zero at the end.
         padded = [[*_part(image, pixels, n * plain.channels + c), 0] for n in samples]
         rows += ([each[at] for each in padded for at in places] for places in gather)
     return rows
@@ -151,7 +152,7 @@ def _part(values: Sequence[float], size: int, number: int) -> Sequence[float]:
 
 
 def encoded(values: Sequence[float], dtype: str) -> bytes:
-    """Return the values as a tensor of ``dtype``, rounded to nearest, ties to even."""
+    """Return the bytes of a tensor of ``dtype``, with values rounded to nearest, ties to even."""
     if dtype != "bfloat16":
         return struct.pack(f"<{len(values)}{_CODES[dtype]}", *values)
     bits = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
@@ -159,9 +160,9 @@ def encoded(values: Sequence[float], dtype: str) -> bytes:
 
 
 def reordered(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
-    """Return a dense tensor with its elements moved to ``strides`` (in elements), without gaps.
+    """Return the bytes of a contiguous tensor with its elements moved to ``strides`` (in elements).
 
-    The given tensor is in the order of its dimensions.
+    The result must have no gaps, as in channels-last.
     """
     target = bytearray(len(content))
     for number, index in enumerate(product(*map(range, shape))):
@@ -171,11 +172,12 @@ def reordered(content: bytes, item: int, shape: Sequence[int], strides: Sequence
 
 
 def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a dense tensor ``(N, C, *spatial)`` in channels-last order."""
+    """Return the strides, in elements, of a tensor ``(N, C, *spatial)`` in channels-last order without
+    gaps."""
     spatial = contiguous((*shape[2:], shape[1]))
     return (prod(shape[1:]), 1, *spatial[:-1])
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a dense tensor in the order of its dimensions."""
+    """Return the strides, in elements, of a contiguous tensor."""
     return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))

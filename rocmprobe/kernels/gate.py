@@ -1,11 +1,9 @@
-"""Gate that decides if the kernels may run on this machine.
+"""Gate that decides whether the kernels may run on this machine.
 
-The kernels may run only after they have given exact results on this machine, in a process that could be
-killed.
-
-The verdict is one file in the cache folder, for one silicon, its effective ISA, one runtime, one source and
-one dtype. A trial writes the file before it begins, so a frozen machine or a killed process also leaves a
-verdict. A trial without a verdict is not repeated automatically.
+They may run only after they gave exact results on this machine, in a process that could be killed. The
+verdict is one file in the cache folder, for one chip, its effective ISA, one runtime, one source and one
+dtype. A self-test writes the file before it begins, so a frozen machine or a killed process also leaves a
+verdict. A self-test that did not end is not repeated automatically.
 """
 
 from __future__ import annotations
@@ -24,11 +22,12 @@ from typing import Any, Optional
 
 VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
 _VERSION = 1
-#: Seconds for compiling the modules and all problems of the self-test.
+#: Seconds for the whole self-test, including compilation.
 TIME_LIMIT = 180
-#: Seconds after which the child ends itself. The parent's limit comes first and is reported.
+#: Seconds after which the child ends itself. The parent's shorter limit usually ends it before, and is
+#: reported.
 CHILD_LIMIT = TIME_LIMIT + 10
-#: Largest part of the output of a trial that is kept, in characters.
+#: Maximum number of characters that are stored of a self-test's output.
 _LOG_BYTES = 20_000
 
 
@@ -37,10 +36,10 @@ class KernelVerdict:
     """Verdict on the kernels of one dtype on one device.
 
     Attributes:
-        state: "passed", "failed", "began" (by a process that may still run), or "untried".
-        reason: reason why a trial failed.
-        log: end of the output of the trial.
-        process: id of the process that began the trial.
+        state: "passed", "failed", "began" (a self-test started and may still run), or "untried".
+        reason: why the self-test failed.
+        log: end of the self-test's output.
+        process: id of the process that started the self-test.
     """
 
     state: str
@@ -49,7 +48,7 @@ class KernelVerdict:
     process: int = 0
 
     def refusal(self) -> str:
-        """Return the reason why the kernels are not used, or "" if they may be used."""
+        """Return the reason why the kernels are not used, or "" if they can be used."""
         if self.state == "passed":
             return ""
         if self.state == "began":
@@ -62,8 +61,8 @@ class KernelVerdict:
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
     """Return the verdict in ``folder`` for ``identity``.
 
-    Return "untried" if ``folder`` is None, or if the file is not a verdict of this version. Return "failed"
-    if the process of a trial ended without a verdict.
+    Return "untried" if ``folder`` is None, or if there is no valid verdict of this version. Return "failed"
+    if a self-test began and its process does not exist any more.
     """
     if folder is None:
         return KernelVerdict("untried")
@@ -84,7 +83,7 @@ def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
 
 
 def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVerdict) -> None:
-    """Write a verdict completely or not at all. If the folder cannot be written, no verdict is kept."""
+    """Write a verdict atomically. Do nothing if ``folder`` is None or cannot be written."""
     if folder is None:
         return
     path = _path(folder, identity)
@@ -95,7 +94,7 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
         with part.open("w", encoding="utf-8") as stream:
             json.dump(record, stream)
             stream.flush()
-            # A machine that freezes next must find the verdict after a reboot.
+            # Even if the machine freezes now, the verdict must exist after a reboot.
             os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError:
@@ -104,10 +103,10 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
 
 
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> KernelVerdict:
-    """Return the verdict that ``command`` prints as its last line, or a failure with its reason.
+    """Run ``command`` in a child process, and return the verdict in the last line of its output.
 
-    The child is killed after ``time_limit`` seconds, and if this process is interrupted. A child that the
-    kernel cannot kill is left behind.
+    If the child gives no verdict, return "failed" with the reason. The child is killed after ``time_limit``
+    seconds, or if this process is interrupted. A child that does not die within 5 s is left behind.
     """
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -146,7 +145,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
 
 
 def printed(verdict: KernelVerdict) -> str:
-    """Return the line that :func:`tried_in_child` reads."""
+    """Return the verdict as the line that :func:`tried_in_child` reads."""
     return json.dumps(asdict(verdict))
 
 
@@ -172,7 +171,7 @@ def chosen(environ: Mapping[str, str]) -> Any:
     """Return the user's choice in ``ROCMPROBE_BYPASS_KERNELS``: "off" (0), "if-passed" (unset) or "try" (1).
 
     Raises:
-        ValueError: for another value than 0 or 1.
+        ValueError: if the variable has another value.
     """
     text = environ.get(VARIABLE, "")
     try:

@@ -1,8 +1,8 @@
-"""ISA for which a kernel is compiled, and ISA as which the kernel is loaded.
+"""The ISA for which a kernel is compiled, and the ISA under which it is loaded.
 
-The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is the ISA
-of the silicon, from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another ISA
-can use instructions that the silicon lacks, or lack workarounds that the silicon needs.
+The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is that of
+the chip, from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another ISA can use
+instructions that the chip lacks, or omit workarounds that the chip needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Optional
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import kfd
 
-#: Under the override, code for these ISAs is loaded with the number of SHOWN_AS in its header.
+#: If the override makes the effective ISA SHOWN_AS, code for these ISAs is loaded with SHOWN_AS in its
+#: header.
 _PATCHED = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
 SHOWN_AS = "gfx1030"
 _PROPERTIES_BYTES = 1 << 16
@@ -26,9 +27,9 @@ class Target:
     """ISAs of a device.
 
     Attributes:
-        native: ISA of the silicon, "gfx1010", or "sm_90".
-        effective: ISA that the runtime reports, "gfx1030", without features.
-        compiled: target of the compiler, "gfx1010:xnack-".
+        native: ISA of the chip, e.g. "gfx1010" or "sm_90".
+        effective: ISA that the runtime reports, e.g. "gfx1030", without features.
+        compiled: target of the compiler, e.g. "gfx1010:xnack-".
     """
 
     native: str
@@ -37,21 +38,23 @@ class Target:
 
     @property
     def patched(self) -> bool:
-        """True if the header of the code object must name ``effective``."""
+        """True if ``effective`` must be written into the header of the code object."""
         return self.native != self.effective
 
 
 def hip_target(shown: str, native: str) -> Target:
-    """Return the target of an AMD GPU. ``shown`` is its gcnArchName, "gfx1030" or "gfx90a:sramecc+:xnack-".
+    """Return the target of an AMD GPU.
+
+    ``shown`` is the gcnArchName that HIP reports, e.g. "gfx1030" or "gfx90a:sramecc+:xnack-".
 
     Raises:
-        KernelsUnavailable: if the effective ISA differs from the native ISA, unless an RDNA1 GPU (gfx101x)
-            is shown as gfx1030.
+        KernelsUnavailable: if the effective ISA differs from the native ISA. RDNA1 GPUs (gfx101x) that HIP
+            reports as gfx1030 are supported.
     """
     effective, _, features = shown.partition(":")
     if native == effective:
         if not features and native in _PATCHED:
-            # An older runtime names no features. Without ``xnack-`` the code is for either state of XNACK.
+            # Older runtimes report no features. Without ``xnack-`` the code would support XNACK on and off.
             shown = f"{native}:xnack-"
         return Target(native, effective, shown)
     if native in _PATCHED and effective == SHOWN_AS:
@@ -62,20 +65,19 @@ def hip_target(shown: str, native: str) -> Target:
 
 
 def cuda_target(arch: str) -> Target:
-    """Return the target of an NVIDIA GPU for its compute capability, such as "sm_90"."""
+    """Return the target of an NVIDIA GPU from its compute capability, such as "sm_90"."""
     return Target(arch, arch, arch)
 
 
 def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
-    """Return the ISA of the silicon at a PCI address ("0000:03:00.0"), from KFD's topology.
+    """Return the ISA of the chip at a PCI address (e.g. "0000:03:00.0"), from KFD's topology.
 
-    If no GPU node has that address (None, or a driver that does not report addresses), return the ISA that
-    all GPU nodes share. The function number of an address is ignored, because the functions of a device are
-    partitions of one chip.
+    If no GPU node has the address (or it is None), return the ISA of all GPU nodes if they have the same. The
+    function number of an address is ignored, because the functions of a device are partitions of one chip.
 
     Raises:
-        KernelsUnavailable: if KFD has no GPU node, as in WSL, or if the ISAs of the nodes differ and no node
-            has the address.
+        KernelsUnavailable: if KFD has no GPU node, as in WSL, or if no node has the address and the ISAs of
+            the nodes differ.
     """
     found = [
         (kfd.pci_address(properties), isa)

@@ -1,8 +1,8 @@
-"""Arguments of kernels: one structure by value, declared here once for Python and for C++.
+"""Arguments of kernels, declared once for Python and C++.
 
-Every kernel has one parameter, a structure of integers, floats and pointers. Its declaration in the source is
-generated from the ctypes structure, so the two cannot differ. The threads of a block are in one dimension,
-and their number is a constant of the kernel.
+Every kernel has one parameter: a structure of integers, floats and pointers, passed by value. Its C++
+declaration is generated from the ctypes structure, so the two cannot differ. Blocks of threads are
+one-dimensional, and their size is a constant of the kernel.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _C_NAMES = {
 }
 
 #: Tensors of a call. ``image``, ``weight`` and ``feature`` are as in ``Geometry``, and the direction decides
-#: which is the result. ``bias`` may be a null pointer. ``workspace`` holds data that lives from one launch to
-#: the next.
+#: which of them is the result. ``bias`` can be a null pointer. ``workspace`` passes data from one launch to a
+#: later one.
 OPERANDS = ("image", "weight", "bias", "feature", "workspace")
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """Field of a structure that gets the address of an operand plus ``offset`` bytes."""
+    """A pointer field of a structure. It gets the address of an operand plus ``offset`` bytes."""
 
     field: str
     operand: str
@@ -41,10 +41,11 @@ class Launch:
 
     Attributes:
         kernel: name of the kernel in the module.
-        grid: blocks in x, y and z.
-        threads: threads in a block.
-        arguments: all fields except those of ``pointers``. Never changed, because :meth:`filled` copies it.
-        pointers: values of the pointer fields.
+        grid: number of blocks in x, y and z.
+        threads: number of threads in a block.
+        arguments: values of all fields except pointers. They are never modified, because :meth:`filled`
+            copies them.
+        pointers: operands for the pointer fields.
     """
 
     kernel: str
@@ -54,7 +55,8 @@ class Launch:
     pointers: tuple[Pointer, ...]
 
     def filled(self, addresses: Mapping[str, int]) -> ctypes.Structure:
-        """Return the arguments with the addresses of the operands, or 0 for a missing operand."""
+        """Return a copy of the arguments with the addresses of the operands. A missing operand has the
+        address 0."""
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
         for pointer in self.pointers:
             address = addresses[pointer.operand]
@@ -63,9 +65,9 @@ class Launch:
 
 
 def declaration(structure: type[ctypes.Structure]) -> str:
-    """Return the structure in C++. Arrays of a fixed length stay arrays.
+    """Return the C++ declaration of the structure.
 
-    Structures inside it need their own declarations, which must come before.
+    Structures inside of it must be declared before.
     """
     fields: Any = structure._fields_
     lines = []

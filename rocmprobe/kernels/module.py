@@ -1,6 +1,7 @@
-"""Kernels on one device: cached or compiled, then loaded and launched by the runtime of the process.
+"""Kernels on one device: compiled or read from the cache, then loaded and launched by the process's GPU
+runtime.
 
-This module does not decide if the kernels may be used (see ``gate.py``).
+This module does not check whether the kernels may be used (see ``gate.py``).
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ HIP, CUDA = "hip", "cuda"
 
 
 class KernelDevice:
-    """A device of the runtime that this process has loaded: the HIP runtime (HIP) or CUDA's driver (CUDA).
+    """A device of the GPU runtime that this process has loaded: the HIP runtime (HIP) or CUDA's driver
+    (CUDA).
 
-    ``index`` is the runtime's own number, torch's ``cuda:N``.
+    ``index`` is the device's index in the runtime, N in torch's ``cuda:N``.
 
     Raises:
-        KernelsUnavailable: if no runtime is loaded or its functions are missing, or if the native ISA is
-            unknown or no code can be loaded on the device (see ``isa.py``).
+        KernelsUnavailable: if no runtime is loaded or its functions are missing, if the native ISA is
+            unknown, or if no code can be loaded on the device (see ``isa.py``).
     """
 
     def __init__(self, kind: str, index: int, nodes: str = kfd.NODES) -> None:
@@ -58,9 +60,9 @@ class KernelDevice:
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
-        """Return the compiler of this runtime.
+        """Return the runtime compiler that belongs to the GPU runtime. Load its library if needed.
 
-        Load its library if needed. Raise KernelsUnavailable if the library is missing.
+        Raise KernelsUnavailable if the library is missing.
         """
         if self._rtc is None:
             with _unavailable("the compiler"):
@@ -78,7 +80,8 @@ class KernelDevice:
             return f"{rtc.kind} {rtc.version()} of {self.version}"
 
     def identity(self) -> dict[str, str]:
-        """Return the identity of a verdict on the kernels: silicon, effective ISA, runtime and source."""
+        """Return what a verdict on the kernels depends on: the chip, the effective ISA, the runtime and
+        the source."""
         return {
             "native": self.target.native,
             "effective": self.target.effective,
@@ -88,7 +91,8 @@ class KernelDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this device current for calls of this thread. Raise KernelsUnavailable if a call fails."""
+        """Make this device the current device of this thread. Raise KernelsUnavailable if a call inside
+        fails."""
         try:
             with self.runtime.on(self.index):
                 yield
@@ -98,7 +102,7 @@ class KernelDevice:
     def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
         """Return the exception to raise for a call that failed.
 
-        Clear the error in HIP first, because torch would otherwise report the error for its own next launch.
+        Also clear the error in HIP, because otherwise torch would report it at its own next launch.
         """
         self.runtime.forget_error()
         return KernelsUnavailable(f"{what}: {failure}")
@@ -116,8 +120,8 @@ class KernelDevice:
 class Module:
     """All kernels of one dtype, loaded on a device.
 
-    The code is read from the cache folder (``folder``, or the default folder if not given) or compiled. If
-    the device needs it, the effective ISA is written into the header of the code.
+    The code is read from the cache folder or compiled. ``folder`` is this folder, "" for the default folder,
+    or None for no cache. If the device needs it, the effective ISA is written into the header of the code.
 
     Raises:
         KernelsUnavailable: if the code cannot be compiled or loaded, with the log.
@@ -159,7 +163,7 @@ class Module:
                     f"{target.effective}"
                 )
                 raise device.failed(failure, refusal) from None
-            # Look up the functions now, because a launch may come while a graph is captured.
+            # Look up the functions now, because this is not possible while a graph is captured.
             self._functions = {
                 name: device.modules.function(self._module, name)
                 for name, kernel in self.kernels.items()
@@ -167,7 +171,7 @@ class Module:
             }
 
     def refusal(self, launches: Iterable[Launch]) -> str:
-        """Return the reason why launches must not run, such as spilled registers, or "" if they may run."""
+        """Return the reason why launches must not run, e.g. spilled registers, or "" if they can run."""
         for launch in launches:
             kernel = self.kernels.get(launch.kernel)
             if kernel and kernel.refusal:
@@ -175,10 +179,10 @@ class Module:
         return ""
 
     def launch(self, launches: Iterable[Launch], addresses: Mapping[str, int], stream: int = 0) -> None:
-        """Queue launches on a stream (its handle, 0 for the default stream), one after another.
+        """Queue launches on a stream (its handle, 0 for the default stream).
 
         Raises:
-            KernelsUnavailable: if a kernel is refused or missing, or if a launch fails.
+            KernelsUnavailable: if a kernel is missing or must not run, or if a launch fails.
         """
         runtime, index = self.device.runtime, self.device.index
         # This runs for every convolution, and torch has usually already made the device current.
@@ -192,7 +196,7 @@ class Module:
             raise self.device.failed(failure) from None
 
     def unload(self) -> None:
-        """Unload the module. No launch may be queued any more."""
+        """Unload the module. The caller must first wait until all queued launches are done."""
         with self.device.current():
             self.device.modules.unload(self._module)
 

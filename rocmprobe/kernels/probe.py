@@ -1,4 +1,4 @@
-"""The smallest kernel, which tests that kernels load and run at all."""
+"""A minimal kernel that tests whether kernels load and run at all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ STRUCTURES = (ProbeArguments,)
 
 
 def launch(count: int, start: int = 0) -> Launch:
-    """Return the launch that writes the int32 ``start``, ``start`` + 1, ... to the workspace.
-
-    The launch writes the first ``count`` values.
-    """
+    """Return the launch that writes ``start``, ``start`` + 1, ... (``count`` int32 values) to the
+    workspace."""
     arguments = ProbeArguments(count=count, start=start)
     grid = ((count + _THREADS - 1) // _THREADS, 1, 1)
     return Launch("write_indices", grid, _THREADS, arguments, (Pointer("target", "workspace"),))

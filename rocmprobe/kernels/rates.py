@@ -1,4 +1,4 @@
-"""Rates of a device, measured by rocmprobe's own kernels: launches, multiply-adds and copies."""
+"""Throughput of a device in rocmprobe's own kernels: launches, multiply-adds and copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCES = ("rates.hip",)
 _THREADS = 256
 _LAUNCHES = 50
 _REPEATS = 3
-#: A measurement is long enough if it takes this many seconds. Until then, the work grows by this factor.
+#: The work of a measurement is multiplied by the factor _GROWTH until it takes _LONG_ENOUGH seconds.
 _LONG_ENOUGH, _GROWTH = 2e-3, 4
 _ADDS_A_ROUND = 64
 _MOST_ROUNDS = 1 << 14
@@ -38,10 +38,10 @@ _POINTERS = (Pointer("target", "feature"), Pointer("source", "image"))
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a device.
+    """Throughput of a device.
 
-    ``launch`` is the seconds per launch, one after the other. ``flops`` is the float32 operations per second,
-    two for a multiply-add. ``bytes`` is the bytes read and written per second by a copy.
+    ``launch`` is seconds per launch when many are queued. ``flops`` is float32 operations per second, two for
+    a multiply-add. ``bytes`` is bytes per second of a copy, reads and writes added.
     """
 
     launch: float
@@ -50,9 +50,9 @@ class Rates:
 
 
 def multiply_adds(blocks: int, rounds: int) -> Launch:
-    """Return a launch of ``blocks`` * 256 threads, each of which writes one float32 to ``feature``.
+    """Return a launch of ``blocks`` * 256 threads that only compute multiply-adds.
 
-    The value is 8 * (thread modulo 8) + 64 * ``rounds``.
+    Each thread writes one float32 to ``feature``: 8 * (thread modulo 8) + 64 * ``rounds``.
     """
     arguments = RatesArguments(rounds=rounds, factor=1.0, summand=1.0)
     return Launch("multiply_adds", (blocks, 1, 1), _THREADS, arguments, _POINTERS)
@@ -66,10 +66,10 @@ def copy(size: int) -> Launch:
 
 
 def measured(timed: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
-    """Return the rates of a device.
+    """Return the throughput of a device.
 
-    ``timed`` runs launches and returns the seconds between their begin and end on the device. ``image`` and
-    ``feature`` hold ``largest_copy`` bytes each, and at least 2 MiB.
+    ``timed`` runs launches and returns the seconds from begin to end on the device. The launches use the
+    buffers ``image`` and ``feature``, which must each have max(``largest_copy``, 2 MiB) bytes.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

@@ -1,7 +1,5 @@
-"""Self-test that the gate requires.
-
-Every kernel of a dtype is compared with exact integers, on the device.
-"""
+"""Self-test that the gate requires: every kernel of a dtype is compared with exact integers, on the
+device."""
 
 from __future__ import annotations
 
@@ -24,12 +22,12 @@ from rocmprobe.kernels.sources import FAMILIES
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes.calls import CallFailed
 
-#: Bytes before and after each tensor that a kernel must not write.
+#: Number of bytes before and after each tensor that are checked for stray writes.
 _MARGIN = 4096
 _WORKSPACE = 64 << 20
 #: Tensor that a direction writes.
 RESULTS = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
-#: Initial byte of a result: a NaN in every dtype.
+#: Initial value of every byte of a result. Together they are a NaN in every dtype.
 _UNWRITTEN = 0xFF
 
 
@@ -44,9 +42,8 @@ def _problem(
     )  # fmt: skip
 
 
-#: Small problems with an edge in every dimension: tiles that are not full, padding, phases of a stride that
-#: meet different taps, taps between positions, three dimensions, channels that fill no vector, and sums of
-#: several parts.
+#: Small problems with all special cases: tiles that are not full, padding, phases of a stride with different
+#: taps, dilation, three dimensions, numbers of channels that fill no vector, and split sums.
 PROBLEMS = (
     _problem(2, 5, 70, 1, (9, 11), (3, 3), padding=1),
     _problem(2, 16, 24, 2, (10, 7), (3, 2), stride=2, padding=1, dilation=2),
@@ -66,7 +63,8 @@ class SelfTest:
     Attributes:
         compile_seconds: seconds of compilation, 0 for cached code.
         cases: number of results that were compared.
-        wrong: a line for each result that differs, write outside of a tensor, or launch that fails.
+        wrong: a line for each result that differs, each write outside of a tensor, and each launch that
+            fails.
         log: registers and LDS of each kernel, and the log of the compiler.
     """
 
@@ -104,7 +102,8 @@ def trial(device: KernelDevice, dtype: str) -> SelfTest:
 
 
 def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
-    """Return the identity of a verdict."""
+    """Return what a verdict depends on: the chip, the effective ISA, the runtime, the source and the
+    dtype."""
     return {**device.identity(), "dtype": dtype}
 
 
@@ -134,7 +133,8 @@ def verdict_of(found: SelfTest) -> KernelVerdict:
 def _fault(
     module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
 ) -> str:
-    """Return the fault of one result, or "" if the result is exact. ``last`` selects channels-last."""
+    """Return what is wrong with one result, or "" if the result is exact. ``last`` selects channels-last
+    tensors."""
     shapes = exact.shapes(plain)
     layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
     result = RESULTS[direction]
@@ -167,7 +167,7 @@ def _fault(
     except (KernelsUnavailable, CallFailed) as failure:
         return f"it fails: {failure}"
     finally:
-        # On a lost device every call fails.
+        # If the device is lost, every call fails.
         with suppress(CallFailed):
             for buffer in buffers.values():
                 buffer.free()
@@ -181,7 +181,7 @@ def _fault(
 
 @cache
 def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
-    """Return the operands and the result of a problem, in the order of their dimensions."""
+    """Return the bytes of the operands and of the expected result, all in contiguous order."""
     shapes = exact.shapes(plain)
     values: dict[str, Sequence[float]] = {
         key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())

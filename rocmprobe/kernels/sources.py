@@ -15,10 +15,9 @@ from rocmprobe.kernels.families import gemm, grouped, reduction
 from rocmprobe.kernels.families.family import Family
 from rocmprobe.kernels.launches import declaration
 
-#: Each part has ``STRUCTURES`` (the arguments of its kernels) and ``SOURCES`` (files in ``source/``, in
-#: order).
+#: Python modules with ``STRUCTURES`` (arguments of kernels) and ``SOURCES`` (names of files in ``source/``).
 PARTS: tuple[ModuleType, ...] = (probe, rates, reduction, grouped, gemm)
-#: Families by the name of their algorithm in the bypass.
+#: Families, keyed by the name of their algorithm in the bypass.
 FAMILIES: dict[str, Family] = {"kernel-grouped": grouped, "kernel-gemm": gemm}
 DTYPES = ("float32", "float16", "bfloat16")
 _FOLDER = Path(__file__).with_name("source")

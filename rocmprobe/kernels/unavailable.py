@@ -1,10 +1,10 @@
-"""Exception for a kernel that cannot be used here: a result that must never end a program."""
+"""Exception for kernels that cannot be used here. Callers must catch it and go on without the kernels."""
 
 from __future__ import annotations
 
 
 class KernelsUnavailable(Exception):
-    """A kernel cannot be compiled, loaded or launched here. ``log`` is the log of a compiler or loader."""
+    """A kernel cannot be compiled, loaded or launched here. ``log`` is the log of the compiler or loader."""
 
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)

@@ -1,4 +1,1 @@
-"""Families of kernels: the options of each family for a problem, and the launches of an option.
-
-The functions are pure.
-"""
+"""Families of kernels: the options of each family for a problem, and the launches of an option."""

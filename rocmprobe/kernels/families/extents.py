@@ -1,4 +1,4 @@
-"""Tensors as kernels address them: three spatial dimensions, and 32-bit offsets from a base."""
+"""Tensors as kernels address them: with three spatial dimensions, and 32-bit offsets from a base address."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass, replace
 
 from rocmprobe.geometry import Geometry
 
-#: Limit in bytes that every offset inside a launch stays below.
+#: Every offset in a launch is smaller than this number of bytes.
 REACH = 2**31
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-#: Largest number of blocks of a grid in y and z (CUDA's limit; HIP allows more).
+#: Maximum number of blocks of a grid in y and in z (CUDA's limit; HIP allows more).
 GRID = 65535
-#: Number of taps, over all dimensions, that a word has bits for, in addition to NEVER.
+#: Maximum number of taps, over all dimensions: each has a bit in a 32-bit word, next to the bit NEVER.
 TAP_BITS = 31
-#: Bit that no position has, so that a tap with this bit never reads.
+#: Bit that no position sets, so a tap with this bit never reads.
 NEVER = 1 << 31
-#: Limits of the three displacements in a word, one for each dimension.
+#: Limits of the three offsets that a word of a wide tile encodes, one for each dimension.
 DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 
 @dataclass(frozen=True)
 class Strides:
-    """Distances between neighbours in elements, all at least 0.
+    """Strides in elements, all at least 0.
 
     Attributes:
-        outer: of samples (image and feature), or of filters (weight).
-        inner: of channels. A feature's channels are its filters, a weight's channels are those of its group.
-        axes: of the spatial dimensions.
+        outer: stride between samples (image and feature), or between filters (weight).
+        inner: stride between channels. The channels of a feature are the filters.
+        axes: strides of the spatial dimensions.
     """
 
     outer: int
@@ -36,16 +36,17 @@ class Strides:
 
     @classmethod
     def of(cls, strides: Sequence[int]) -> Strides:
-        """Return the strides of a tensor whose strides are in PyTorch's order of dimensions."""
+        """Return the strides of a tensor from its strides in PyTorch's order of dimensions."""
         return cls(strides[0], strides[1], tuple(strides[2:]))
 
     def padded(self) -> Strides:
-        """Return the strides with three spatial dimensions. Missing dimensions come first."""
+        """Return the strides with three spatial dimensions. Added dimensions come first and have the
+        stride 0."""
         return replace(self, axes=(0,) * (3 - len(self.axes)) + self.axes)
 
 
 def padded(plain: Geometry) -> Geometry:
-    """Return the same problem with three spatial dimensions."""
+    """Return the same problem with three spatial dimensions. Added dimensions come first."""
     missing = 3 - len(plain.kernel)
     ones, zeros = (1,) * missing, (0,) * missing
     return replace(
@@ -60,13 +61,14 @@ def padded(plain: Geometry) -> Geometry:
 
 
 def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) -> int:
-    """Return the number of elements from the first to the last of ``samples`` samples, both included."""
+    """Return the number of elements from the first to the last element of ``samples`` samples, both
+    included."""
     steps = (strides.outer, strides.inner, *strides.axes)
     return 1 + sum((size - 1) * step for size, step in zip((samples, channels, *sizes), steps))
 
 
 def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_bytes: int) -> int:
-    """Return the number of samples that one launch can address, or 0 if a single sample is too large."""
+    """Return how many samples one launch can address, or 0 if a single sample is too large."""
     one = span(strides, 1, channels, sizes) * item_bytes
     if one > REACH:
         return 0
@@ -74,10 +76,7 @@ def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_byt
 
 
 def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strides) -> int:
-    """Return the number of samples of image and feature that one launch can address.
-
-    The result is at most the number of samples of the problem.
-    """
+    """Return how many samples of image and feature one launch can address, at most those of the problem."""
     return min(
         plain.batch,
         sample_limit(image, plain.channels, plain.image, item_bytes),
@@ -88,8 +87,8 @@ def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strid
 def reciprocal(divisor: int) -> tuple[int, int]:
     """Return ``multiplier`` and ``shift`` for a division without a division instruction.
 
-    ``n * multiplier >> 31 >> shift`` is ``n // divisor`` for n below 2**31 (Granlund and Montgomery,
-    "Division by invariant integers using multiplication", 1994, theorem 4.2).
+    For n below 2**31, ``n * multiplier >> 31 >> shift`` is ``n // divisor``. Source: Granlund and Montgomery,
+    "Division by invariant integers using multiplication", 1994, theorem 4.2.
     """
     shift = (divisor - 1).bit_length()
     return -(-(1 << (31 + shift)) // divisor), shift

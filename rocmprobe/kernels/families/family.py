@@ -1,7 +1,4 @@
-"""Interface of a family of kernels: the variants that can compute a problem, and their costs.
-
-All functions are pure.
-"""
+"""Interface of a family of kernels: the variants that can compute a problem, and their costs."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class Option:
         flops: number of multiplications and additions.
         moved_bytes: bytes that are read and written in addition to the operands of the sums.
         launches: number of launches.
-        gemm_share: share of the rate of a GEMM that the sums are expected to reach.
+        gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
     """
 
     variant: str
@@ -35,15 +32,15 @@ class Option:
 
 
 class Family(Protocol):
-    """A module with the functions of a family: ``grouped`` or ``gemm``."""
+    """Interface of the modules ``grouped`` and ``gemm``."""
 
     def options(
         self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False
     ) -> list[Option]:
-        """Return the options under ``cap`` bytes of workspace, the most promising first.
+        """Return the options with at most ``cap`` bytes of workspace, the fastest by the cost estimate first.
 
         Return an empty list if no option applies. With ``every``, also include options that are expected to
-        be slow, because the self-test tests all kernels.
+        be slow, because the self-test must test all kernels.
         """
         ...
 
@@ -60,8 +57,8 @@ class Family(Protocol):
         has_bias: bool,
         cap: int,
     ) -> Optional[tuple[Launch, ...]]:
-        """Return the launches of an option, or None if the tensors lie too far apart to be addressed.
+        """Return the launches of an option, or None if a tensor spans too many bytes to be addressed.
 
-        The launches need no more workspace than the option declared.
+        The launches need no more workspace than the option states.
         """
         ...

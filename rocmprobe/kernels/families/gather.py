@@ -1,10 +1,13 @@
-"""Forward and bwd-data in one form: positions that a launch writes, and positions that it reads for each.
+"""Forward and bwd-data in one form: the positions that a launch writes, and those that it reads for each of
+them.
 
 In each spatial dimension a launch writes the positions ``write_first + i * write_step`` for ``i`` below
-``count``. For tap ``j`` below ``taps`` the launch reads ``i * read_step + read_first + j * read_tap_step``,
-if the position lies inside, and the weight at ``tap_first + j * tap_step``. Forward is one such launch.
-bwd-data has one launch for each phase of the stride: positions of equal remainder meet the same taps. So no
-product is wasted, no value is scattered, and the sum of each value has one fixed order.
+``count``. For each tap ``j`` below ``taps``, it reads the position ``i * read_step + read_first + j *
+read_tap_step`` if this is inside the tensor, and the weight at ``tap_first + j * tap_step``.
+
+Forward is one such launch. bwd-data has one launch for each phase of the stride: image positions with the
+same remainder modulo the stride use the same taps. So no product is computed in vain, no value is written
+twice, and each sum has a fixed order.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from rocmprobe.geometry import BWD_DATA, FWD, Geometry
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial dimension of a launch, see the module. ``count`` and ``taps`` may be 0."""
+    """One spatial dimension of a launch, see the module's docstring. ``count`` and ``taps`` can be 0."""
 
     count: int
     write_first: int
@@ -31,7 +34,7 @@ class Axis:
     tap_step: int
 
     def ascending(self) -> Axis:
-        """Return the same axis with its taps in ascending order of the positions that they read."""
+        """Return an equivalent axis whose taps read positions in ascending order."""
         if self.read_tap_step >= 0 or not self.taps:
             return self
         last = self.taps - 1
@@ -47,10 +50,10 @@ class Axis:
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
     """Return the launches of a direction, each with an axis for every spatial dimension.
 
-    Exactly one launch writes each position of the result, with 0 taps if no window covers the position.
+    Exactly one launch writes each position of the result. It has 0 taps for positions that no window covers.
 
     Raises:
-        ValueError: for bwd-weights, which reads in another form.
+        ValueError: for bwd-weights, which does not have this form.
     """
     if direction == FWD:
         sizes = zip(plain.feature, plain.stride, plain.padding, plain.dilation, plain.kernel)
@@ -65,9 +68,9 @@ def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
 
 
 def _phase(plain: Geometry, dimension: int, phase: int) -> Axis:
-    """Return one dimension of a launch for the image positions ``phase + i * stride``.
+    """Return one dimension of the launch for the image positions ``phase + i * stride``.
 
-    Window ``o`` covers a position by tap ``k`` if ``o * stride = phase + i * stride + padding - k *
+    Window ``o`` covers such a position with tap ``k`` if ``o * stride = phase + i * stride + padding - k *
     dilation``.
     """
     stride, dilation = plain.stride[dimension], plain.dilation[dimension]

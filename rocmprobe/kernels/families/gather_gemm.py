@@ -1,10 +1,11 @@
-"""Forward and bwd-data as matrix products that gather: host side of ``source/gather_gemm.hip``.
+"""Forward and bwd-data as matrix products whose operand is gathered: host side of ``source/gather_gemm.hip``.
 
-A row of the matrix is a channel of the result. A column is a position of the result in a sample. The depth
-consists of the channels and taps that are read. The first launch packs the weights in the order of the
-product, with a table of the depth, into the workspace. Then each chunk of samples is one launch. bwd-data has
-a product for each phase of the stride, and up to PHASES products share the launches. If few blocks would run,
-the depth is split: the parts go to the workspace, and a last launch adds them in a fixed order.
+A row of the product is a channel of the result, a column is a position of the result in a sample. The sum
+goes over the channels and taps that are read, called the depth. The first launch packs the weights in the
+order of the product into the workspace, with a table of the depth. Then one launch computes each chunk of
+samples. bwd-data has one product for each phase of the stride, and up to PHASES products share a launch. If
+there would be too few blocks, the depth is split: each part of a sum goes to the workspace, and a last launch
+adds the parts in a fixed order.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "gather_gemm.hip"
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
-#: Least depth of a part of a sum. With less, the workspace takes a fifth of the part's time.
+#: Minimum depth of a part of a sum. With less, writing to the workspace takes a fifth of the time or more.
 _LEAST_DEPTH = 192
-#: Largest number of products in one launch: all phases of a stride of 2 in three dimensions.
+#: Maximum number of products in one launch: all phases of a stride of 2 in three dimensions.
 PHASES = 8
 
 _Three = ctypes.c_int32 * 3
@@ -47,12 +48,11 @@ _ThreeLong = ctypes.c_int64 * 3
 
 
 class GatherPhase(ctypes.Structure):
-    """One product. ``packed`` and ``table`` are offsets in bytes of the workspace.
+    """One product of a launch.
 
-    ``weight`` is an offset in elements, ``write`` an offset in bytes.
-
-    ``split_depth`` is the depth of a part. ``multipliers`` and ``shifts`` divide by ``divisors``: positions
-    of a sample, of a plane, of a line.
+    ``packed`` and ``table`` are offsets in bytes in the workspace, ``weight`` is an offset in elements,
+    ``write`` an offset in bytes. ``split_depth`` is the depth of a part of a sum. ``multipliers`` and
+    ``shifts`` divide by ``divisors``: the number of positions in a sample, in a plane, and in a line.
     """
 
     _fields_ = [
@@ -76,7 +76,7 @@ _Phases = GatherPhase * PHASES
 
 
 class GatherPackArguments(ctypes.Structure):
-    """Arguments of the packing kernel.
+    """Arguments of the kernel that packs weights.
 
     Steps of the weight are in elements and start at ``weight``. Steps of the operand that is read are in
     bytes. ``tap_reads`` is the number of positions from one tap to the next.
@@ -104,9 +104,9 @@ class GatherPackArguments(ctypes.Structure):
 
 
 class GatherArguments(ctypes.Structure):
-    """Arguments of a product. Steps are in bytes.
+    """Arguments of the kernel that computes products. Steps are in bytes.
 
-    ``write`` is float32 ``[splits][values]`` if ``is_partial``.
+    If ``is_partial``, ``write`` is the address of float32 ``[splits][values]``.
     """
 
     _fields_ = [
@@ -145,7 +145,7 @@ class GatherTile(Tile):
     """A tile of these kernels.
 
     Attributes:
-        direct: the weights are read without packing if they lie in the order of the depth, else packed.
+        direct: if True, the weights are read without packing if their order in memory allows it.
     """
 
     direct: bool = False
@@ -156,7 +156,7 @@ class GatherTile(Tile):
         return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
-        """Return the kernel's name in the module. With ``quads``, the kernel reads four channels at once."""
+        """Return the kernel's name. With ``quads``, the kernel reads four channels at once."""
         return f"gather_gemm_{self.name}_quads" if quads else f"gather_gemm_{self.name}"
 
 
@@ -174,7 +174,7 @@ TILES = (
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product: forward, or a phase of bwd-data."""
+    """A matrix product: forward, or one phase of bwd-data."""
 
     axes: tuple[Axis, ...]
     groups: int
@@ -185,15 +185,14 @@ class Product:
 
     @property
     def depth(self) -> int:
-        """Number of products that are summed into one value."""
+        """Number of products in each sum."""
         return self.channels * self.taps
 
 
 def products(direction: str, plain: Geometry) -> list[Product]:
-    """Return the matrix products of a direction.
+    """Return the matrix products of a direction, always with three spatial dimensions.
 
-    A problem in fewer dimensions is treated as three-dimensional. The taps are in ascending order of the
-    positions that they read.
+    The taps of each product are in ascending order of the positions that they read.
     """
     solid = padded(plain)
     ends = (solid.filters, solid.channels) if direction == FWD else (solid.channels, solid.filters)
@@ -224,36 +223,37 @@ def fits(tile: GatherTile, product: Product) -> bool:
 
 
 def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
-    """Return the products in groups that share their launches."""
+    """Return the products in groups that share a launch."""
     return [found[first : first + PHASES] for first in range(0, len(found), PHASES)]
 
 
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
-    """Return the number of parts of the sums: at least 1, with at most ``busy_blocks`` blocks in total."""
+    """Return into how many parts to split each sum: at least 1, and at most ``busy_blocks`` blocks in
+    total."""
     depth = up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
-    # Without parts that would be empty.
+    # Rounding up to whole steps can leave the last parts empty, so count again.
     return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
 
 
 def workspace_bytes(
     direction: str, plain: Geometry, tile: GatherTile, found: Sequence[Product], splits: int
 ) -> int:
-    """Return the bytes of the packed weights, of the tables, and of the parts of split sums."""
+    """Return the bytes of the packed weights, the tables, and the parts of split sums."""
     packed = sum(sum(_packed_bytes(tile, each)) for each in found)
     return packed + (reduction.workspace_bytes(_result(direction, plain), splits) if splits > 1 else 0)
 
 
 def launch_count(found: Sequence[Product], splits: int) -> int:
-    """Return the number of launches, assuming that one launch can address all samples."""
+    """Return the number of launches if one launch can address all samples."""
     packs = sum(any(each.depth for each in batch) for batch in batches(found))
     return packs + len(batches(found)) + (splits > 1)
 
 
 def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
-    """Return the bytes of the packed weights and of the depth table.
+    """Return (bytes of the packed weights, bytes of the depth table).
 
-    The table has one step more than the depth.
+    The table is one step longer than the depth.
     """
     depth = up(product.depth, tile.depth)
     return (
@@ -267,7 +267,7 @@ def _result(direction: str, plain: Geometry) -> tuple[int, ...]:
 
 
 def chunk(direction: str, plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Return the number of samples that one launch can address, or 0 if a single sample is too large."""
+    """Return how many samples one launch can address, or 0 if a single sample is too large."""
     result = plain.feature if direction == FWD else plain.image
     return min(addressable(plain, ITEM_BYTES[dtype], image, feature), (REACH - 1) // prod(result))
 
@@ -335,7 +335,7 @@ def prepare(
 
 
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
-    """Return True if the values of a filter are contiguous in the weight, in the order of the product."""
+    """Return True if the weights of a filter are contiguous in memory, in the order of the product."""
     _, channels, *taps = shape = shapes(plain)["weight"]
     order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
     steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
@@ -345,7 +345,7 @@ def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) 
 
 @dataclass(frozen=True)
 class Target:
-    """Target of the products: the result, or ``splits`` parts of it in the workspace."""
+    """Where the products are written: to the result, or as ``splits`` parts of each sum to the workspace."""
 
     strides: Strides
     item: int
@@ -355,7 +355,7 @@ class Target:
 def _phase(
     product: Product, tile: GatherTile, weight: Strides, writing: Target, workspace_offset: int
 ) -> GatherPhase:
-    """Return the launch argument for a product, without the columns, whose number depends on the samples."""
+    """Return the arguments for a product, without ``columns``, which depends on the number of samples."""
     axes = product.axes
     depth = up(product.depth, tile.depth)
     divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
@@ -378,12 +378,12 @@ def _phase(
 
 
 def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
-    """Return the depth of each of ``splits`` parts, rounded up to whole steps."""
+    """Return the depth of each of ``splits`` parts, rounded up to whole steps of the tile."""
     return up(-(-depth // splits), tile.depth)
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return an axis of each dimension whose steps from tap to tap are those of all products."""
+    """Return an axis for each dimension whose steps from tap to tap apply to all products."""
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x
 
@@ -400,7 +400,7 @@ def _pack(
     item = ITEM_BYTES[dtype]
     forward = direction == FWD
     product, axes = batch[0], _steps(batch)
-    # With 0 rows, the launch makes only the table.
+    # With 0 rows, the launch packs no weights and only writes the table.
     rows = 0 if tile.direct else up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),

@@ -1,7 +1,6 @@
 """Family of kernels that compute convolution as a matrix product: variants, costs and launches.
 
-See ``family.py``. A variant is a tile and the number of parts that the sums are split into, such as
-``64x64x8/16``.
+See ``family.py``. A variant is a tile and the number of parts of each sum, e.g. ``64x64x8/16``.
 """
 
 from __future__ import annotations
@@ -22,29 +21,29 @@ from rocmprobe.kernels.launches import Launch
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
 STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRUCTURES)
 
-#: Number of options that are offered for a problem.
+#: Maximum number of options for a problem.
 _OFFERED = 4
-#: Compute units of an RX 5700. The order of the options depends on this number, but the results do not.
+#: Number of compute units of an RX 5700. It influences the order of the options, but not the results.
 COMPUTE_UNITS = 36
-#: Threads that use all arithmetic of a compute unit: two waves for each of its two SIMD units, because the 64
-#: sums of a thread do not wait for each other. More threads only hide the latency of memory.
+#: Number of threads that keep the arithmetic of a compute unit busy: two waves for each of its two SIMD
+#: units, because the 64 sums of a thread are independent. More threads only hide the latency of memory.
 _FULL_THREADS = 128
-#: Work of a block in addition to the steps of its sums, in k.
+#: Fixed cost of a block, as if its sums had this many more products.
 _BEGINNING = 16
-#: Tiles of columns that read the same weights. With more tiles, packing costs less than a third of their
-#: bytes.
+#: Up to this number of tiles with the same weights, reading unpacked weights can pay off. With more tiles,
+#: packing moves less than a third as many bytes as the tiles.
 _FEW_COLUMNS = 4
-#: Cost of the launch that adds the parts of sums, in k: about 5 microseconds, an estimate.
+#: Cost of the launch that adds the parts of sums, in the same unit: about 5 microseconds, an estimate.
 _SUM_LAUNCH = 64
 
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, and the quantities that decide its order.
+    """An option, and the values that decide its rank.
 
     Attributes:
-        share: ``gemm_share`` including the time of the launch that adds the parts of the sums.
-        loads: number of values that the blocks load, or that pass through the workspace.
+        share: ``gemm_share``, but with the time of the extra launch that adds the parts of the sums.
+        loads: number of values that the blocks load, or write to and read from the workspace.
     """
 
     option: Option
@@ -53,10 +52,10 @@ class _Weighed:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return at most four options under ``cap`` bytes of workspace, the expected fastest first.
+    """Return at most four options with at most ``cap`` bytes of workspace, the expected fastest first.
 
-    With ``every``, return two options for each tile that can compute the problem: sums in one part, and sums
-    in two parts.
+    With ``every``, return two options for each tile that can compute the problem: with unsplit sums, and with
+    sums in two parts.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -64,12 +63,12 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
         found = _weights_options(plain, dtype, cap, every)
     else:
         found = _gather_options(direction, plain, dtype, cap, every)
-    # Of options that are about equally fast, prefer the option that loads the least.
+    # Among options that are about equally fast, prefer the one that loads the fewest values.
     found.sort(key=lambda each: (-round(each.share, 1), each.loads, -each.share))
     options = [each.option for each in found]
     if every:
         return options
-    # A measurement must be able to find that splitting the sums does not pay off.
+    # Always include an option without splits, so that a measurement can find that splitting does not pay off.
     whole = next((each for each in options if each.variant.endswith("/1")), None)
     offered = options[:_OFFERED]
     return offered if whole is None or whole in offered else [*offered[:-1], whole]
@@ -89,9 +88,9 @@ def prepare(
 ) -> Optional[tuple[Launch, ...]]:
     """Return the launches of an option, or None if the kernels cannot address the problem.
 
-    The kernels cannot address a sample that spans more than 2^31 bytes. They also fail if the samples need
-    several launches and the workspace has no room for the sums of all launches. The bias has one value for
-    each channel of the result, without gaps.
+    The kernels cannot address a sample that spans more than 2^31 bytes. Nor can they compute bwd-weights in
+    several launches if the workspace is too small for the partial sums of all launches. The bias is
+    contiguous.
     """
     strides = {"image": image, "weight": weight, "feature": feature}
     name, _, parts = variant.partition("/")
@@ -189,9 +188,10 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
 
 
 def _busy_blocks(tile: Tile) -> list[int]:
-    """Return the target numbers of blocks when sums are split.
+    """Return two numbers of blocks to aim for when sums are split.
 
-    The first number fills the device. The second is twice the first, which hides the latency of memory.
+    The first number fills the device. The second is about twice as large, which also hides the latency of
+    memory.
     """
     filling = max(1, _FULL_THREADS // tile.threads)
     return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
@@ -200,13 +200,13 @@ def _busy_blocks(tile: Tile) -> list[int]:
 def _turns(blocks: int, threads: int) -> float:
     """Return the duration of the busiest compute unit.
 
-    The unit is the time of a thread on a full compute unit.
+    One unit of time is the time that a thread takes on a fully used compute unit.
     """
     return max(1.0, -(-blocks // COMPUTE_UNITS) * threads / _FULL_THREADS)
 
 
 def _share(useful: int, turns: float) -> float:
-    """Return the share of needed products among the products that a device can compute in ``turns``.
+    """Return the needed products as a fraction of those that the device can compute in ``turns``.
 
     In one turn, each thread adds one product to each of its 64 sums.
     """

@@ -1,7 +1,7 @@
 """Family of kernels for depthwise convolution and convolution in small groups: variants and launches.
 
-See ``family.py``. All three directions are supported. Tensors of any strides become steps in bytes. A tensor
-that one launch cannot reach with offsets below 2^31 bytes is computed in several launches over its samples.
+See ``family.py``. All three directions and tensors of any strides are supported. If one launch cannot reach a
+whole tensor with offsets below 2^31 bytes, several launches compute some of the samples each.
 
 Workspace: for bwd-weights with several splits, splits * filters * channels / groups * taps * 4 bytes.
 Otherwise 0.
@@ -42,17 +42,17 @@ SOURCES = ("grouped.hip",)
 STRUCTURES = (GroupedGatherPhase, GroupedGatherArguments, GroupedWeightsArguments)
 VARIANTS = ("staged", "direct")
 
-#: Estimates that were never measured: each sum reads LDS or a cache.
+#: Estimates, not measured. They are low because each product reads LDS or a cache.
 _GEMM_SHARE = {"staged": 0.25, "direct": 0.1}
-#: Largest number of channels, and of filters, of a group.
+#: Maximum number of channels and of filters in a group.
 _LARGEST_GROUP = 8
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return the options, as ``Family.options`` describes. ``every`` adds no options.
+    """Return the options, see ``Family.options``. ``every`` adds no options.
 
-    "staged" reads every value once for each tile, "direct" once for each tap. Costs are estimated for dense
-    tensors. The workspace and the number of launches are sufficient for channels first and for channels last.
+    "staged" reads every value once for each tile, "direct" once for each tap. Costs are estimated for
+    contiguous tensors. Workspace and number of launches suffice for contiguous and for channels-last tensors.
     """
     item = ITEM_BYTES[dtype]
     found = []
@@ -92,7 +92,7 @@ def prepare(
 ) -> Optional[tuple[Launch, ...]]:
     """Return the launches of an option (see ``Family.prepare``), or None if the groups are too large.
 
-    The bias is dense.
+    The bias is contiguous.
     """
     counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
     if counted is None:
@@ -129,7 +129,7 @@ def _launches(
     feature_strides: Strides,
     cap: int,
 ) -> Optional[list[LaunchWithCost]]:
-    """Return all launches except for the reduction of bwd-weights."""
+    """Return all launches except the reduction of bwd-weights, or None if the problem is not supported."""
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
     if max(inputs, outputs) > _LARGEST_GROUP or len(plain.kernel) > 3:
         return None

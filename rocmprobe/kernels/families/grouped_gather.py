@@ -1,6 +1,6 @@
 """Launches of grouped convolution for fwd and bwd-data.
 
-With a stride, bwd-data reads different taps in each phase of the stride. Phases that need the same kernel
+With a stride, bwd-data uses different taps in each phase of the stride. Phases that need the same kernel
 share a launch.
 """
 
@@ -25,15 +25,15 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
-#: Largest number of phases of a launch: all phases of a stride of 2 in three dimensions.
+#: Maximum number of phases in a launch: all phases of a stride of 2 in three dimensions.
 _PHASES = 8
 
 
 class GroupedGatherPhase(ctypes.Structure):
-    """One phase. ``size`` and ``step`` describe the source.
+    """One phase of a launch.
 
-    The target has ``count`` positions from ``target_first`` on. ``blocks`` are the blocks of the grid in x
-    and y.
+    ``size`` and ``step`` describe the source. The target has ``count`` positions and begins at
+    ``target_first``. ``blocks`` are the numbers of blocks of the grid in x and y.
     """
 
     _fields_ = [
@@ -50,10 +50,7 @@ class GroupedGatherPhase(ctypes.Structure):
 
 
 class GroupedGatherArguments(ctypes.Structure):
-    """Arguments of a launch with ``phase_count`` phases.
-
-    The launch reads ``source`` and writes ``target``.
-    """
+    """Arguments of a launch with ``phase_count`` phases."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("source", "weight", "bias", "target")),
@@ -64,7 +61,7 @@ class GroupedGatherArguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Part:
-    """A phase, its kernel, and its share of the launch's ``LaunchWithCost``."""
+    """A phase, its kernel, and what it adds to the ``LaunchWithCost``."""
 
     kernel: str
     phase: GroupedGatherPhase

@@ -1,6 +1,7 @@
-"""Tiles of grouped convolution: choice of the tile with the least cost, and its kernel arguments.
+"""Tiles of grouped convolution: choice of the cheapest tile, and its kernel arguments.
 
-See ``source/grouped.hip`` for how a block computes. The cost counts the reads and computations of each tile.
+``source/grouped.hip`` describes how a block computes a tile. The cost counts the instructions and memory
+accesses of all tiles.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from rocmprobe.kernels.families.gather import Axis
 from rocmprobe.kernels.launches import Launch
 
-#: As in source/grouped.hip: threads of a block, and floats of its LDS.
+#: Number of threads in a block, and of floats in its LDS, as in source/grouped.hip.
 THREADS = 256
 _WORDS = 5120
 
@@ -33,10 +34,8 @@ TILE_FIELDS: list[tuple[str, Any]] = [
 
 @dataclass(frozen=True)
 class SideStrides:
-    """Strides in bytes of the source, the weight and the target, which for bwd-weights is the feature.
-
-    They have five dimensions.
-    """
+    """Strides in bytes of source, weight and target, each with five dimensions. For bwd-weights,
+    ``target`` is the feature."""
 
     source: tuple[int, ...]
     weight: tuple[int, ...]
@@ -45,9 +44,11 @@ class SideStrides:
 
 @dataclass(frozen=True)
 class GroupedTile:
-    """Shape of a tile: thread bits of x, y and groups, the repeats of a thread and their dimension.
+    """Shape of a tile.
 
-    ``staged`` is True if a block first copies its values to shared memory.
+    The numbers of threads in x, y and groups are powers of two: ``x_bits``, ``y_bits`` and ``group_bits`` are
+    the exponents. Each thread computes ``repeats`` positions, in x if ``along_x``, else in y. ``staged`` is
+    True if a block first copies its values to shared memory.
     """
 
     x_bits: int
@@ -60,14 +61,15 @@ class GroupedTile:
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Positions in y and x."""
+        """Number of positions in y and in x."""
         width, height = 1 << self.x_bits, 1 << self.y_bits
         return (height, width * self.repeats) if self.along_x else (height * self.repeats, width)
 
 
 @dataclass(frozen=True)
 class LaunchWithCost:
-    """A launch, the bytes that its threads load and store before any cache, and the cost of its tile."""
+    """A launch, the bytes that its threads load and store (not reduced by caches), and the cost of its
+    tile."""
 
     launch: Launch
     moved_bytes: int
@@ -76,7 +78,7 @@ class LaunchWithCost:
 
 
 def _bits(count: int) -> int:
-    """Return the number of bits that can number ``count`` items."""
+    """Return the number of bits needed to number ``count`` items."""
     return (count - 1).bit_length()
 
 
@@ -98,10 +100,10 @@ def _tiles(
 def cheapest_tile(
     axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, item: int, outputs: int, weights: bool
 ) -> tuple[float, GroupedTile]:
-    """Return the least cost and its tile.
+    """Return the lowest cost and its tile.
 
-    The cost combines the instructions of all blocks of one depth and sample with the memory lines, in a rough
-    common unit. ``weights`` is True if the weight is the result.
+    The cost adds the instructions of all blocks for one depth and one sample to the cache lines that they
+    access, in a rough common unit. ``weights`` is True for bwd-weights.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -114,7 +116,7 @@ def cheapest_tile(
         of_weights = 0 if weights else taps * outputs << tile.group_bits
         blocks = ceil(y.count / height) * ceil(x.count / width) * ceil(groups / (1 << tile.group_bits))
         if not tile.staged:
-            # Each tap needs an address and its bounds.
+            # For each tap, the kernel computes an address and checks its bounds.
             return blocks * (100 + tile.repeats * taps * (20 + outputs))
         if words + 4 + of_weights > _WORDS:
             return float("inf")
@@ -183,7 +185,8 @@ def tile_fields(
 
 
 def _count_inside(axis: Axis, size: int, positions: int) -> int:
-    """Count the positions inside the tensor that all tiles of ``positions`` read together."""
+    """Return how many positions inside of the tensor all tiles read, if each tile writes ``positions``
+    positions."""
     span = _staged_positions(axis, positions)
     total = 0
     for first in range(0, axis.count, positions):
@@ -195,7 +198,7 @@ def _count_inside(axis: Axis, size: int, positions: int) -> int:
 def values_read(
     tile: GroupedTile, axes: tuple[Axis, ...], sizes: Sequence[int], height: int, width: int
 ) -> int:
-    """Return the number of values of one channel that a launch over one sample reads."""
+    """Return how many values of one channel a launch reads for one sample."""
     depth, y, x = axes
     if not all(axis.taps for axis in axes):
         return 0
@@ -206,7 +209,7 @@ def values_read(
 
 
 def count_inside_taps(axis: Axis, size: int) -> int:
-    """Count the pairs of a written position and a tap, if the tap reads inside the tensor."""
+    """Count the pairs (written position, tap) in which the tap reads inside of the tensor."""
     total = 0
     for tap in range(axis.taps):
         origin = axis.read_first + tap * axis.read_tap_step
@@ -217,10 +220,10 @@ def count_inside_taps(axis: Axis, size: int) -> int:
 
 
 def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
-    """Return True if neighbouring channels are closer in memory than neighbouring positions of a row."""
+    """Return True if neighbouring channels are closer in memory than neighbouring positions in a row."""
     return source[1] + target[1] < source[4] + target[4]
 
 
 def _staged_positions(axis: Axis, positions: int) -> int:
-    """Return the number of positions read, from the first to the last, to write ``positions``."""
+    """Return the length of the range of positions that is read to write ``positions`` positions."""
     return (positions - 1) * axis.read_step + (max(axis.taps, 1) - 1) * axis.read_tap_step + 1

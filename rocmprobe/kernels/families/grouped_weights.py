@@ -1,6 +1,6 @@
 """Launches of grouped convolution for bwd-weights.
 
-If the sums have several parts, the launches write partial sums, which ``reduction.py`` adds.
+If sums are split into parts, the launches write partial sums, which ``reduction.py`` adds.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
-#: Blocks that keep the largest card busy, and units that justify a block.
+#: Number of blocks that keep the largest card busy, and minimum number of units (tiles of samples) per block.
 _BUSY = 1024
 _SHARE = 4
-#: Taps that a block sums, for (staged, filters at once).
+#: Numbers of taps that a block can sum, keyed by (staged, filters at once).
 _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4): (9,)}
 
 
 class GroupedWeightsArguments(ctypes.Structure):
     """Arguments of a launch. ``source`` is the image.
 
-    ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``. The steps of the target are
-    in bytes.
+    ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``. Its steps are in bytes.
     """
 
     _fields_ = [
@@ -62,10 +61,10 @@ def launch_weights(
     most: int,
     alone: bool,
 ) -> LaunchWithCost:
-    """Return one launch of bwd-weights over some samples.
+    """Return one launch of bwd-weights over some of the samples.
 
-    The launch writes at most ``most`` splits, after the ``before`` splits of other launches. If no other
-    launch contributes (``alone``) and there is one split, the launch writes the gradient directly.
+    Each sum has at most ``most`` parts, written after the ``before`` parts of other launches. If the launch
+    computes all samples (``alone``) and each sum has one part, it writes the gradient directly.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

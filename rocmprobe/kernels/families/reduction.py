@@ -1,4 +1,4 @@
-"""Sum of the partial results that blocks of a split reduction wrote, always added in the same order."""
+"""Sum of the partial results that several blocks wrote, always added in the same order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DIMENSIONS = 5
 class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
-    ``target`` has ``sizes``, the last one fastest, and ``strides`` in elements. The kernel divides by
-    multiplication and shift. ``multipliers`` and ``shifts`` are for two divisors: the number of values of a
-    channel, and ``channels``.
+    ``target`` has ``sizes`` and ``strides`` (in elements), with the last dimension changing fastest. The
+    kernel divides by multiplication and shift. ``multipliers`` and ``shifts`` are for two divisors: the
+    number of values of a channel, and ``channels``.
     """
 
     _fields_ = [
@@ -56,12 +56,12 @@ def launch(
     target: Pointer = _GRADIENT,
     has_bias: bool = False,
 ) -> Launch:
-    """Return the launch that writes the sum over ``splits`` partial results to the ``target``.
+    """Return the launch that adds ``splits`` partial results and writes the sum to ``target``.
 
-    The float32 ``[splits][values]`` begin ``workspace_offset`` bytes in the workspace. The target has
-    ``shape`` and ``strides`` (elements) and the dtype of the module. The values are in the order of
-    ``shape``, the last dimension fastest, with at most 5 dimensions and 2^31 - 1 values. A bias has one value
-    for each position of the second dimension.
+    The partial results, float32 ``[splits][values]``, begin at byte ``workspace_offset`` of the workspace,
+    each in contiguous order. The target has ``shape``, ``strides`` (in elements) and the dtype of the module.
+    It has at most 5 dimensions and 2^31 - 1 values. A bias has one value for each index of the second
+    dimension.
     """
     values = prod(shape)
     merged = _merged(shape, strides)
@@ -90,7 +90,8 @@ def launch(
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return sizes and strides. Neighbouring dimensions are merged if they are evenly spaced."""
+    """Return (size, stride) of each dimension. Neighbouring dimensions become one if a single stride
+    covers both."""
     merged: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides):
         if size == 1:

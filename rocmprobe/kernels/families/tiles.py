@@ -10,15 +10,16 @@ from rocmprobe.kernels.families.extents import DISPLACEMENTS, TAP_BITS
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of the result that one block computes.
+    """The part of the result that one block computes.
 
     Attributes:
         name: name of the tile in a variant.
-        rows, columns, depth: rows and columns of the result, and depth of a step of the sum.
-        threads: threads of a block.
-        share: approximate share of products in a step's vector instructions
+        rows, columns: size of the tile in the result.
+        depth: number of products that each step adds to a sum.
+        threads: number of threads in a block.
+        share: approximate fraction of multiply-adds among the vector instructions of a step
             (benchmarks/results/kernel_tiles.md).
-        wide: True if the tile supports more taps than a word has bits for.
+        wide: True if the tile also supports more taps than a word has bits.
     """
 
     name: str
@@ -30,11 +31,11 @@ class Tile:
     wide: bool = False
 
     def holds(self, taps: Iterable[int], tap_steps: Iterable[int]) -> bool:
-        """Return True if one word can encode which taps lie inside the tensor.
+        """Return True if one 32-bit word can encode which taps lie inside of the tensor.
 
-        A word has a bit for each tap. In a wide tile, a word has displacements instead, which must be short
-        enough. ``taps`` and ``tap_steps`` are, for each dimension, the number of taps and the positions from
-        one tap to the next.
+        A word has a bit for each tap. In a wide tile, a word stores the offset of the taps in each dimension
+        instead, and each offset must fit in its bits. ``taps`` and ``tap_steps`` are, for each dimension, the
+        number of taps and the number of positions from one tap to the next.
         """
         if not self.wide:
             return sum(taps) <= TAP_BITS

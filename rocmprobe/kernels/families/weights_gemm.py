@@ -1,9 +1,10 @@
 """bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
-A row is a filter of a group, a column is a channel of the group and a tap, and the sum goes over the pixels:
-the windows of all samples. The first launch makes a table of the pixels of a period. Then each chunk of
-samples is one launch. If a sum has one part, its block writes the gradient. Otherwise the blocks write
-partial sums, which the last launch adds in a fixed order.
+A row of the product is a filter of a group, a column is a channel of the group together with a tap, and the
+sum goes over the pixels, which are the windows of all samples. The positions of the pixels repeat from sample
+to sample with a period, so the first launch writes a table for the pixels of one period. Then one launch
+computes each chunk of samples. If a sum is not split, its block writes the gradient directly. Otherwise the
+blocks write partial sums, which the last launch adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "weights_gemm.hip"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
-#: Least number of steps of a part of a sum. With fewer, the workspace takes a fifth of the part's time.
+#: Minimum number of steps in a part of a sum. With fewer, writing to the workspace takes a fifth of the time.
 _LEAST_STEPS = 24
 _MOST_SPLITS = 256
-#: Pixels that a block stages at once, as in ``source/weights_gemm.hip``.
+#: Number of pixels that a block copies to LDS at once, as in ``source/weights_gemm.hip``.
 _STAGED_PIXELS = 32
 
 _Three = ctypes.c_int32 * 3
@@ -44,9 +45,9 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 
 
 class WeightsTableArguments(ctypes.Structure):
-    """Arguments of the table. Steps are in bytes.
+    """Arguments of the kernel that writes the table. Steps are in bytes.
 
-    ``period`` is the number of pixels in the table. ``corners`` is a null pointer unless the kernel is wide.
+    ``period`` is the number of pixels in the table. ``corners`` is a null pointer unless the tile is wide.
     """
 
     _fields_ = [
@@ -67,11 +68,11 @@ class WeightsTableArguments(ctypes.Structure):
 
 
 class WeightsArguments(ctypes.Structure):
-    """Arguments of the product. Steps are in bytes.
+    """Arguments of the kernel that computes the product. Steps are in bytes.
 
-    ``depth`` is the number of pixels of the chunk, ``split_depth`` the number of pixels of a split.
-    ``multipliers`` and ``shifts`` divide by ``divisors``: taps of a channel, of a plane, of a line.
-    ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
+    ``depth`` is the number of pixels of the chunk, ``split_depth`` the number of pixels in a part of a sum.
+    ``multipliers`` and ``shifts`` divide by ``divisors``: the number of taps of a channel, of a plane, and of
+    a line. ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
     """
 
     _fields_ = [
@@ -115,7 +116,7 @@ STRUCTURES = (WeightsTableArguments, WeightsArguments)
 
 
 class WeightsTile(Tile):
-    """Tile of these kernels, whose steps go over pixels."""
+    """Tile of these kernels. Each step adds ``depth`` pixels."""
 
     @property
     def kernel(self) -> str:
@@ -137,7 +138,8 @@ WEIGHTS_TILES = (
 class Sizes:
     """Sizes of the matrix product for a problem.
 
-    ``period`` is the number of pixels of the table, at least those staged at once.
+    ``period`` is the number of pixels in the table: whole samples, and at least the pixels that a block
+    copies at once.
     """
 
     rows: int
@@ -155,7 +157,7 @@ class Sizes:
         return self.period_samples * self.windows
 
     def blocks(self, tile: WeightsTile) -> int:
-        """Return the number of blocks of a group and a split."""
+        """Return the number of blocks for one group and one part of the sums."""
         return -(-self.rows // tile.rows) * -(-self.columns // tile.columns)
 
 
@@ -171,9 +173,9 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """Return the number of parts of the sums: at least 1, with at most ``busy_blocks`` blocks in total.
+    """Return into how many parts to split each sum: at least 1, and at most ``busy_blocks`` blocks in total.
 
-    A workspace of ``cap`` bytes and the number of pixels limit the number of parts, too.
+    A workspace of ``cap`` bytes and the number of pixels also limit the number of parts.
     """
     sizes = Sizes.of(plain)
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows
@@ -185,7 +187,7 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
     )
     while splits > 1 and workspace_bytes(plain, tile, splits) > cap:
         splits -= 1
-    # Without parts that would be empty.
+    # Rounding up to whole steps can leave the last parts empty, so count again.
     return -(-pixels // split_depth(pixels, tile, splits)) if splits > 1 else 1
 
 
@@ -195,19 +197,19 @@ def split_depth(pixels: int, tile: WeightsTile, splits: int) -> int:
 
 
 def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
-    """Return the bytes of ``parts`` partial sums and of the tables. A single part needs none for sums."""
+    """Return the bytes of the tables and of ``parts`` partial sums. A single part needs no bytes for sums."""
     tables = Sizes.of(plain).period * 16 * (2 if tile.wide else 1)
     return _partial_bytes(plain, parts) + tables
 
 
 def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
-    """Return the number of samples that one launch can address, or 0 if a single sample is too large."""
+    """Return how many samples one launch can address, or 0 if a single sample is too large."""
     limit = addressable(plain, ITEM_BYTES[dtype], image, feature)
     return min(limit, (REACH // 2) // prod(plain.feature))
 
 
 def chunks_of_dense(plain: Geometry, dtype: str) -> int:
-    """Return the number of launches that cover all samples of dense tensors.
+    """Return the number of launches that cover all samples if image and feature are contiguous.
 
     Return 1 if a single sample is too large for a launch.
     """
@@ -227,10 +229,8 @@ def prepare(
     feature: Strides,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches, or None if the kernels cannot address the problem.
-
-    The launches need at most ``cap`` bytes of workspace.
-    """
+    """Return the launches, or None if the kernels cannot address the problem or need more than ``cap``
+    bytes."""
     samples = chunk(plain, dtype, image, feature)
     if samples < 1 or not fits(tile, plain):
         return None
