@@ -1,4 +1,4 @@
-"""Earlier run that a new run is compared with: the state of each of its cases."""
+"""Earlier run with which a new run is compared: the state of each case."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rocmprobe.model.states import RUN_DIED
 class Baseline:
     """States of the cases of an earlier run.
 
-    ``path`` is the path as the user typed it. ``states`` maps a case's id to its observed state, whatever
-    state the run expected. Cases that were in flight when that run was stopped are missing.
+    ``path`` is the path as the user typed it. ``states`` maps a case's id to the observed state, also if the
+    run expected the case to fail. Cases that were unfinished when the earlier run was stopped are missing.
     """
 
     path: str
@@ -25,7 +25,7 @@ class Baseline:
     states: Mapping[str, str]
 
     def expected(self, outcome: Outcome) -> Expected:
-        """Return the expectation for an outcome that failed in the new run."""
+        """Return the expectation for ``outcome``, a failure in the new run that the earlier run had, too."""
         reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
         return Expected(outcome.state, BASELINE, reason)
 
@@ -36,15 +36,15 @@ def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
 
 
 def came_to(outcome: Outcome) -> str:
-    """Return the observed state of an outcome, whatever state was expected."""
+    """Return the observed state of an outcome: not "xfail" or "xpass", but the state behind that word."""
     return outcome.expected.state if outcome.expected else outcome.state
 
 
 def baseline_of(former: Results, path: str, machine: Machine, simulated: Optional[str]) -> Baseline:
     """Return ``former``, which was read from ``path``, as the baseline of a run on ``machine``.
 
-    Raise BadInput if ``former`` has no outcomes, is from a machine with different GPUs, or if the two runs do
-    not use the same simulated machine. Such results cannot be compared with results of this machine.
+    Raise BadInput if ``former`` has no outcomes or is from a machine with different GPUs. Also raise BadInput
+    unless both runs use the same simulated machine, or neither uses one.
     """
     if not former.outcomes:
         raise BadInput(
@@ -67,13 +67,16 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def cards(machine: Machine) -> list[tuple[str, ...]]:
-    """Return the identity of each GPU of a machine, in the order that case ids use."""
+    """Return native ISA, PCI id and revision of each GPU of a machine.
+
+    The GPUs have the order that case ids use.
+    """
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]
 
 
 def named(machine: Machine) -> str:
-    """Return the GPUs of a machine as text for a sentence."""
+    """Return the names and ISAs of a machine's GPUs as text for a sentence."""
     names = [f"{gpu.name.value or 'a GPU'} ({gpu.native_isa.value or 'ISA unknown'})" for gpu in machine.gpus]
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"

@@ -25,8 +25,9 @@ _OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name n
 class Expected:
     """Reason why an outcome is ``xfail`` or ``xpass``.
 
-    ``state`` is the observed state, ignoring the expectation. ``source`` is "expectations.toml" or
-    "baseline". ``cause`` is a word of ``data/causes.toml``. It is empty if only a baseline has the failure.
+    ``state`` is the state that was observed, such as "wrong". ``source`` is "expectations.toml" or
+    "baseline". ``cause`` is an id in ``data/causes.toml``, or empty if the failure is known only from a
+    baseline.
     """
 
     state: Annotated[str, Rule("enum", _OBSERVED)]
@@ -38,11 +39,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class Change:
-    """Case whose state differs between two runs. A state is None if that run lacks the case.
+    """A case whose state differs between two runs. The state of a run that lacks the case is None.
 
-    ``kind`` is one of: "regression" (passed, now fails), "lost" (had a result, now has none), "mended"
-    (failed, now passes), "changed" (any other change of state), "new" and "missing" (only one of the runs has
-    the case).
+    ``kind`` is "regression" (passed, now fails), "lost" (had a result, now has none), "mended" (failed, now
+    passes), "changed" (any other change of state), "new" (only the later run has the case) or "missing" (only
+    the earlier run has the case).
     """
 
     id: str
@@ -55,8 +56,8 @@ class Change:
 class Changes:
     """Differences between a run and its baseline.
 
-    ``baseline`` is the file as the user typed it, ``started`` and ``rocmprobe`` are that run's start time and
-    version. ``compared`` counts the cases that ran in both.
+    ``baseline`` is the baseline's file as the user typed it. ``started`` and ``rocmprobe`` are the baseline's
+    start time and version. ``compared`` counts the cases that ran in both runs.
     """
 
     baseline: str

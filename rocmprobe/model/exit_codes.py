@@ -1,5 +1,7 @@
-"""Exit codes of rocmprobe, and of pytest over its suites if pytest has no code for the situation
-(docs/results.md)."""
+"""Exit codes of rocmprobe (docs/results.md).
+
+pytest, when it runs rocmprobe's suites, returns these codes for situations for which it has no own code.
+"""
 
 from __future__ import annotations
 

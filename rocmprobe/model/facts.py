@@ -1,8 +1,8 @@
 """Types of the facts about a machine and its GPUs.
 
-A fact's value is plain JSON data. It may come from a journal or a results file that anybody wrote.
-``wrong_type`` checks the types once, when a file is read, so other code can rely on them. Null is always
-allowed, because any fact may be unknown.
+A fact's value is plain JSON data. The value can come from a journal or a results file that anybody wrote.
+``wrong_type`` checks the types once, when a file is read, so other code can rely on the types. Null is always
+allowed, because any fact can be unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _KernelEvent(TypedDict):
 
 
 class KernelEvent(_KernelEvent, total=False):
-    """Messages of one kind about one GPU in the kernel's log."""
+    """Messages of one kind about one GPU in the log of the Linux kernel."""
 
     address: Optional[str]
 
@@ -31,7 +31,7 @@ class _Place(TypedDict):
 
 
 class CacheFolder(_Place, total=False):
-    """A folder in which MIOpen keeps the user's files."""
+    """A folder in which MIOpen keeps databases or compiled kernels of the user."""
 
     exists: bool
     files: int
@@ -39,7 +39,7 @@ class CacheFolder(_Place, total=False):
 
 
 class CompiledCache(TypedDict):
-    """A cache of compiled kernels: number of kernels read, their ISAs and their Triton versions."""
+    """A cache of compiled kernels: number of kernels read, and counts by ISA and by Triton version."""
 
     path: str
     kernels: int
@@ -50,7 +50,9 @@ class CompiledCache(TypedDict):
 
 
 class UserFile(TypedDict):
-    """A file of MIOpen in a folder of the user, with the GPU and the version it was made for."""
+    """A file of MIOpen in a user's folder, with the GPU and the MIOpen version for which MIOpen made the
+    file.
+    """
 
     path: str
     gpu: str
@@ -114,12 +116,12 @@ OtherFact = Literal[
     "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",
     "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
 ]  # fmt: skip
-#: mypy reports a lookup of any other name.
+#: Every known name, so mypy rejects a lookup of any other name.
 FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
 
 _NAMES = list[str]
 
-#: Type of each fact, keyed by name. Facts that are not listed are shown, but never interpreted.
+#: Type of each fact, keyed by name. Facts that are not listed can be shown, but no code depends on them.
 FACTS: Mapping[str, Any] = {
     **dict.fromkeys(get_args(TextFact), str),
     **dict.fromkeys(get_args(NumberFact), int),
@@ -161,14 +163,16 @@ GPU_FACTS: Mapping[str, Any] = {
 
 
 def type_of(name: str) -> Any:
-    """Return the type of the fact ``name``, Any if the fact is not listed."""
+    """Return the type of the fact ``name``, or Any if ``FACTS`` does not list the fact."""
     if name.startswith(("errors.", "variables.")):
         return str
     return FACTS.get(name, Any)
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return the type error of ``value`` as a fact of the type ``kind``, or "" if the type is correct."""
+    """Return msgspec's error message if ``value`` is not a fact of the type ``kind``, or "" if the type is
+    correct.
+    """
     import msgspec
 
     try:

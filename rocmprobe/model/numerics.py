@@ -1,11 +1,12 @@
 """Rules for correct results: the exact tier, the float tier and the bound of each element.
 
-Exact tier: integers whose sums are exact in every order. The result must equal the reference, so a single
-missing term is visible (the rule of oneDNN's benchdnn). A plain fill is followed by a cancelling fill, with
-large partial sums and small results. A kernel that sums in half precision fails the cancelling fill.
+Exact tier: the operands are integers whose sums are exact in every order of summation. The result must equal
+the reference, so a single missing term is visible (the rule of oneDNN's benchdnn). After this fill the test
+uses a cancelling fill, which has large partial sums and small results. A kernel that sums in half precision
+fails with the cancelling fill.
 
-Float tier: two error measures against an fp64 reference. Bound: for each element, the error that no summation
-of plain products can exceed.
+Float tier: two error measures against an fp64 reference. Bound: for each element, the error that no order of
+summation can exceed if the kernel sums plain products.
 
 Limits come from ``data/limits.toml``. The functions are pure and work on numbers that a driver measured.
 """
@@ -19,32 +20,31 @@ from typing import Any, Optional
 
 from rocmprobe.text.tables import table
 
-#: Numerical guarantee of a kernel, by how it sums. ``SUMS``: plain products in one accumulator. ``PARTS``:
-#: the same, but parts of a sum are rounded to the result's dtype before they are added. PyTorch's own kernels
-#: do so in half precision (a tap of the kernel, a sample of the batch). ``TRANSFORMS``: Winograd, FFT or a
-#: GEMM that rounds parts may be chosen.
+#: Numerical guarantee of a kernel. ``SUMS``: the kernel adds all products in one accumulator. ``PARTS``: the
+#: kernel rounds partial sums to the result's dtype before it adds them. PyTorch's own kernels do so in half
+#: precision, with one partial sum per filter tap or per sample of the batch. ``TRANSFORMS``: the library can
+#: choose Winograd, FFT or a GEMM that rounds partial sums.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
-#: A sum of random terms, and each of its partial sums, stays within this many times its root mean square,
-#: except for a few in a thousand million.
+#: A sum of random terms, and each of its partial sums, stays within this many times its root mean square.
+#: A few sums in a thousand million are larger.
 _SPREAD = 6
 #: Integers of the cancelling fill. Each product is too large for float16 to represent exactly, but each
 #: operand is exact in bfloat16.
 _BASE, _LARGEST_FACTOR = 128, 16
 #: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
-#: Largest deviation from fp64 of a correct layer or operator other than convolution, by its dtype. The
-#: deviation is a share of the reference's largest value, or of the check's ``least`` if that is smaller.
-#: Basis: benchmarks/results/layer_limits.json. Each limit is more than five times the deviation measured
-#: there.
+#: Limits, by dtype, for layers and operators other than convolution. A limit is the largest deviation of a
+#: correct result from fp64, divided by the largest value of the reference, or by the check's ``least``.
+#: Each limit is more than five times the deviation measured in benchmarks/results/layer_limits.json.
 LAYER_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 2e-2,
     "bfloat16": 1.5e-1,
-    # The reference has the same dtype, so this only allows for a different summation order.
+    # The reference has the same dtype, so this limit only allows for a different summation order.
     "float64": 1e-10,
 }
-#: Limits of batch norm in training. MIOpen before 3.6.0 biased its gradient in NCHW by 1 %, and float16 must
-#: show that bias, too. Basis: the same measurement.
+#: Limits of batch norm in training, from the same measurement. MIOpen before 3.6.0 had a bias of 1 % in the
+#: gradient in NCHW, and the float16 limit must be small enough to detect that bias.
 BATCH_NORM_LIMITS: Mapping[str, float] = {**LAYER_LIMITS, "float16": 3e-3}
 
 
@@ -61,7 +61,8 @@ def accumulator(dtype: str) -> str:
 def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``owed`` is the kernel's guarantee. ``parts`` of a sum are rounded to the dtype before they are added.
+    ``owed`` is the numerical guarantee of the kernel. ``parts`` is the number of partial sums that the kernel
+    rounds to ``dtype`` before it adds them.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if owed == TRANSFORMS else 1
@@ -72,26 +73,27 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded to ``digits`` digits. Output shows the same number that checks use."""
+    """Return ``value`` rounded to ``digits`` digits, so that checks use the same number that output shows."""
     return float(f"{value:.{digits}g}")
 
 
 def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, float]:
-    """Return the factors a and b and the constant c of the error bound that no summation order exceeds.
+    """Return the factors a and b and the constant c of an error bound that holds for every order of
+    summation.
 
     The bound is |error| <= a * (|w| * |x|) + b * |reference| + c, where |w| * |x| is the convolution of the
-    operands' magnitudes. gamma is the error of a sum relative to its magnitudes (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2002, section 3.1). a is gamma of ``terms`` products and a bias, with
-    the roundoff of the accumulator. If ``parts`` > 1, a also includes gamma of ``parts``, with the roundoff
-    of ``dtype``. b and c bound the rounding of the result.
+    operands' absolute values. gamma(n) bounds the relative error of a sum with n operations (Higham, Accuracy
+    and Stability of Numerical Algorithms, 2002, section 3.1). a is gamma for ``terms`` products and a bias,
+    with the unit roundoff of the accumulator. If ``parts`` > 1, a also includes gamma for ``parts``
+    operations, with the unit roundoff of ``dtype``. b and c bound the rounding of the result.
 
-    The factors are infinite if ``terms`` is so large that no error is excluded. The bound is not valid for
+    The factors are infinite if ``terms`` is so large that no bound exists. The bound is not valid for
     transforms.
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
     if parts > 1:
-        # Both each part and each sum of parts are rounded.
+        # The kernel rounds every partial sum, and every sum of partial sums.
         a += _gamma(parts + 1, u_result)
     return a, u_result, float(table("limits")[dtype]["smallest"]) * parts
 
@@ -101,7 +103,7 @@ def _gamma(operations: int, u: float) -> float:
 
 
 def ulp(value: float, dtype: str) -> float:
-    """Return the distance between neighbouring numbers of ``dtype`` at ``value``."""
+    """Return the distance between ``value`` and the next larger number of ``dtype``."""
     row = table("limits")[dtype]
     spacing = math.ldexp(1.0, math.frexp(value)[1] - row["mantissa_bits"]) if value else 0.0
     return max(spacing, float(row["smallest"]))
@@ -111,7 +113,7 @@ def ulp(value: float, dtype: str) -> float:
 class ExactFill:
     """Fill with integers of magnitude 1 to ``largest`` in both operands.
 
-    In one operand, only the share ``density`` of the elements is nonzero.
+    In one operand, only a fraction ``density`` of the elements is nonzero.
     """
 
     largest: int
@@ -126,9 +128,9 @@ def _largest_sum(dtype: str) -> int:
 def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
     """Return a fill whose partial sums of ``terms`` products are all exact in the accumulator.
 
-    Results fit into ``dtype``, except for a few in a thousand million. A comparison leaves these out. If
+    A few results in a thousand million do not fit into ``dtype``. A comparison ignores these results. If
     transforms are allowed, results are so small that the float tier allows an error of less than one half.
-    The nearest integer is then the required result.
+    Then the test rounds each result to the nearest integer before it compares.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
@@ -143,11 +145,11 @@ def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
 
 @dataclass(frozen=True)
 class CancellingFill:
-    """Fill whose large base cancels, so that a small result is left.
+    """Fill in which a large base cancels, so that the result is small.
 
-    One operand is ``base`` plus -1, 0 or 1, and the share ``density`` of these is nonzero. The other operand
-    sums to zero over the range that a direction sums over. Each of its values is the difference of two
-    integers of magnitude 1 to ``largest``.
+    Each element of one operand is ``base`` plus -1, 0 or 1. A fraction ``density`` of these additions is
+    nonzero. The other operand sums to zero over every range over which a direction sums. Each value of the
+    other operand is the difference of two integers of magnitude 1 to ``largest``.
     """
 
     base: int
@@ -158,7 +160,7 @@ class CancellingFill:
 def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
     """Return a fill whose products do not sum exactly in half precision.
 
-    Its results fit into ``dtype``, as the results of ``exact_fill`` do.
+    As with ``exact_fill``, a few results in a thousand million do not fit into ``dtype``.
     """
     held = _largest_sum(dtype) / (_SPREAD * _FACTOR_RMS)
     return CancellingFill(_BASE, _LARGEST_FACTOR, _short(min(1.0, held**2 / terms), 4))
@@ -168,11 +170,11 @@ def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
 class Errors:
     """Errors of a result against its reference, as a driver measured them over ``count`` elements.
 
-    ``rms_range`` is the root mean square of the error as a share of the largest value of both. ``max_ratio``
-    is the largest error as a share of the reference's largest value. ``non_finite`` counts elements that are
-    not finite although the reference is. ``constant`` is True if all elements are equal but the reference's
-    are not. ``bound_ratio`` is the largest error as a share of ``error_bound``, or None if it was not
-    measured.
+    ``rms_range`` is the root mean square of the error, divided by the largest value in result and reference.
+    ``max_ratio`` is the largest error, divided by the largest value of the reference. ``non_finite`` counts
+    elements that are not finite although the reference is. ``constant`` is True if all elements of the result
+    are equal but the elements of the reference are not. ``bound_ratio`` is the largest ratio of an element's
+    error to its ``error_bound``, or None if the ratio was not measured.
     """
 
     count: int
@@ -186,7 +188,7 @@ class Errors:
 
 
 def share(error: float, scale: float) -> float:
-    """Return ``error`` as a share of ``scale``. If the scale is zero, return 1 for any error."""
+    """Return ``error`` divided by ``scale``. If the scale is zero, return 1 for any error and 0 for none."""
     return error / scale if scale else float(error > 0)
 
 
@@ -198,10 +200,10 @@ def float_limits(dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> di
 def judge_float(
     errors: Errors, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 ) -> tuple[bool, dict[str, Any], str]:
-    """Return whether the float tier passes (see ``limit``), the measures with their limits, and the reason.
+    """Return True if the float tier passes, the measures with their limits, and the reason for a failure.
 
-    An empty result is correct. A result that is all zero, constant or not finite is wrong unless the
-    reference is, too.
+    An empty result is correct. A result that is all zero, constant or not finite is wrong, unless the
+    reference has the same property. ``limit`` explains the other arguments.
     """
     limits = float_limits(dtype, terms, owed, parts)
     numbers: dict[str, Any] = {
@@ -232,7 +234,7 @@ def judge_float(
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
     """Return the verdict that MIOpen's own test program would give.
 
-    The verdict is "passes", "passes as implicit GEMM" or "fails", or None if MIOpen has no rule for the
+    The verdict is "passes", "passes as implicit GEMM" or "fails". Return None if MIOpen has no rule for the
     dtype.
     """
     tolerances = table("limits")["miopen"].get(dtype)

@@ -1,4 +1,4 @@
-"""The problem matrix: layers of real networks in variants, and geometry by pairwise coverage.
+"""The problem matrix: layers of real networks in variants, and pairwise combinations of sizes.
 
 Each level takes these rows of ``data/networks.toml`` and ``data/geometry.toml``:
 
@@ -13,10 +13,10 @@ long      every layer in every variant, also with the      every pair of values 
           original image size                              every triple that includes a kind
 ========  ===============================================  =======================================
 
-A level includes the problems of the levels below. Below level long, an image is halved until a direction
-costs at most ``REDUCED_FLOPS`` and sums at most ``REDUCED_TERMS`` products. No side gets shorter than
-``SMALLEST_SIDE``, or so short that a dilated filter covers only one of its elements at a time. Channels are
-always the network's own.
+A level includes the problems of the lower levels. In quick and standard, an image is halved until a direction
+costs at most ``REDUCED_FLOPS`` and sums at most ``REDUCED_TERMS`` products. No side becomes shorter than
+``SMALLEST_SIDE``, or so short that only one element of a dilated filter lies inside the image. The numbers of
+channels are never reduced.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
 from rocmprobe.text.tables import table
 
-#: Per direction. The limit is low because a CPU computes each fp64 reference several times.
+#: Operations per direction. The limit is low because a CPU computes each fp64 reference several times.
 REDUCED_FLOPS = 20_000_000
-#: Products summed into one element. Longer sums are left to level long.
+#: Products summed into one element. Only level long has longer sums.
 REDUCED_TERMS = 1 << 14
 SMALLEST_SIDE = 4
-#: Parameters of the geometry. Parameters that others depend on come first, so that AllPairs backtracks early.
+#: Parameters of the geometry. The parameters on which others depend come first, so AllPairs backtracks early.
 PARAMETERS = (
     "kind", "output_padding", "layout", "kernel", "dilation", "padding", "stride", "groups", "bias", "dtype",
 )  # fmt: skip
@@ -53,8 +53,8 @@ Row = tuple[str, ...]
 class Entry:
     """A problem of the matrix with its origin.
 
-    ``network`` is the network with this ``layer``, and ``variant`` is the variant of the layer. For geometry,
-    layer and variant are empty.
+    For a problem from a network, ``layer`` is the layer's name, and ``variant`` is a key of ``VARIANTS``. For
+    geometry, layer and variant are empty.
     """
 
     problem: Problem
@@ -69,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A network's layers by name, in the table's order. The first one is the main layer."""
+    """A network's layers by name, in the order of the table. The first layer is the main layer."""
 
     name: str
     source: str
@@ -110,7 +110,7 @@ def networks() -> tuple[Network, ...]:
 
 
 def reduced(problem: Problem) -> Problem:
-    """Return ``problem`` with its image halved to fit ``REDUCED_FLOPS`` and ``REDUCED_TERMS``.
+    """Return ``problem`` with an image that is halved until it meets ``REDUCED_FLOPS`` and ``REDUCED_TERMS``.
 
     Stop earlier if the image cannot get smaller.
     """
@@ -127,10 +127,11 @@ def reduced(problem: Problem) -> Problem:
 
 
 def tail(problem: Problem) -> Problem:
-    """Return ``problem`` with odd primes as batch, channels per group and sides.
+    """Return ``problem`` with odd primes as batch, channels per group and image sides.
 
-    No tile, vector or wave divides these primes. All sides differ. A depthwise problem stays depthwise, so
-    the number of groups changes with the number of channels.
+    Kernels must then handle remainders, because no size of a tile, vector or wave divides these primes. All
+    sides differ. A depthwise problem stays depthwise, so its number of groups becomes the new number of
+    channels.
     """
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
@@ -149,7 +150,7 @@ def tail(problem: Problem) -> Problem:
 
 
 def channels_last(problem: Problem) -> Optional[Problem]:
-    """Return ``problem`` in NHWC, or None if its kind has no such memory format."""
+    """Return ``problem`` in NHWC, or None if the convolution is not two-dimensional."""
     return replace(problem, channels_last=True) if problem.rank == 2 else None
 
 
@@ -158,7 +159,7 @@ def noncontiguous(problem: Problem) -> Problem:
     return replace(problem, noncontiguous=True)
 
 
-#: Variants by name. A function returns None if the problem has no such variant.
+#: Functions that make the variants, by name. A function returns None if the problem has no such variant.
 VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
     "plain": lambda problem: problem,
     "tail": tail,
@@ -208,7 +209,7 @@ def _prime(number: int) -> int:
 
 
 def _primes_near(number: int) -> Iterator[int]:
-    """Yield odd primes: from ``number`` down, then upwards from above it."""
+    """Yield odd primes: first from ``number`` downwards, then from ``number + 1`` upwards."""
     return (each for each in chain(range(number, 2, -1), count(max(3, number + 1))) if _is_odd_prime(each))
 
 
@@ -222,8 +223,8 @@ def _is_odd_prime(number: int) -> bool:
 def geometry_rows(level: str) -> tuple[Row, ...]:
     """Return rows with one value for each of ``PARAMETERS`` that cover what ``level`` requires.
 
-    A level requires every value, every pair of values, or every pair in each kind. Combinations that no valid
-    problem can have are left out.
+    Level quick requires every value, standard every pair of values, and long every pair in each kind.
+    Combinations that no valid problem can have are left out.
     """
     values = parameter_values()
     rows = _covering(values, 1, ())
@@ -246,10 +247,11 @@ def parameter_values() -> tuple[Row, ...]:
 
 @cache
 def problem_of(row: Row) -> Optional[Problem]:
-    """Return the problem of a row of values. Missing values at the end get their simplest value.
+    """Return the problem for a row of values.
 
-    Return None if the row is no valid problem or duplicates another row. A filter of one element has no
-    dilation, and output padding that can only be zero is the same as no output padding.
+    If the row is shorter than ``PARAMETERS``, add the simplest values. Return None if the row is no valid
+    problem or is the same problem as another row. For example, a filter of one element with dilation is the
+    same as a filter without dilation.
     """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]
@@ -278,18 +280,19 @@ def problem_of(row: Row) -> Optional[Problem]:
 
 
 def _possible(row: Sequence[str]) -> bool:
-    """Return True if rows that begin with these values can be problems.
+    """Return True if a valid problem can begin with these values.
 
-    Sizes are judged together, because a filter that is too wide for the image may fit with padding.
+    Sizes are checked only when all sizes are known: padding can make a filter valid that is wider than the
+    image.
     """
     return len(row) < _SIZED or problem_of(tuple(row)) is not None
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return ``before``, then rows that complete the coverage.
+    """Return ``before``, then rows so that every possible combination of ``strength`` values occurs.
 
-    Every possible combination of ``strength`` values is covered. AllPairs stops early if its filter rejects
-    too many rows, so each combination that AllPairs misses is requested separately.
+    AllPairs stops early if its filter rejects too many rows, so combinations that AllPairs misses are added
+    one by one.
     """
     rows = [*before, *_all_pairs(values, strength, before)]
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}

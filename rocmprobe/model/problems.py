@@ -1,12 +1,12 @@
 """Convolution problems: sizes, their one-line text form, and the problems that each level tests.
 
-The text form is printed everywhere and can be pasted back (``--problem``)::
+Reports print the text form, and a user can paste the text form back (``--problem``)::
 
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
 The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Further parts
 appear only if they differ from the default: stride, padding, output padding, dilation, groups, bias,
-channels-last, operands that are not contiguous (docs/what-is-measured.md).
+channels-last, non-contiguous operands (docs/what-is-measured.md).
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _FLAGS = ("bias", "nhwc", "noncontiguous")
 
 @dataclass(frozen=True)
 class Problem:
-    """A convolution: PyTorch's arguments as plain numbers. Spatial tuples have the kind's rank.
+    """A convolution, described by PyTorch's arguments as plain numbers.
 
-    With ``noncontiguous``, input, weight and output gradient are views of larger storages, with gaps between
-    the elements. PyTorch makes these operands contiguous before it calls the vendor library.
+    Tuples of spatial sizes have one number per spatial dimension. With ``noncontiguous``, input, weight and
+    output gradient are views of larger storages, with gaps between the elements. PyTorch makes these operands
+    contiguous before PyTorch calls the vendor library.
     """
 
     kind: str
@@ -90,7 +91,10 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of one direction. All three directions have the same number."""
+        """Number of multiplications and additions in one direction.
+
+        All three directions have the same number.
+        """
         positions = prod(self.input_size if self.transposed else self.output_size)
         return 2 * self.batch * positions * prod(self.weight_shape)
 
@@ -106,11 +110,12 @@ class Problem:
         return self.batch * prod(self.input_size if self.transposed else self.output_size)
 
     def parts(self, direction: str) -> int:
-        """Return how many parts of a sum PyTorch's own kernels round to the dtype before they add the parts.
+        """Return the number of partial sums that PyTorch's own kernels round to the dtype before they add
+        them.
 
-        For the gradient of the weights, each sample of the batch is a part. If columns become an image
-        (col2im), each tap of the kernel is a part. Otherwise a sum has one part. A bias in the forward
-        direction is one part more.
+        The gradient of the weights has one partial sum per sample of the batch. If the kernel converts
+        columns to an image (col2im), each filter tap gives one partial sum. Otherwise there is one partial
+        sum. In the forward direction a bias counts as one more.
         """
         if direction == "bwd-weights":
             return self.batch
@@ -137,7 +142,7 @@ class Problem:
 
     @property
     def words(self) -> str:
-        """Describe the problem for people, such as "3x3, 32 to 64 channels, 56x56, batch 4, fp32"."""
+        """Description for people, such as "3x3, 32 to 64 channels, 56x56, batch 4, fp32"."""
         shape = ("depthwise " if self.groups > 1 and self.groups == self.in_channels else "") + (
             "transposed " if self.transposed else ""
         )
@@ -155,7 +160,7 @@ class Problem:
         return ", ".join([*parts, *(word for word, holds in flags.items() if holds)])
 
     def as_json(self) -> dict[str, Any]:
-        """Return the problem as ``results.json`` has it."""
+        """Return the problem as an entry of ``results.json``."""
         return {
             "id": self.text, "kind": self.kind, "dtype": self.dtype, "input": list(self.input_shape),
             "weight": list(self.weight_shape), "output": list(self.output_shape), "stride": list(self.stride),
@@ -176,10 +181,10 @@ _TOKEN = re.compile(r"([ncikfspodg])([0-9]{1,9}(?:x[0-9]{1,9}){0,2})")
 
 
 def parse_problem(text: str) -> Problem:
-    """Return the problem that ``text`` describes.
+    """Return the problem whose text form is ``text``.
 
-    Raise BadInput for an unknown token, a missing size, a wrong rank, sizes that PyTorch would reject (groups
-    that do not divide the channels) or sizes that leave nothing to compute.
+    Raise BadInput for an unknown token, a missing size, a wrong number of dimensions, sizes that PyTorch
+    would reject (e.g. groups that do not divide the channels) or a problem with an empty output.
     """
 
     def bad(what: str) -> BadInput:
@@ -246,7 +251,7 @@ def parse_problem(text: str) -> Problem:
 
 
 def problem_words(text: str) -> str:
-    """Return the problem in ``text`` as words for people. Return any other text unchanged."""
+    """Return the description of the problem whose text form is ``text``. Return any other text unchanged."""
     try:
         return parse_problem(text).words
     except BadInput:
@@ -254,7 +259,9 @@ def problem_words(text: str) -> str:
 
 
 def source_of(text: str) -> str:
-    """Return the network and layer that a problem of the tables comes from, or "" for any other problem."""
+    """Return the network and layer from which ``text`` comes, or "" if no table of problems contains
+    ``text``.
+    """
     rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
     return next((str(row["source"]) for row in rows if row["problem"] == text), "")
 
@@ -262,7 +269,7 @@ def source_of(text: str) -> str:
 def problems(level: str, purpose: str) -> tuple[Problem, ...]:
     """Return the problems that ``level`` tests for ``purpose`` (a key of ``data/problems.toml``).
 
-    A level includes the problems of the levels below.
+    A level includes the problems of the lower levels.
     """
     wanted = LEVELS[: LEVELS.index(level) + 1]
     rows = table("problems")[purpose]

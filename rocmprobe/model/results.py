@@ -1,8 +1,7 @@
 """Data of a run: facts, settings, trials, outcomes, findings and the recommendation.
 
-Each class is a frozen dataclass that mirrors one object of ``results.json`` (described in
-``docs/results.md``). ``results_file`` reads and writes that file. This module does no I/O and imports no
-torch.
+Each class is a frozen dataclass with the fields of one object of ``results.json`` (see ``docs/results.md``).
+``results_file`` reads and writes that file. This module does no I/O and imports no torch.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from rocmprobe.text.plain_text import message
 SCHEMA_VERSION = 2
 BadInput = reading.BadInput
 
-#: Ways in which a process ended without a result.
+#: Ways in which a process can end without a result.
 CRASH_CAUSES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
 )  # fmt: skip
-#: Causes of an outcome. A blocked outcome can also have "rung:" and the rung it depends on.
+#: Causes of an outcome. The cause of a blocked outcome can also be "rung:" and the name of the failed rung.
 CAUSES = (
     *CRASH_CAUSES, "timeout", "miopen-status", "device-error", "out-of-memory", "exception",
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
@@ -38,7 +37,7 @@ CAUSES = (
 #: Names of Python environments.
 MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
 
-#: Marks a field that is written only if it is set.
+#: Metadata of a field that ``results.json`` contains only if the field is set.
 WHERE_SET: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
@@ -71,7 +70,10 @@ else:
 
 
 class NothingToTest(Exception):
-    """The machine lacks what was requested. The message is one line: what was searched for, and where."""
+    """Raised if the machine lacks what the user requested.
+
+    The message says in one line what was searched for, and where.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(message(text))
@@ -79,7 +81,7 @@ class NothingToTest(Exception):
 
 @dataclass(frozen=True)
 class Fact:
-    """A value and its source. ``value`` is None if it is unknown."""
+    """A value and its source. ``value`` is None if the value is unknown."""
 
     value: Any = None
     source: str = ""
@@ -87,21 +89,21 @@ class Fact:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the kernel and the runtime see it.
+    """A GPU as the Linux kernel and the ROCm runtime describe it.
 
-    ``native_isa`` is the ISA of the silicon (from the kernel driver). ``effective_isa`` is the ISA that the
-    ROCm runtime uses after any override. ``cus`` counts compute units, ``simds`` their SIMD units.
-    ``wave_size`` is the number of threads of a wavefront. ``apu`` is True if the GPU is part of a processor.
-    ``partition`` is its compute partition mode.
+    ``native_isa`` is the ISA of the chip (from the kernel driver). ``effective_isa`` is the ISA that the ROCm
+    runtime uses after any override. ``cus`` is the number of compute units, and ``simds`` the number of SIMD
+    units. ``wave_size`` is the number of threads of a wavefront. ``apu`` is True if the GPU is part of a
+    processor. ``partition`` is the compute partition mode.
 
-    ``uuid`` is the id that ROCm uses ("GPU-" and 16 digits). ``order`` is the position in the order of the
-    ROCm runtime. ``index`` is the N of torch's ``cuda:N`` under the variables that are set. ``index`` has no
-    value if the variables hide the GPU. ``pcie_atomics`` is True if the path to the processor supports PCIe
-    atomics. ``pcie_link`` is the present link and the best possible link.
+    ``uuid`` is the id that ROCm uses ("GPU-" and 16 digits). ``order`` is the GPU's position in the order of
+    the ROCm runtime. ``index`` is the N of torch's ``cuda:N`` under the environment variables that are set.
+    ``index`` has no value if the variables hide the GPU. ``pcie_atomics`` is True if the path to the
+    processor supports PCIe atomics. ``pcie_link`` is the present link and the best possible link.
 
     Fields from ``vram_used_bytes`` on are present readings, each in the unit of its name: bytes, per cent,
-    degrees Celsius, turns a minute, watts, megahertz. Clocks whose name begins with ``max`` are the highest
-    that the driver sets.
+    degrees Celsius, revolutions per minute, watts, megahertz, bits. Clocks whose name begins with ``max`` are
+    the highest clocks that the driver allows.
     """
 
     native_isa: Fact = Fact()
@@ -145,10 +147,10 @@ GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
 
 @dataclass(frozen=True)
 class Machine:
-    """Facts about a machine that need no kernel to run.
+    """Facts about a machine that can be collected without running a GPU kernel.
 
     ``facts`` has dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...). ``variables``
-    has the relevant environment variables that are set.
+    has the environment variables that are set and that affect PyTorch or ROCm.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -160,30 +162,31 @@ class Machine:
         return tuple(gpu for gpu in self.gpus if gpu.vendor.value == "amd")
 
     def value(self, name: fact_types.FactName) -> Any:
-        """Return the value of a fact, or None if it is unknown."""
+        """Return the value of a fact, or None if the fact is unknown."""
         return self.facts.get(name, Fact()).value
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A named way to run a problem: variables, torch flags, vendor library or bypass.
+    """A named way to run a problem: environment variables, torch flags, vendor library or bypass.
 
     ``torch`` maps the flags of ``knowledge.settings`` to values. If ``vendor_library`` is False, the
-    backend's vendor library is disabled. ``device`` overrides the device (the ``cpu`` setting). ``verdict``
-    is the verdict of the recommendation if this setting is chosen.
+    backend's vendor library is disabled. ``device`` replaces the device of the run (for the ``cpu`` setting).
+    ``verdict`` is the verdict of the recommendation if this setting is recommended.
 
     ``since`` and ``until`` are the first and the last version of the vendor library in which the setting has
-    an effect. ``torch_since`` and ``torch_until`` are the same for PyTorch. ``isa`` is a regular expression
-    for the native ISAs on which it has an effect.
+    an effect. ``torch_since`` and ``torch_until`` are the first and the last such version of PyTorch. ``isa``
+    is a regular expression for the native ISAs on which the setting has an effect.
 
     ``search`` says how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
-    default). ``torch`` has the flags for ``search``. ``dtype`` and ``channels_last`` run the same problems in
-    another dtype or memory format.
+    default). ``torch`` has the flags for ``search``. If ``dtype`` or ``channels_last`` is set, the setting
+    runs the same problems in that dtype or in the channels-last format.
 
-    If ``derived`` is set, ``env`` is determined on the machine, during the run. ``solver`` is the solver that
-    a setting of the sweep forces. ``pytorch_layers`` are the layers that PyTorch's own kernels compute, as
-    keywords of ``rocmprobe.bypass.install``. ``by_layer`` marks the derived setting that determines these
-    layers. If ``by_name`` is set, only checks that name the setting use it, and never for convolution.
+    If ``derived`` is set, ``env`` is determined during the run, on the machine. ``solver`` is the solver that
+    a setting of the solver sweep forces. ``pytorch_layers`` are the layers that PyTorch's own kernels
+    compute, as keywords of ``rocmprobe.bypass.install``. ``by_layer`` marks the derived setting that
+    determines these layers. If ``by_name`` is set, only checks that name the setting use it, and never for
+    convolution.
     """
 
     name: Name
@@ -218,23 +221,23 @@ class Setting:
 
     @property
     def undecided(self) -> bool:
-        """True if the setting is derived and not determined yet."""
+        """True if the setting is derived and the run has not determined its content yet."""
         return self.derived and not (self.env or self.pytorch_layers)
 
     @property
     def changes_problems(self) -> bool:
-        """True if the setting runs other problems than ``default`` does."""
+        """True if the setting changes the dtype or the memory format of the problems."""
         return self.dtype is not None or self.channels_last
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A child process: a driver and a setting on one device.
+    """A child process that ran cases with one driver, under one setting, on one device.
 
-    ``exit`` is "0", an exit code, a signal name, or "killed" if rocmprobe killed it. ``exit_crash`` is True
-    if the child crashed in teardown, after its last result. ``log`` is the output of the child (head and
-    tail). ``library`` is the version of the vendor library, as the child's torch or the library itself
-    reports it. ``mapped`` lists the mapped files of HIP, rocBLAS and MIOpen, by library.
+    ``exit`` is "0", an exit code, a signal name, or "killed" if rocmprobe killed the child. ``exit_crash`` is
+    True if the child crashed in teardown, after its last result. ``log`` has the beginning and the end of the
+    child's output. ``library`` is the version of the vendor library, as the child's torch or the library
+    itself reports it. ``mapped`` lists the mapped files of HIP, rocBLAS and MIOpen, by library.
     """
 
     id: Name
@@ -252,7 +255,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of a case. ``message`` is the line that explains a failure."""
+    """One try of a case.
+
+    ``message`` is the log line that explains a failure. ``trial`` is the id of the trial.
+    """
 
     state: str
     trial: str
@@ -264,14 +270,14 @@ class Attempt:
 class Outcome:
     """Result of one case (a rung, or a problem and direction) under one setting.
 
-    ``timings`` are seconds, ``memory`` bytes, ``numerics`` the measured errors with their limits. ``ending``
-    says how a crashed or hung child ended. ``status`` is in the form of ``Trial.exit``, ``phase`` is the last
-    phase, and ``after`` is the last event before the end. ``oom_killed`` is True if the kernel killed the
-    child for lack of memory, None if that is unknown.
+    ``timings`` are in seconds, ``memory`` is in bytes, and ``numerics`` has the measured errors with their
+    limits. ``ending`` says how a crashed or hung child ended. In ``ending``, ``status`` has the form of
+    ``Trial.exit``, ``phase`` is the last phase, ``after`` is the last event before the end, and
+    ``oom_killed`` is True if the Linux kernel killed the child for lack of memory (None if unknown).
 
     ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory that the solver needs in
     addition to the tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These fields are None
-    if the log does not name them.
+    if MIOpen's log does not contain them.
 
     ``evidence`` is a list of lines, the most relevant first. ``calls`` are the calls of the driver ``capi``
     into the libraries in the last try, with their status. Equal consecutive calls are merged. ``conditions``
@@ -279,7 +285,8 @@ class Outcome:
     ``conditions`` are empty if no sensor could be read.
 
     ``expected`` has the reason for ``xfail`` or ``xpass`` and the observed state. Findings and the
-    recommendation use the observed state. ``operator`` is PyTorch's name of the operator in a sweep.
+    recommendation use the observed state. ``operator`` is PyTorch's name of the operator in the operator
+    sweep.
     """
 
     id: Name
@@ -337,7 +344,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """An established fact for the report. ``cause`` and ``layer`` are words of ``data/causes.toml``."""
+    """An established fact for the report. ``cause`` and ``layer`` are ids in ``data/causes.toml``."""
 
     id: str
     severity: Severity
@@ -364,9 +371,10 @@ class Configuration:
 
 @dataclass(frozen=True)
 class DeviceAnswer:
-    """Recommendation for one of several devices. Fields are those of ``Recommendation``, for the GPU ``gpu``.
+    """Recommendation for one of several devices.
 
-    ``mask`` is the variable, as NAME=VALUE, that makes only this GPU visible to a program, or "" if unknown.
+    Fields have the meaning that they have in ``Recommendation``. ``gpu`` is the name of the GPU. ``mask`` is
+    the environment variable, as NAME=VALUE, that makes only this GPU visible to a program, or "" if unknown.
     """
 
     verdict: Verdict
@@ -380,16 +388,16 @@ class DeviceAnswer:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Ranked recommendation of a run.
+    """Recommendation of a run.
 
     ``per`` maps "dtype/purpose" to a verdict and setting. ``cost`` and ``confidence`` are sentences.
     ``verify`` is a command that exits 0 if and only if the recommendation is correct. ``confidence_level`` is
-    "high", "medium" or "low", by coverage, and ``not_covered`` lists what was not covered. ``advice`` (with
-    ``title``, ``text`` and ``source``) is help beyond settings.
+    "high", "medium" or "low", depending on what was tested. ``not_covered`` lists what was not tested.
+    ``advice`` (with ``title``, ``text`` and ``source``) is help beyond settings.
 
-    If a run tested several devices, ``devices`` has the recommendation for each. If ``sentence`` recommends
-    another setting for one case, such as "float16", ``others`` has its configuration under the name of the
-    case.
+    If a run tested several devices, ``devices`` has the recommendation for each device. If ``sentence``
+    recommends another setting for a special case, ``others`` has the other configuration, keyed by the case,
+    e.g. "float16".
     """
 
     verdict: Verdict
@@ -411,9 +419,9 @@ class Recommendation:
 class TrainingTime:
     """Duration of a training with the network ``name``, in seconds.
 
-    The step was timed with ``batch`` samples of the shape ``input``. Step, epoch and training each have the
-    median and the range from p10 to p90 of a step. ``own`` marks the user's own network, which then takes
-    precedence.
+    The step was timed with ``batch`` samples of the shape ``input``. The values for step, epoch and training
+    are each a median with a range. Each range is computed from p10 and p90 of the timed steps. ``own`` marks
+    the user's own network. If there is such a network, reports show its times first.
     """
 
     name: str
@@ -438,8 +446,8 @@ class TrainingTime:
 class Estimate:
     """The training that ``--estimate`` describes, and its duration.
 
-    ``batch`` is None if the timed batch is used. ``left_out`` says what the times do not include.
-    ``own_left_out`` says the same for the times of the user's own network.
+    ``batch`` is None if the user gave no batch size, so the timed batch is used. ``left_out`` says what the
+    times do not include. ``own_left_out`` says what the times of the user's own network do not include.
     """
 
     images: Positive
@@ -452,13 +460,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Duration, under a setting, of the program whose recorded shapes the run was given.
+    """Duration, under a setting, of the program whose recorded shapes were the input of the run.
 
-    ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts directions of
-    problems, as often as they are computed, and ``timed`` how many of them were timed. ``seconds`` is the
-    total time, and ``convolution_seconds`` the time of the convolutions alone. Both are computed from mean
-    times. Fields with p10 and p90 assume that every convolution takes its p10 or p90. Unknown times are None,
-    and ``reason`` says why.
+    ``per`` is "step", or "program" if no training step is known. ``convolutions`` is the number of computed
+    directions, repetitions included, and ``timed`` is how many of these have a measured time. ``seconds`` is
+    the total time, and ``convolution_seconds`` is the time of the convolutions alone. Both are computed from
+    mean times. Fields with p10 or p90 assume that every convolution takes its p10 or p90. Unknown times are
+    None, and ``reason`` says why.
     """
 
     device: str
@@ -477,14 +485,17 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Environment:
-    """The Python environment that ``--python`` selects: its name, and the path of its interpreter."""
+    """The Python environment that ``--python`` selects: a name, and the path of the interpreter."""
 
     name: Name
     python: str
 
     @property
     def path_here(self) -> str:
-        """Path of the interpreter. A redacted home is replaced by the present user's home."""
+        """Path of the interpreter on this machine.
+
+        "<home>" from redaction becomes the present user's home.
+        """
         return self.python.replace("<home>", str(Path.home()), 1)
 
 
@@ -492,9 +503,9 @@ class Environment:
 class Results:
     """A complete run: the content of ``results.json``.
 
-    ``redacted`` counts its placeholders by kind. ``changes`` are the differences from the baseline, or None
-    if the run had no baseline. ``telemetry`` has each device whose sensors were watched. ``environment`` is
-    None if the run tested the Python that it ran in.
+    ``redacted`` counts the placeholders that redaction put into the file, by kind. ``changes`` are the
+    differences from the baseline, or None if the run had no baseline. ``telemetry`` has each device whose
+    sensors were watched. ``environment`` is None if the run tested the Python in which rocmprobe itself ran.
     """
 
     schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
@@ -529,23 +540,24 @@ class Results:
         return self.recommendation.configuration.setting if self.recommendation else None
 
     def setting(self, name: Optional[str]) -> Optional[Setting]:
-        """Return the setting with that name, or None if the run had no such setting."""
+        """Return the setting called ``name``, or None if the run had no such setting."""
         return next((each for each in self.settings if each.name == name), None)
 
     @property
     def named_file(self) -> str:
-        """Path of this file, with the folder as the user of the run typed it."""
+        """Path of this run's results.json, as the user of the run would type the path."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
 
 @dataclass(frozen=True)
 class Member:
-    """A Python environment of a joined run: an ordinary run in the folder of that name.
+    """A Python environment of a joined run.
 
-    ``unusable`` is the reason why the environment has no run, or "". ``verdict``, ``setting`` and ``device``
-    come from its recommendation. ``seconds`` is the total time of the recommended setting over the
-    convolutions that were timed for all members. It is None if that setting was not timed. ``note`` says why
-    no setting works, or how long a training takes.
+    The run of the environment is an ordinary run in the folder ``name``. ``unusable`` is the reason why the
+    environment has no run, or "". ``verdict``, ``setting`` and ``device`` come from the recommendation of the
+    environment's run. ``seconds`` is the total time of the recommended setting over the convolutions that
+    were timed for all members. ``seconds`` is None if the setting was not timed. ``note`` says why no setting
+    works, or how long a training takes.
     """
 
     name: str
@@ -561,11 +573,12 @@ class Member:
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """Runs of several Python environments on one machine: the ``results.json`` above their folders.
+    """Runs of several Python environments on one machine.
 
-    ``chosen`` is the name of the recommended member, or "". ``sentence`` states the recommendation, and
-    ``cost`` compares that member with the others. ``partial`` is True until all members are complete.
-    ``note`` is for readers of the page.
+    The ``results.json`` is in the folder above their folders. ``chosen`` is the name of the recommended
+    member, or "". ``sentence`` states the recommendation, and ``cost`` compares the recommended member with
+    the other members. ``partial`` is True until all members are complete. ``note`` is a note for readers of
+    the report page.
     """
 
     schema_version: int
@@ -580,5 +593,5 @@ class JoinedRun:
 
     @property
     def runs(self) -> tuple[Member, ...]:
-        """Members that could be run."""
+        """Members that have a run."""
         return tuple(each for each in self.members if not each.unusable)

@@ -33,8 +33,8 @@ _T = TypeVar("_T")
 
 
 def to_json(value: Any) -> Any:
-    """Return a dataclass of this module as plain JSON data."""
-    # Faster than dataclasses.asdict, which copies texts and numbers. Results have a hundred thousand of them.
+    """Return a dataclass, or a collection of dataclasses, as plain JSON data."""
+    # Faster than dataclasses.asdict, which copies each of the hundred thousand texts and numbers in results.
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -63,11 +63,11 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or if a field or a fact has the wrong type. A Python without msgspec
-    only runs workers, and the controller has built their data. In such a Python, raise TypeError for a
-    missing or an unknown field.
+    Raise BadInput if a field is missing, or if a field or a fact has the wrong type. Without msgspec, check
+    less and raise TypeError for a missing or an unknown field. msgspec is missing only in workers, which get
+    their data from the parent process.
     """
-    # Imported late, because a worker may run in a Python that has torch and nothing else.
+    # Imported late, because a worker can run in a Python without msgspec.
     try:
         import msgspec
     except ImportError:
@@ -81,7 +81,7 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     return value
 
 
-#: Fields that lead from the content of a file to facts.
+#: Names of the fields under which a file's content has facts.
 _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
@@ -94,7 +94,7 @@ def check_facts(value: Any) -> None:
 
 
 def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
-    """Yield every fact with its name and type."""
+    """Yield every fact with its name and the type that it must have."""
     if isinstance(value, Gpu):
         for name, kind in fact_types.GPU_FACTS.items():
             yield f"gpus.{name}", getattr(value, name), kind
@@ -111,8 +111,7 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
 
 
 def _made(kind: Any, data: Any) -> Any:
-    """Convert ``data`` to the type ``kind``. Build dataclasses within collections and keep the rest
-    unchanged."""
+    """Convert ``data`` to the type ``kind``. Only dataclasses, also inside collections, are converted."""
     origin, arguments = get_origin(kind), get_args(kind)
     if data is None:
         return None
@@ -131,7 +130,7 @@ def _made(kind: Any, data: Any) -> Any:
     return data
 
 
-#: The results of the last complete run on this machine that recommends a configuration.
+#: Path of the results of the latest complete run on this machine that recommends a configuration.
 RECOMMENDED = Path("reports/recommended/results.json")
 
 _NO_RESULTS = "name the folder of a run, or its results.json"
@@ -141,10 +140,10 @@ _DAMAGED = "the file is damaged, run again"
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
     """Read a ``results.json``. ``path`` is the file or the folder of a run.
 
-    ``content`` is the file's content if it was read from ``path`` already. For a joined run, read the results
-    of ``member``, or of the chosen member. Raise BadInput, in one line, if the file is missing, is not JSON,
-    has an unknown schema version or violates the schema (naming the place), or if a joined run has no such
-    member.
+    ``content`` is the file's content if the caller has already read the file. For a joined run, read the
+    results of ``member``, or by default of the recommended member. Raise BadInput if the file is missing, is
+    not JSON, has an unknown schema version or violates the schema, or if a joined run has no such member. The
+    message is one line and names the place of a schema error.
     """
     if content is None:
         path = results_file(path)
@@ -156,15 +155,15 @@ def read_results(path: Path, content: Optional[bytes] = None, member: str = "") 
 
 
 def results_file(source: Path) -> Path:
-    """Return the results.json of ``source``, which is that file or the folder of a run."""
+    """Return the path of the results.json. ``source`` is that file or the folder of a run."""
     return source / "results.json" if source.is_dir() else source
 
 
 def ordinary_run(source: Path) -> Path:
-    """Return ``source``, a results.json or a run's folder.
+    """Return the path ``source``, which is a results.json or a run's folder.
 
-    For a joined run, return the one of its chosen member. Raise BadInput if a joined run recommends no
-    member.
+    For a joined run, return a member's path. The member is the recommended one. Raise BadInput if a joined
+    run recommends no member.
     """
     path = results_file(source)
     joined = read_joined(path)
@@ -175,7 +174,6 @@ def ordinary_run(source: Path) -> Path:
 
 
 def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
-    """Return the results.json of a joined run's member, or of the chosen member if ``member`` is empty."""
     name = member or joined.chosen
     if name not in [each.name for each in joined.runs]:
         several = ", ".join(str(path.parent / each.name) for each in joined.runs)
@@ -185,9 +183,9 @@ def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
 
 
 def read_joined(path: Path) -> Optional[JoinedRun]:
-    """Read the ``results.json`` of a joined run. Return None if the file is missing or is an ordinary run's.
+    """Read the ``results.json`` of a joined run.
 
-    Raise BadInput if the file is damaged.
+    Return None if the file is missing or belongs to an ordinary run. Raise BadInput if the file is damaged.
     """
     if not path.is_file():
         return None
@@ -215,7 +213,7 @@ def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
     for each in joined.members:
-        # A name is a folder next to this file, so it must not lead elsewhere.
+        # The name is a folder next to this file, so the name must not lead elsewhere, as "../x" would.
         if not MEMBER_NAME.fullmatch(each.name):
             raise BadInput(f"{path}: {quoted(each.name)} is no name of an environment; {_DAMAGED}")
     return joined
@@ -231,15 +229,15 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Check results that were built from the journal ``path`` against the schema.
+    """Check results against the schema. Raise BadInput, which names ``path``, if they violate the schema.
 
-    Raise BadInput if they violate it.
+    ``path`` is the journal from which the results were derived.
     """
     reading.check(to_json(as_stored(results)), "results", str(path), _DAMAGED)
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write ``results.json`` atomically, so a reader never sees half a file."""
+    """Write ``results.json`` atomically, so a reader never sees an incomplete file."""
     write_whole(results_document(results), path)
 
 
@@ -250,15 +248,15 @@ def write_joined(joined: JoinedRun, path: Path) -> None:
 
 
 def results_document(results: Union[Results, JoinedRun]) -> bytes:
-    """Return the content of ``results.json``."""
+    """Return the content of ``results.json`` as bytes."""
     data = to_json(as_stored(results))
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    # A captured log may contain half a surrogate pair. backslashreplace turns it into a valid JSON escape.
+    # A captured log can contain half a surrogate pair, which backslashreplace turns into a valid JSON escape.
     return text.encode("utf-8", "backslashreplace")
 
 
 def write_whole(content: bytes, path: Path) -> None:
-    """Write ``path`` atomically. Raise OSError, which names ``path``."""
+    """Write ``content`` to ``path`` atomically. Raise OSError, which names ``path``, if writing fails."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
@@ -267,8 +265,8 @@ def write_whole(content: bytes, path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary file that replaces ``path`` if the block succeeds.
 
-    Otherwise ``path`` stays unchanged. A device or a pipe cannot be replaced, so ``path`` itself is yielded.
-    Raise OSError, which names ``path``.
+    If the block fails, ``path`` stays unchanged. If ``path`` is a device or a pipe, yield ``path`` itself,
+    because neither can be replaced. Raise OSError, which names ``path``, if writing fails.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))
@@ -286,8 +284,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def as_stored(value: _T) -> _T:
-    """Return ``value`` as ``results.json`` stores it. Numbers that are not finite become None, because JSON
-    cannot express them."""
+    """Return ``value`` with None instead of numbers that are not finite, because JSON cannot express these
+    numbers.
+    """
     return cast(_T, _stored(value))
 
 

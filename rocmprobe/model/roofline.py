@@ -1,4 +1,4 @@
-"""The roofline model: the highest speed of a convolution on a device, given the measured rates of the device.
+"""The roofline model: the highest speed of a convolution on a device, given measured rates of the device.
 
 S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performance model for multicore
 architectures. Communications of the ACM 52 (4), 2009, doi:10.1145/1498765.1498785.
@@ -14,7 +14,7 @@ from typing import Any, Optional
 from rocmprobe.model.problems import Problem
 
 _ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-#: Timed quantities, and the number of directions that each runs in sequence.
+#: Timed quantities, each with the number of directions that one measurement computes.
 DIRECTIONS_IN = {"fwd": 1, "bwd_data": 1, "bwd_weights": 1, "fwd_bwd": 3}
 
 
@@ -33,31 +33,36 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """Rates of a device: operations per second in a matrix product, bytes read and written per second in a
-    copy."""
+    """Peak rates of a device.
+
+    ``flops`` is operations per second in a matrix product. ``bytes`` is bytes read plus written per second in
+    a copy.
+    """
 
     flops: float
     bytes: float
 
     def attainable(self, work: Work) -> float:
-        """Return the highest possible operations per second, by Williams et al.: the smaller of the peak rate
-        and bandwidth times intensity."""
+        """Return the highest possible operations per second.
+
+        By Williams et al., this is the smaller of the peak rate and bandwidth times intensity.
+        """
         return min(self.flops, self.bytes * work.intensity)
 
     def share(self, work: Work, seconds: float) -> float:
-        """Return the share of the attainable rate that ``work`` in ``seconds`` reaches.
+        """Return which fraction of the attainable rate a device reaches if ``work`` takes ``seconds``.
 
-        A share above 1 is no error. Winograd and FFT need fewer multiplications than the direct method, and a
-        cache may still contain operands.
+        A fraction above 1 is no error. Winograd and FFT need fewer multiplications than the direct method,
+        and a cache can still contain operands.
         """
         return work.flops / seconds / self.attainable(work)
 
 
 def work(problem: Problem, what: str) -> Work:
-    """Return the work of ``what``, a key of ``DIRECTIONS_IN``.
+    """Return the amount of work of the timed quantity ``what``, a key of ``DIRECTIONS_IN``.
 
-    Operations are those of the direct method. Bytes are compulsory: each direction reads two of input, weight
-    and output (or their gradients) and writes the third, once each. The bias is left out.
+    The operations are those of the direct method. The bytes are the least possible: each direction reads two
+    of input, weight and output (or their gradients) once and writes the third one once. The bias is left out.
     """
     shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
     moved = sum(map(prod, shapes)) * _ITEM_BYTES[problem.dtype]
@@ -65,9 +70,10 @@ def work(problem: Problem, what: str) -> Work:
 
 
 def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
-    """Return the device's rates from the reference measurements in ``timings``, or None if one is missing.
+    """Return the device's rates from the reference measurements in ``timings``, or None if a measurement is
+    missing.
 
-    ``timings`` has the seconds of a matrix product and of a copy, and the amount of work of each.
+    ``timings`` has the seconds of a matrix product and of a copy, and the operations or bytes of each.
     """
     rates = [
         _rate(timings.get(amount), timings.get(seconds))
@@ -78,9 +84,9 @@ def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
 
 
 def _rate(amount: Any, seconds: Any) -> Optional[float]:
-    """Return the amount per second.
+    """Return ``amount`` per second, or None unless both are positive numbers.
 
-    Return None unless both are positive, because a results file may be edited.
+    The user can have edited the file.
     """
     numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
     return amount / seconds if numbers else None

@@ -1,4 +1,4 @@
-"""JSON Schema of the dataclasses that files contain."""
+"""Generator of the JSON Schema for the dataclasses that files contain."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 class Rule(NamedTuple):
-    """A keyword of JSON Schema that narrows a field's type, given in ``Annotated``."""
+    """A JSON Schema keyword that restricts the values of a field, given in ``Annotated``."""
 
     keyword: str
     value: Any
 
 
-#: Text that pages and messages show without truncation.
+#: Text that is short enough for pages and messages to show in full.
 Name = Annotated[str, Rule("maxLength", 1000)]
 Count = Annotated[int, Rule("minimum", 0)]
 Positive = Annotated[int, Rule("minimum", 1)]
@@ -26,7 +26,7 @@ Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
     """Return the schema of the dataclass ``kind``.
 
-    ``types`` are the types of fields that the class keeps as plain mappings. A field without a default is
+    ``types`` gives types for fields that the class declares as plain mappings. A field without a default is
     required. Unknown fields are accepted, because readers ignore them.
     """
     definitions: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
-Its fields are those of a problem in ``results.json``, with the device, how often each direction was computed,
-and the duration of a training step. ``docs/training-with-the-bypass.md`` describes them.
+An entry has the fields of a problem in ``results.json``, plus the device and how often each direction was
+computed. The file also has the duration of a training step (``docs/training-with-the-bypass.md``).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Recorded:
-    """A problem in its text form, and how often the program computed each of its directions.
+    """A problem in its text form, and how often the program computed each direction.
 
-    ``counts`` are those of the program, ``step_counts`` those of one of its training steps.
+    ``counts`` are for the whole program, ``step_counts`` for one training step.
     """
 
     problem: str
@@ -37,17 +37,18 @@ class Recorded:
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations of all computations of the problem in the program."""
+        """Number of arithmetic operations that the whole program spent on this problem."""
         return parse_problem(self.problem).flops * sum(self.counts.values())
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The training steps of a program. Of ``made`` steps, ``alike`` computed the ``step_counts``.
+    """The training steps of a program.
 
+    The program made ``made`` steps. ``alike`` of these steps computed the same convolutions, ``step_counts``.
     ``device`` is the type of the device that ran the convolutions, "several", or None if there were no
     convolutions. ``threads`` is the number of threads of the CPU kernels. Seconds of a step are the median
-    and deciles. ``rest_seconds`` is the median of everything but convolution, or None if unknown.
+    and deciles. ``rest_seconds`` is the median time of everything but convolution, or None if unknown.
     """
 
     made: Count
@@ -62,7 +63,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The convolutions of a program, and the versions of torch that it ran with.
+    """The convolutions of a program, and the versions of torch with which the program ran.
 
     ``steps`` is None if no step of the program could be timed.
     """
@@ -77,23 +78,23 @@ class Shapes:
 
     @property
     def cpu_threads(self) -> int:
-        """Number of threads of a training step's convolutions. 0 on a GPU, or if unknown."""
+        """Number of CPU threads that computed a training step's convolutions. 0 on a GPU, or if unknown."""
         return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:
-        """Return the ``most`` problems with the most arithmetic over the whole program."""
+        """Return at most ``most`` problems, those with the most arithmetic over the whole program."""
 
         def work(each: Recorded) -> tuple[int, int]:
-            # A problem that the program died in has a count of 0.
+            # If the program died while it computed a problem, the problem's count is 0.
             return each.flops, parse_problem(each.problem).flops
 
         return tuple(each.problem for each in sorted(self.problems, key=work, reverse=True)[:most])
 
 
 def writable(path: Path) -> Path:
-    """Return the path to write to: ``path``, or the target of its link.
+    """Return the path to write to: ``path``, or the file to which ``path`` links.
 
-    Raise BadInput if no file can be written there, or if something other than a file exists there.
+    Raise BadInput if no file can be written there, or if the path exists and is not a file.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -108,23 +109,25 @@ def writable(path: Path) -> Path:
 
 
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
-    """Write the file atomically. Raise OSError if that fails."""
+    """Write the file atomically. Raise OSError if writing fails."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
     write_whole(text.encode(), path)
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:
-    """Return the problems of a file in its order, without duplicates, whatever device computed them.
+    """Return the problems in the file ``path``, in order and without duplicates. All devices count.
 
     Raise BadInput if the file is missing, is not JSON or has another version, or if an entry is no valid
-    problem (naming the place).
+    problem. The message names the entry.
     """
     return tuple(parse_problem(text) for text in _read(path).texts)
 
 
 def read_shapes(path: Path) -> Shapes:
-    """Return the content of a file, for a run on it. Raise BadInput as ``read_problems`` does, and if there
-    is no problem in the file."""
+    """Return the content of the file ``path``.
+
+    Raise BadInput for the reasons that ``read_problems`` lists, and if the file has no problem.
+    """
     shapes = _read(path)
     if not shapes.problems:
         raise BadInput(f"{path}: holds no problem; record a program that runs convolutions")
@@ -148,7 +151,7 @@ def _read(path: Path) -> Shapes:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the file's content after a check of its version and schema."""
+    """Return the content of the file after a check of version and schema."""
     data = reading.read_json(path, "name a file of `rocmprobe shapes`")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
@@ -168,7 +171,7 @@ def _steps(record: Optional[Mapping[str, Any]]) -> Optional[Steps]:
     return Steps(
         int(record["made"]), int(record["alike"]), record["device"], int(record["threads"]),
         float(record["seconds"]), float(record["seconds_p10"]), float(record["seconds_p90"]),
-        # Parallel convolutions in several threads of the program can together take longer than the step.
+        # If the program runs convolutions in parallel threads, the sum of their times can exceed the step.
         None if rest is None or rest < 0 else float(rest),
     )  # fmt: skip
 
@@ -201,11 +204,14 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
     )  # fmt: skip
     if problem.weight_shape != (first, second, *filters):
         raise BadInput(f"weight: {first} and {second} do not belong to {channels} channels, groups {groups}")
-    # parse_problem rejects what PyTorch would reject.
+    # parse_problem raises BadInput for sizes that PyTorch would reject.
     return parse_problem(problem.text)
 
 
 def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
-    """Return how often each direction of an entry was computed, or 0 if the program died in the problem."""
+    """Return how often each direction of an entry was computed.
+
+    A count is 0 if the program died in the problem.
+    """
     counts = record.get(key, {})
     return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

@@ -11,13 +11,13 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class State:
-    """A row of the table.
+    """A row of the table of states.
 
-    ``works`` and ``fails`` say what the state proves about the device. Neither is set if nothing was learned.
-    ``blocks`` means that cases which depend on this case do not run. Readers must be able to recognize the
-    state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the word of pytest and JUnit,
-    ``heading`` the group in the report's evidence. There is no exit code, because exit codes follow from
-    findings, not from states.
+    ``works`` and ``fails`` say what the state proves about the device. Both are False if the state proves
+    nothing. ``blocks`` means that cases which depend on this case do not run. Readers must be able to
+    recognize the state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the outcome in
+    pytest and JUnit. ``heading`` is the group in the report's evidence. States have no exit code, because
+    exit codes follow from findings.
     """
 
     name: str
@@ -37,7 +37,7 @@ class State:
 
     @property
     def counted(self) -> bool:
-        """True if the outcome counts for or against its setting."""
+        """True if the outcome counts for or against the setting."""
         return self.works or self.blocks
 
 
@@ -45,12 +45,12 @@ def _fails(name: str, symbol: str, meaning: str) -> State:
     return State(name, symbol, "bad", meaning, "failed", "Failed", fails=True, blocks=True)
 
 
-#: Cause of an ``aborted`` outcome if the run was ended. Unlike ``machine-died`` it proves nothing.
+#: Cause of an ``aborted`` outcome if the run was ended. Unlike the cause ``machine-died``, it proves nothing.
 RUN_DIED = "run-died"
 _ABORTED_WITH_RUN = State(
     "aborted", "†", "unlearned", "in flight when the run was ended", "skipped", "Not learned"
 )
-#: Worst first. If one cell shows several outcomes, the first of them in this order wins.
+#: States, worst first. A table cell for several outcomes shows the worst state.
 _ROWS = (
     _fails("crash", "↯", "the process died of a signal"),
     _fails("hang", "∞", "exceeded its time limit and was ended"),
@@ -78,7 +78,7 @@ STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
 
 
 def state_of(name: str, cause: Optional[str] = None) -> State:
-    """Return the row of a state. The cause selects one of the two rows of ``aborted``."""
+    """Return the row of the state ``name``. For "aborted" there are two rows, and ``cause`` selects one."""
     row = STATES[name]
     return _ABORTED_WITH_RUN if name == "aborted" and cause == RUN_DIED else row
 
@@ -89,10 +89,10 @@ def rank(name: str, cause: Optional[str] = None) -> int:
 
 
 def works(name: Optional[str]) -> bool:
-    """Return True if the state alone, whatever its cause, proves that the tested case works."""
+    """Return True if the state proves that the tested case works, whatever the cause."""
     return name in STATES and STATES[name].works
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if the state alone, whatever its cause, proves a failure."""
+    """Return True if the state proves a failure, whatever the cause."""
     return name in STATES and STATES[name].fails

@@ -1,8 +1,8 @@
-"""Readings of temperatures, fans, power, clocks and memory over a run: their names and their record.
+"""Readings of temperatures, fans, power, clocks and memory during a run: their names and their record.
 
-A reading maps QUANTITIES to numbers. Values that could not be read are missing, so a sleeping device has an
-empty reading. ``samples.jsonl`` has one sample per line. Results keep a selection of the samples. This module
-does no I/O.
+A reading maps names of ``QUANTITIES`` to numbers. Values that could not be read are missing, so a sleeping
+device has an empty reading. ``samples.jsonl`` has one sample per line. Results keep a selection of the
+samples. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocmprobe.model.schema import Count
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the page. Numbers are divided by ``divisor`` to get its ``unit``."""
+    """A plot of the report page. A value divided by ``divisor`` has the unit ``unit``."""
 
     title: str
     unit: str
@@ -36,12 +36,13 @@ PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
 class Quantity:
     """A quantity that a sensor measures.
 
-    To add one, add a row here, a reader (``detect.gpus.amdgpu.SENSORS``), and a field of ``Gpu`` if it is a
-    fact of the machine. ``words`` name the quantity in a table, ``short`` in a list or an alarm. Without
-    ``words``, the quantity appears only in alarms. ``plot`` is the plot that draws the quantity as ``line``,
-    and ``first`` draws it before the other lines. ``glance`` is the position and the text of the quantity
-    among a GPU's present readings. ``condition`` marks a condition of a measurement. ``limit_rank`` orders
-    the temperatures of a GPU that have a limit, starting at 1.
+    To add a quantity, add a row here, a reader (``detect.gpus.amdgpu.SENSORS``), and a field of ``Gpu`` if
+    the quantity is a fact of the machine. ``words`` is the name in a table, and ``short`` the name in a list
+    or an alarm. Without ``words``, the quantity appears only in alarms. ``plot`` is the plot that shows the
+    quantity. ``line`` is the label of the line, and ``first`` draws the line before other lines. ``glance``
+    is the position and the text of the quantity in the list of a GPU's present readings. ``condition`` marks
+    a quantity that can affect a measurement. ``limit_rank`` orders the temperatures of a GPU that have a
+    limit, starting at 1.
     """
 
     name: str
@@ -56,8 +57,8 @@ class Quantity:
     limit_rank: int = 0
 
 
-#: Quantities by name. ``temperature_c`` is the temperature of a processor. The last two are 1 if the driver
-#: reports reduced clocks because of heat, or because of power and current, else 0.
+#: Quantities by name. ``temperature_c`` is the temperature of a CPU. The last two quantities are flags (1 or
+#: 0): the driver reports reduced clocks because of heat, or because of power or current.
 QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("temperature_edge_c", "°C", "temperature, edge", "edge", _HEAT, "edge",
              glance=(1, "edge {} °C"), condition=True, limit_rank=3),
@@ -79,31 +80,31 @@ QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("throttled_power"),
 )}  # fmt: skip
 _ROWS = tuple(QUANTITIES.values())
-#: Quantities that are watched and drawn, plot by plot.
+#: Quantities that a run records and plots, sorted by plot.
 WATCHED = tuple(
     row
     for plot in dict.fromkeys(row.plot for row in _ROWS)
     for row in sorted(_ROWS, key=lambda row: not row.first)
     if row.plot == plot and row.short
 )
-#: Conditions of a measurement, clocks first.
+#: Quantities that can affect a measurement, clocks first.
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most relevant first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
-#: Temperatures of the chip, the most relevant first. The last one is the temperature of a processor.
+#: Temperatures of a chip, the most relevant first. ``temperature_c`` is the temperature of a CPU.
 CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
-#: A finding needs at least this many consecutive samples and seconds, because a peak proves nothing.
+#: A finding needs at least this many consecutive samples and seconds, because a short peak proves nothing.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
-#: Values as large as this are no readings.
+#: Values of this size or larger are not real readings.
 _LARGEST = 1e18
-#: Number of moments that results keep of each device at most, except its hottest moments. A plot of the page
-#: is as many pixels wide.
+#: Results keep at most this many samples of each device, plus the hottest samples. A plot on the report page
+#: is this many pixels wide.
 POINTS = 300
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Highest value that a quantity should reach, in its unit, and the source of that limit."""
+    """Highest value that a quantity should reach, in the quantity's unit, and the source of the limit."""
 
     value: float
     source: str
@@ -111,9 +112,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Series:
-    """A quantity over a run: the extremes and the median of all samples.
+    """A quantity during a run, with minimum, median and maximum of all samples.
 
-    ``values`` are its values at the ``seconds`` of its device. A value is None if it could not be read.
+    ``values`` has one value for each entry in ``seconds`` of the device. An unreadable value is None.
     """
 
     min: Optional[float]
@@ -126,10 +127,10 @@ class Series:
 class DeviceTelemetry:
     """The readings of one device.
 
-    ``device`` is its PCI address, or "cpu". ``started`` is the time of the first sample (UTC). ``samples``
+    ``device`` is a PCI address, or "cpu". ``started`` is the time of the first sample (UTC). ``samples``
     counts all samples, and ``seconds`` are the times of the samples that were kept. ``numbers`` are the
-    indexes of these samples, from 0, or empty if all were kept. ``asleep`` counts the samples that found the
-    device asleep. ``limits`` are keyed by quantity.
+    indexes of the kept samples, from 0, or empty if all were kept. ``asleep`` counts the samples that found
+    the device asleep. ``limits`` are keyed by quantity.
     """
 
     device: str
@@ -147,7 +148,7 @@ class DeviceTelemetry:
         return found.value if found else None
 
     def moments(self) -> list[Mapping[str, float]]:
-        """Return the kept readings, one for each moment."""
+        """Return the kept readings, one for each entry in ``seconds``."""
         return [
             {
                 name: value
@@ -159,15 +160,18 @@ class DeviceTelemetry:
 
 
 def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
-    """Return a value, or None if it is missing or too large to show. Anyone may have edited the file."""
+    """Return the value at ``index``, or None if it is missing or too large.
+
+    The user can have edited the file.
+    """
     value = values[index] if index < len(values) else None
     return value if value is not None and abs(value) < _LARGEST else None
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Return True if a condition that held at these ``seconds`` lasted longer than a short peak.
+    """Return True if samples at these ``seconds`` cover more than a short peak.
 
-    Samples that are far apart count for the time between them.
+    The samples are consecutive. Long intervals between samples count in full.
     """
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
@@ -176,11 +180,11 @@ def summary(
     device: str, name: str, started: str, samples: Sequence[tuple[float, Mapping[str, float]]],
     limits: Mapping[str, Limit],
 ) -> DeviceTelemetry:  # fmt: skip
-    """Return the record of ``samples``: pairs of the seconds since ``started`` and a reading.
+    """Return the record of ``samples``, which are pairs of seconds since ``started`` and a reading.
 
-    If there are more than POINTS samples, keep every nth, and the hottest stretch of each temperature that
-    has a limit, both with any fan speed and with a stopped fan. So a temperature that lasted in the samples
-    also lasts in the record. The values of one sample are kept together.
+    If there are more than POINTS samples, keep every nth sample. For each temperature that has a limit, also
+    keep the hottest period, and the hottest period in which the fan stood still. So a high temperature that
+    lasts in ``samples`` also lasts in the record. Each kept sample keeps all of its values.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -207,10 +211,9 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the indexes of the shortest stretch that lasts, in which ``values`` stayed highest.
+    """Return the indexes of the hottest period: the one whose lowest value is highest.
 
-    If several stretches are equal, return the latest. If any stretch is at or above a limit, this stretch is,
-    too.
+    Periods are as short as ``lasts`` allows. Of several equal periods, return the latest.
     """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
@@ -221,7 +224,7 @@ def _highest(
 
 
 def _stretches(seconds: Sequence[float]) -> Iterator[range]:
-    """Yield, from each moment on, the samples that it takes to last."""
+    """Yield, for each sample, the shortest range of samples from there on that ``lasts``."""
     end = 0
     for start in range(len(seconds)):
         while end < len(seconds) and not lasts(seconds[start:end]):
@@ -242,10 +245,10 @@ def _series(
 
 
 def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
-    """Return the telemetry that a simulated machine's file gives.
+    """Return the telemetry that the file of a simulated machine describes.
 
     ``row`` has ``device``, ``name``, ``seconds``, and the tables ``values`` and ``limits``. Raise ValueError
-    for anything else, for unknown quantities, and for series that are not as long as ``seconds``.
+    for other or missing keys, for unknown quantities, and for series that are not as long as ``seconds``.
     """
     for key in ("device", "name", "seconds", "values", "limits"):
         if key not in row:

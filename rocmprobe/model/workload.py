@@ -1,4 +1,4 @@
-"""A training that a user plans: the number of images, the batch size and the number of epochs."""
+"""A training run that a user plans: the number of images, the batch size and the number of epochs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rocmprobe.model.results import BadInput
 _KEYS = ("images", "batch", "epochs")
 _REQUIRED = ("images", "epochs")
 _NUMBER = re.compile(r"[0-9]{1,12}")
-#: Networks are timed with this batch in the memory of a small card.
+#: Largest batch, because networks are also timed on cards with little memory.
 _MOST_AT_A_TIME = 1024
 _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Size of a training.
+    """Size of a training run.
 
-    An epoch has ``images`` images, ``batch`` at a time. If ``batch`` is None, the timed batch is used.
+    An epoch has ``images`` images in batches of ``batch``. If ``batch`` is None, the timed batch is used.
     """
 
     images: int
@@ -29,10 +29,10 @@ class Workload:
 
 
 def parse_workload(text: str) -> Workload:
-    """Parse the text of ``--estimate``: words KEY=NUMBER in any order, with at least ``images`` and
+    """Parse the value of ``--estimate``: words KEY=NUMBER in any order, with at least ``images`` and
     ``epochs``.
 
-    Raise BadInput for anything else.
+    Raise BadInput for any other text.
     """
     found: dict[str, int] = {}
     for word in text.split():
