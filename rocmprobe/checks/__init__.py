@@ -1,7 +1,7 @@
-"""Checks: each module declares its checks, with the functions that run them.
+"""Checks: each module in this package declares checks and the functions that run them.
 
-``CHECKS`` collects them. Importing ``CHECKS`` does not import torch, because functions import torch when they
-run.
+``CHECKS`` collects all checks. Importing ``CHECKS`` does not import torch: the functions import torch when
+they run.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rocmprobe.model.results import RUNGS
 
 
 def _declared() -> Iterator[Check]:
-    """Yield the checks of every module in this package. Subpackages declare no checks."""
     for module in iter_modules(__path__, f"{__name__}."):
         if not module.ispkg:
             yield from getattr(import_module(module.name), "CHECKS", ())
 
 
 def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
-    """Return the checks in the order of the ladder. Within a rung, required checks come first."""
+    """Return the checks in the order of the ladder. Within a rung, a check comes after the checks that it
+    requires."""
 
     def depth(check: Check) -> int:
         needs = (declared[name] for name in check.requires.checks if name != check.name)
@@ -32,12 +32,12 @@ def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
     return {name: declared[name] for name in sorted(declared, key=places.__getitem__)}
 
 
-#: Checks by name, in the order of the ladder.
+#: Checks by name, from the simplest operations (copy) to training.
 CHECKS: Mapping[str, Check] = _in_order({check.name: check for check in _declared()})
-#: Checks that train one of the small networks, and the subset of them that needs convolution.
+#: Checks that train one small network each, and those of them whose network has convolutions.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Every check that trains a network of ``checks/networks``.
 TRAINERS = (*MODELS, "batch-sizes")
-#: Checks of the numerical results of convolution. Their outcomes count for a setting.
+#: Checks of the numerical results of convolution. They decide whether a setting is correct.
 CONVOLUTIONS = ("convolution", "problem-matrix")

@@ -1,4 +1,4 @@
-"""Checks of scaled dot product attention, one for each of PyTorch's backends for attention."""
+"""Checks of scaled dot product attention, one for each of PyTorch's implementations (backends)."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
-#: Samples, heads, steps and size of a head. The steps fill no tile. Every fused kernel supports the size.
+#: (samples, heads, steps, size of a head). The steps do not fill a tile. Every fused kernel supports this
+#: size of a head.
 _QUERIES = (2, 3, 40, 32)
-#: Texts of PyTorch's error if no remaining backend can compute attention. Source:
+#: Texts of PyTorch's error if no allowed backend can compute attention. Source:
 #: aten/src/ATen/native/transformers.
 _NONE_LEFT = ("No available kernel", "No viable backend")
-#: Words that mark the warnings that give a reason for this error.
+#: Words in the warnings that explain this error.
 _REASONS = ("attention", "kernel not used", "architecture")
 
 
 def attention(context: CheckContext) -> CheckResult:
-    """Test attention by the backend that PyTorch chooses."""
+    """Test attention with the backend that PyTorch chooses."""
     return _attention(context, nullcontext)
 
 
 def attention_math(context: CheckContext) -> CheckResult:
-    """Test attention by separate products and a softmax."""
+    """Test the backend that computes attention with separate matrix products and a softmax."""
     return _attention(context, lambda: _alone("MATH"))
 
 
 def attention_flash(context: CheckContext) -> CheckResult:
-    """Test attention by the flash kernel alone."""
+    """Test the flash attention backend."""
     return _attention(context, lambda: _alone("FLASH_ATTENTION"))
 
 
 def attention_efficient(context: CheckContext) -> CheckResult:
-    """Test attention by the memory-efficient kernel alone."""
+    """Test the memory-efficient attention backend."""
     return _attention(context, lambda: _alone("EFFICIENT_ATTENTION"))
 
 
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
-    """Compare plain and causal attention, with all gradients, with the formula in fp64.
+    """Compare attention and its gradients to the formula in fp64, with and without a causal mask.
 
     Raise NotApplicable, with PyTorch's reasons, if this torch lacks the function or the backend.
     """
@@ -94,7 +95,7 @@ def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, gr
 
 
 def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
-    """Return softmax(Q K^T / sqrt(d)) V, as the documentation of PyTorch's function defines attention."""
+    """Return softmax(Q K^T / sqrt(d)) V, the definition in the documentation of PyTorch's function."""
     import torch
 
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
@@ -106,10 +107,9 @@ def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
 
 @contextmanager
 def _alone(backend: str) -> Iterator[None]:
-    """Allow only ``backend`` to compute attention.
+    """Make PyTorch use only ``backend``, a name in ``torch.nn.attention.SDPBackend``, for attention.
 
-    ``backend`` is a name of ``torch.nn.attention.SDPBackend``. Older versions of torch have these flags in
-    another module.
+    Older versions of torch have these switches in another module.
     """
     import torch
 

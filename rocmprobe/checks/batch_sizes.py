@@ -1,4 +1,4 @@
-"""Check of training throughput over batch sizes, from 1 to the largest that fits."""
+"""Check of training throughput at batch sizes from 1 to the largest that fits into memory."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
 if TYPE_CHECKING:
     from rocmprobe.checks.networks.training import Trainer
 
-#: Network that is trained, the same as in ``train-resnet``.
+#: The trained network, the same as in ``train-resnet``.
 NETWORK = "resnet"
-#: Larger batches of such small images give no new information. A test must not fill the memory of a CPU.
+#: Maximum batch. Larger batches of such small images show nothing new, and a test must not fill a machine's
+#: main memory.
 _MOST, _MOST_ON_CPU = 1 << 13, 1 << 8
-#: Seconds for all batches, in multiples of the time for one throughput measurement (8 s at level standard).
-#: With first calls, the total is at most 60 s.
+#: Time limits for all batches, without and with first calls, in multiples of the time for one throughput
+#: measurement.
 _SECONDS, _SECONDS_IN_ALL = 4, 30
 _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 
 
 @dataclass
 class Curve:
-    """Training throughput of each batch that fitted, in samples per second.
+    """Training throughput in samples per second for each batch size that fitted into memory.
 
-    ``refused`` is the batch that did not fit. ``ended_by`` is "memory", "time", or "batch" if the largest
-    allowed batch was reached.
+    ``refused`` is the batch that did not fit, or None. ``ended_by`` is "memory", "time", or "batch" if the
+    maximum batch was reached.
     """
 
     batches: list[int] = field(default_factory=list)
@@ -42,10 +43,10 @@ class Curve:
 
 
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
-    """Double the batch from 1 up to ``most`` while time is left.
+    """Measure batch sizes 1, 2, 4, ... up to ``most`` while time is left.
 
     ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. Stop before a batch whose
-    measurement would take longer than the time left, as predicted from the previous batch.
+    measurement would probably take longer than the time left.
     """
     found, batch = Curve(), 1
     started = time_left()
@@ -66,10 +67,11 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 
 
 def batch_sizes(context: CheckContext) -> CheckResult:
-    """Train a small ResNet with ever larger batches. Running out of memory is a result, not a failure."""
+    """Train a small ResNet with larger and larger batches. Running out of memory is a result, not a
+    failure."""
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
     limit = _limit(context, on_cpu)
-    # Start the runtime and import modules here, so that their time does not count for the first batch.
+    # The first call also starts the runtime and imports modules, which must not count for the first batch.
     context.first_call(_trainer(context, 1).step)
     clock = _TimeLimit(context.seconds)
     with context.measured():
@@ -88,14 +90,14 @@ def batch_sizes(context: CheckContext) -> CheckResult:
 
 
 class _TimeLimit:
-    """Time limit for one curve."""
+    """Time limit for all measurements of one curve."""
 
     def __init__(self, seconds: float) -> None:
         now = time.perf_counter()
         self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
 
     def extend(self, seconds: float) -> None:
-        """Exclude the time of a first call, which may search and compile."""
+        """Extend the limit by the time of a first call, which may search for kernels and compile."""
         self._ends += seconds
 
     def left(self) -> float:
@@ -103,7 +105,8 @@ class _TimeLimit:
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context factory that limits memory, to leave some for a desktop on the same card."""
+    """Return a function that creates a context with a memory limit, which leaves memory for a desktop on
+    the same GPU."""
     if on_cpu:
         return nullcontext
     fillable = context.backend.fillable_bytes(context.device, 0)
@@ -113,7 +116,7 @@ def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextM
 def _seconds(
     context: CheckContext, batch: int, limit: Callable[[], AbstractContextManager[None]], clock: _TimeLimit
 ) -> Optional[float]:
-    """Return the median seconds of a training step, or None if the batch does not fit."""
+    """Return the median seconds of a training step, or None if the batch does not fit into memory."""
     try:
         with limit():
             return statistics.median(_steps(context, batch, clock))
@@ -135,9 +138,9 @@ def _trainer(context: CheckContext, batch: int) -> Trainer:
 
 
 def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
-    """Yield the seconds of each step, after a first call and a warm-up."""
+    """Yield the seconds of each step after a first call and a warm-up."""
     trainer = _trainer(context, batch)
-    # To a library every batch is a new problem, for which it may search and compile.
+    # For the vendor library every batch size is a new problem, for which it may search and compile.
     _, seconds = context.first_call(trainer.step)
     clock.extend(seconds)
     for _ in range(_WARM_UP):

@@ -1,6 +1,6 @@
 """Declaration of a check: its question, its requirements, its function, and the text of its finding.
 
-The suites define the settings and dtypes in which a check runs.
+The suites define under which settings and in which dtypes a check runs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from rocmprobe.model.results import Outcome
 
 @dataclass(frozen=True)
 class Requires:
-    """Checks that a check depends on. If one of them fails, the check is blocked.
+    """Checks that must pass before a check runs. If one of them fails, the check is blocked.
 
-    ``below`` are checks in the check's own dtype under ``default``. ``outside`` are further checks of this
-    kind, required only if the check's setting keeps convolution out of the vendor library. ``beside`` are
-    checks in its own dtype under ``default``, ``vendor-off`` or ``by-layer``. The one that treats other
-    layers as the check's setting does is used. ``float32`` are checks in float32 under the check's own
-    setting. ``autocast`` are checks under autocast to its own dtype and under its own setting, unless the
-    dtype is float32. ``convolution`` requires the first native problem under its own setting, in "every"
-    direction, its "own" direction, or "fwd".
+    ``below`` are checks in the check's own dtype under ``default``. ``outside`` are more such checks,
+    required only if the check's setting runs convolution outside of the vendor library. ``beside`` are checks
+    in the check's own dtype under the one of ``default``, ``vendor-off`` and ``by-layer`` that runs other
+    layers like the check's setting. ``float32`` are checks in float32 under the check's own setting.
+    ``autocast`` are checks under autocast to the check's own dtype and under its own setting. They are
+    ignored if the dtype is float32.
+
+    ``convolution`` requires that the first problem that all settings run passes under the check's own
+    setting: in "every" direction, in its "own" direction, or in "fwd".
     """
 
     below: tuple[str, ...] = ()
@@ -39,7 +41,7 @@ class Requires:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Names of all checks that the check depends on."""
+        """Names of all checks that must pass."""
         named = (*self.below, *self.outside, *self.beside, *self.float32, *self.autocast)
         return (*named, "convolution") if self.convolution else named
 
@@ -48,8 +50,8 @@ class Requires:
 class LibraryLayer:
     """A kind of layer, other than plain convolution, that a vendor library computes.
 
-    ``words`` name the layer. ``option`` is the keyword of ``rocmprobe.bypass.install`` that sends the layer
-    to PyTorch's own kernels.
+    ``words`` is the name of the layer in texts. ``option`` is the keyword argument of
+    ``rocmprobe.bypass.install`` that makes PyTorch's own kernels compute the layer.
     """
 
     words: str
@@ -60,10 +62,11 @@ class LibraryLayer:
 class Explanation:
     """Text of the finding for a check that fails.
 
-    ``subject`` is the subject of the finding. ``rung`` is the rung whose layer is at fault
-    (``blame.rung_layer``). ``advice`` says what to do if no setting cures the failure. If ``general`` is set,
-    the advice of a cause that the evidence names takes precedence. If ``needed`` is set, programs may need
-    the tested operation. ``wrong`` is the cause of incorrect numbers if the evidence names no cause.
+    ``subject`` is the subject of the finding's title. ``rung`` is the rung whose layer is at fault
+    (``blame.rung_layer``). ``advice`` says what to do if no setting avoids the failure. If ``general`` is
+    True and the evidence names a cause, the advice on this cause replaces ``advice``. ``needed`` is True if
+    user programs may need the tested operation. ``wrong`` is the cause of incorrect numbers if the evidence
+    names no cause.
     """
 
     subject: str
@@ -78,19 +81,19 @@ class Explanation:
 class Check:
     """A kind of test.
 
-    ``function`` runs the check by torch in a worker, or is None if the driver torch cannot run the check. If
-    ``exclusive`` is set, the check measures time or memory, so no other check uses the device at the same
-    time. If ``own_process`` is set, each problem or dtype gets its own process. If ``last`` is set, the check
-    runs at the end of a run, because it can stop the machine and nothing depends on it. If ``once`` is set, a
-    failure is not retried, because an attempt takes minutes.
+    ``function`` runs the check with torch in a worker. It is None if only the driver capi has the check.
+    ``exclusive`` is True for checks that measure time or memory: no other check may use the device at the
+    same time. ``own_process`` is True if each problem or dtype needs its own process. ``last`` is True for a
+    check that can stop the machine and on which nothing depends: it runs at the end of a run. ``once`` is
+    True if a failure is not retried, because an attempt takes minutes.
 
-    ``capi_dtypes`` are the dtypes that the driver capi runs. If empty, the driver uses the dtype of the
-    problem. If None, the driver cannot run the check. If ``verified`` is set, the recommendation rests on the
-    check, so ``--verify`` repeats it. ``seconds`` is the expected time without measurements, from a run of
-    level quick on a two-core desktop. ``script`` returns the computation that ``rocmprobe repro`` prints for
-    an outcome, given the name of the vendor library ("" if off). ``layer`` is the layer of the vendor library
-    that is tested. ``explanation`` is the text of a finding about the check. A primitive that is no layer of
-    the library gets its explanation from its name.
+    ``capi_dtypes`` are the dtypes in which the driver capi runs the check. If empty, capi uses the dtype of
+    the problem. If None, capi cannot run the check. ``verified`` is True if the recommendation depends on the
+    check, so that ``--verify`` repeats it. ``seconds`` is the expected duration without measurements, from a
+    run of level quick on a two-core desktop. ``script`` returns the computation that ``rocmprobe repro``
+    prints for an outcome. Its second argument is the name of the vendor library, or "" if the library is off.
+    ``layer`` is the layer of the vendor library that is tested. ``explanation`` is the text of the finding.
+    For a primitive without ``layer`` and ``explanation``, the text is made from its name.
     """
 
     name: str
@@ -110,7 +113,7 @@ class Check:
     explanation: Optional[Explanation] = None
 
 
-#: Requirements of a check that needs only PyTorch's own kernels, and of a check that measures convolution.
+#: Requirements of checks that need only PyTorch's own kernels, and of checks that measure convolution.
 KERNELS = Requires(("elementwise",))
 EVERY_DIRECTION = Requires(convolution="every")
 
@@ -123,7 +126,7 @@ def layer_check(
     limits: Mapping[str, float] = LAYER_LIMITS,
     **declared: Any,
 ) -> Check:
-    """Declare a check that compares one layer or operator with the same computation in fp64 on the CPU."""
+    """Declare a check that compares one layer or operator to the same computation in fp64 on the CPU."""
 
     def function(context: CheckContext) -> CheckResult:
         return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))

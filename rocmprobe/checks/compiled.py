@@ -19,7 +19,7 @@ from rocmprobe.checks.tools.computation import (
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 
-#: Several blocks of the kernel, where the last is not full.
+#: Number of elements: several blocks of the kernel, the last of which is not full.
 _COUNT = 5000
 #: Initial value of the buffer. The kernel writes odd numbers.
 _BEFORE = -2
@@ -27,10 +27,9 @@ _IMAGES, _CHANNELS, _CLASSES = (2, 3, 14, 14), 8, 4
 
 
 def triton(context: CheckContext) -> CheckResult:
-    """Launch a Triton kernel that fills a buffer with small integers. Test that the result is exact.
+    """Launch a Triton kernel that fills a buffer with small integers, and test that the result is exact.
 
-    The message separates a kernel that was launched but wrote nothing from a kernel that wrote incorrect
-    numbers.
+    The message distinguishes a kernel that wrote nothing from a kernel that wrote incorrect numbers.
     """
     import torch
 
@@ -58,10 +57,10 @@ def triton(context: CheckContext) -> CheckResult:
 
 
 def inductor(context: CheckContext) -> CheckResult:
-    """Train a small network with convolution and batch norm by Inductor.
+    """Train a small network with convolution and batch norm after compilation by Inductor.
 
-    Compare its output and gradients with the same network without a compiler, in fp64 on the CPU. The time of
-    the first call includes compilation.
+    Compare its output and gradients to the same network in fp64 on the CPU, not compiled. The time of the
+    first call includes compilation.
     """
     import torch
 

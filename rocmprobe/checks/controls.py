@@ -1,7 +1,4 @@
-"""Checks of layers that PyTorch computes with its own kernels.
-
-If one of them fails, the vendor library is not at fault.
-"""
+"""Checks of layers that PyTorch computes with its own kernels, never with the vendor library."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ def softmax(image: Any) -> Named:
 def instance_norm(image: Any) -> Named:
     """Apply instance norm without weights.
 
-    PyTorch computes instance norm with weights as batch norm, which the vendor library runs.
+    With weights, PyTorch computes it as batch norm, which the vendor library runs.
     """
     import torch.nn.functional as F
 
@@ -48,7 +45,7 @@ def instance_norm(image: Any) -> Named:
 
 
 def local_response_norm(image: Any) -> Named:
-    """Normalize over five channels. The full alpha of 1 makes an error in the sum visible."""
+    """Normalize over five channels. With an alpha as large as 1, an error in the sum is visible."""
     import torch.nn.functional as F
 
     return each_with_gradient(image, {"local response norm": F.local_response_norm}, size=5, alpha=1.0)
@@ -57,8 +54,8 @@ def local_response_norm(image: Any) -> Named:
 def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], **options: Any) -> Named:
     """Apply each function to the images, and compute the gradient of the input.
 
-    The gradient of its output is the output for the other image. For a plain sum, the gradient of softmax or
-    of a norm would be zero.
+    The gradient of the output is the output itself with its two images swapped. A gradient of all ones would
+    be useless: the input's gradient of softmax or of a norm would be zero.
     """
     import torch
 

@@ -1,6 +1,7 @@
-"""Checks of convolution, in one direction of one problem: float tier, error bound and exact tier.
+"""Checks of convolution, in one direction of one problem, with three tiers of increasing strictness.
 
-Each computation runs twice. Buffers are filled with NaN before each run.
+The tiers are limits on the error of random numbers, an error bound for each element, and integers with exact
+results. The first computation runs twice. Before each run, buffers are filled with NaN.
 """
 
 from __future__ import annotations
@@ -48,12 +49,16 @@ from rocmprobe.model.results import Outcome
 
 Results = Mapping[str, Any]
 _HALF = ("float16", "bfloat16")
-#: Number of multiplications and additions above which the reference uses several threads.
+#: The reference uses several threads above this number of multiplications and additions.
 _WORTH_THREADS = 500_000_000
 
 
 def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
-    """Return the computation on uniform operands. If transforms are allowed, results have no error bounds."""
+    """Return the computation on uniform operands.
+
+    ``owed`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). If it allows
+    transforms such as Winograd, elements have no error bounds.
+    """
     limits, bounds = {}, {}
     parts = _parts(problem, direction, owed)
     for name in _results(problem, direction):
@@ -73,8 +78,7 @@ def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
 def exact_tier(problem: Problem, direction: str, owed: str) -> Computation:
     """Return the computation on integers whose sums are exact.
 
-    Most elements of ``grad`` (bwd-data) or ``input`` (other directions) can be zero, which keeps the sums
-    exact.
+    If needed for this, most elements of ``grad`` (bwd-data) or ``input`` (other directions) are zero.
     """
     fill = exact_fill(problem.dtype, problem.terms(direction), owed)
     draw = partial(
@@ -90,7 +94,8 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
     if direction == "bwd-weights":
-        # Over the batch, so that it also cancels at the edges. For a single sample, over all positions.
+        # Values cancel over the batch, so that they also cancel at the edges, or over all positions of a
+        # single sample.
         zero_sum, along = "grad", [1] if problem.batch > 1 else space
     elif (direction == "fwd") != problem.transposed:
         zero_sum, along = "weight", [2] if drawn["weight"][1] > 1 else space
@@ -105,9 +110,9 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
 
 
 def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
-    """Return a computation on integers.
+    """Return a computation whose results must equal the reference.
 
-    Results must be exact, or round to the reference if transforms are allowed.
+    If transforms such as Winograd are allowed, results must only round to the reference.
     """
     measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
     return Computation(
@@ -126,20 +131,20 @@ def _results(problem: Problem, direction: str) -> tuple[str, ...]:
 
 
 def _terms(problem: Problem, direction: str, name: str) -> int:
-    """Return the number of products that are summed into one element of a result.
+    """Return how many numbers are summed into one element of a result.
 
-    The gradient of the bias is a sum of elements of the output's gradient.
+    For the gradient of the bias, these are elements of the output's gradient, otherwise products.
     """
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
 def _parts(problem: Problem, direction: str, owed: str) -> int:
-    """Return the number of parts of a sum that may be rounded separately."""
+    """Return the number of parts of a sum that the guarantee allows to be rounded separately."""
     return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed, or the float tier for an outcome that is not wrong."""
+    """Return the tier that failed, or the float tier if the outcome is not "wrong"."""
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
     owed = str(numerics.get("owed", SUMS))
@@ -160,14 +165,14 @@ def script(outcome: Outcome, library: str) -> Computation:
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
-    """Return True if the worst element belongs to sums of integers."""
+    """Return True if the worst element is from a computation on integers."""
     worst = numerics.get("worst")
     reference = worst.get("reference") if isinstance(worst, Mapping) else None
     return isinstance(reference, (int, float)) and float(reference).is_integer()
 
 
 def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
-    """Return True if the outcome has the measure and its value exceeds the limit or is not a number."""
+    """Return True if the outcome has the measure ``name`` with a value above the limit or not a number."""
     values = (numerics.get(name, 0), limit)
     return name in numerics and not (
         all(isinstance(value, (int, float)) for value in values) and values[0] <= values[1]
@@ -175,10 +180,10 @@ def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
 
 
 def convolution(context: CheckContext) -> CheckResult:
-    """Compare a convolution with the same direction in fp64 on the CPU, outside the setting.
+    """Compare one direction of a convolution to fp64 on the CPU, which the setting does not influence.
 
-    The numerical guarantee of the eligible kernels (such as ``numerics.SUMS``) sets the limits. If two runs
-    differ, both results are compared with the reference.
+    The limits follow from the numerical guarantee of the kernels that can run (e.g. ``numerics.SUMS``). If
+    two runs differ, both results are compared.
     """
     tier = float_tier(_problem(context), _direction(context), _owed(context))
     operands = tier.operands(context.dtype, context.seed())
@@ -213,7 +218,6 @@ def reference(problem: Problem, tier: Computation, operands: Named) -> Named:
 
 
 def _problem(context: CheckContext) -> Problem:
-    """Return the problem in the dtype of the context."""
     return replace(context.the_problem, dtype=context.dtype_name)
 
 
@@ -222,7 +226,7 @@ def _direction(context: CheckContext) -> str:
 
 
 def _owed(context: CheckContext) -> str:
-    """Return the numerical guarantee that the eligible kernels must meet."""
+    """Return the numerical guarantee that the kernels which can run must meet."""
     if not context.exact:
         return TRANSFORMS
     return (
@@ -255,10 +259,10 @@ def _float_tier(
     answer: CheckResult,
     words: str = "",
 ) -> None:
-    """Check each result against the limits and, if ``sums`` of magnitudes are given, against its error bound.
+    """Compare each result to the limits and, if ``sums`` has the result, each element to its error bound.
 
-    The numbers of the first incorrect result are kept. If all results are correct, the numbers of the first
-    result are kept. ``words`` introduce the message.
+    ``sums`` are the results for the magnitudes of the operands. ``answer`` keeps the numbers of the first
+    incorrect result, or of the first result if all are correct. ``words`` is the beginning of the message.
     """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
@@ -274,14 +278,14 @@ def _float_tier(
         if not holds and answer.state == "pass":
             allowed = tier.limit("max_ratio", name) * measured.max_reference
             error = (result[name].detach().to("cpu", right.dtype) - right).abs()
-            # Written so that NaN counts as bad.
+            # Not `error > ...`, so that NaN is bad.
             bad = ~(error <= (allowed if bound is None else bound.clamp(max=allowed)))
             also = "" if rule is None else f"; by MIOpen's own rule it {rule}"
             _wrong(answer, f"{words}{name}: {why}{also}", name, result[name], right, bad)
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    """Test integer operands: with a plain fill, and with a cancelling fill if the guarantee is plain sums."""
+    """Test integer operands: plain ones, and cancelling ones if the guarantee is plain sums."""
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     answer.numerics["exact_demanded"] = context.exact
     _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)
@@ -292,9 +296,10 @@ def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -
 def _equal_integers(
     context: CheckContext, floats: Computation, fill: str, tier: Computation, answer: CheckResult
 ) -> None:
-    """Record under ``fill`` ("exact", "cancelling") if every element is equal, and judge the result.
+    """Store in ``answer`` under ``fill`` ("exact" or "cancelling") whether every element is equal, and judge
+    it.
 
-    Each element must equal the reference. If transforms are allowed, the element must round to the reference.
+    Each element must equal the reference, or only round to it if transforms are allowed.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)
@@ -305,7 +310,7 @@ def _equal_integers(
         answer.numerics[fill] = not any(unequal(result[name], expected[name]) for name in expected)
     nearest = _owed(context) == TRANSFORMS
     if nearest:
-        # The operands differ from the first call, so leftovers of that call are detected.
+        # The operands differ from those of the first call, so this detects leftovers of that call.
         _float_tier(context, floats, result, expected, {}, answer, "on integers, ")
     for name, right in expected.items():
         with one_thread():

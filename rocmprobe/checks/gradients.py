@@ -1,7 +1,7 @@
 """Checks of gradients through autograd.
 
-``gradients`` compares with finite differences in fp64. ``gradient_flow`` computes gradients in the ways that
-training does, and compares each with fp64 on the CPU.
+``gradients`` compares to finite differences in fp64. ``gradient_flow`` computes gradients in the ways that
+training programs use, and compares each to fp64 on the CPU.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rocmprobe.checks.tools.computation import max_ratio
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
 
-#: Largest deviation of a gradient from fp64, as a share of the reference's largest value, by the dtype in
-#: which convolution computes. Basis: benchmarks/results/layer_limits.json. Each limit is over five times the
-#: value measured there, in float32 over thirty times, because MIOpen may choose Winograd, whose error is ten
-#: times as large.
+#: Limit for the error of a gradient relative to the reference's largest value, keyed by the dtype of the
+#: convolution. Each limit is more than five times the error in benchmarks/results/layer_limits.json. In
+#: float32 it is more than thirty times as large, because MIOpen may choose Winograd, whose error is ten times
+#: as large.
 GRADIENT_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 1e-2,
@@ -33,7 +33,7 @@ Convolve = Callable[..., Any]
 
 @dataclass
 class Leaves:
-    """Operands as leaves of autograd, the gradient of the output, and the convolution to apply."""
+    """Operands as leaves of autograd, the gradient of the output, and the convolution function."""
 
     input: Any
     weight: Any
@@ -45,7 +45,7 @@ class Leaves:
         return self.convolve(self.input, self.weight, self.bias)
 
     def gradients(self) -> dict[str, Any]:
-        """Return the gradients by operand. A gradient that was never computed counts as zero."""
+        """Return the gradients by operand. A gradient that autograd did not compute is zero."""
         import torch
 
         named = {"input": self.input, "weight": self.weight, "bias": self.bias}
@@ -60,26 +60,26 @@ def once(leaves: Leaves) -> None:
 
 
 def accumulated(leaves: Leaves) -> None:
-    """Accumulate the gradients of two batches."""
+    """Accumulate the gradients of two backward passes."""
     _backward(leaves.output(), leaves.grad)
     _backward(leaves.output(), leaves.grad.flip(0))
 
 
 def retained(leaves: Leaves) -> None:
-    """Run two backward passes through one graph."""
+    """Run two backward passes through the same graph."""
     output = leaves.output()
     _backward(output, leaves.grad, retain_graph=True)
     _backward(output, leaves.grad.flip(0))
 
 
 def shared(leaves: Leaves) -> None:
-    """Use one weight in two convolutions."""
+    """Use the same weight in two convolutions."""
     other = leaves.convolve(leaves.input.flip(0), leaves.weight, leaves.bias)
     _backward(leaves.output() + other, leaves.grad)
 
 
 def summed(leaves: Leaves) -> None:
-    """Differentiate a sum, whose gradient is one number expanded with strides of 0."""
+    """Differentiate the sum of the output. Its gradient is a single number, expanded with strides of 0."""
     leaves.output().sum().backward()
 
 
@@ -93,7 +93,7 @@ def channels_last_model(leaves: Leaves) -> None:
 
 
 def checkpointed(leaves: Leaves, use_reentrant: bool = False) -> None:
-    """Recompute the forward for the backward."""
+    """Compute with checkpointing, which repeats the forward pass during the backward pass."""
     from torch.utils.checkpoint import checkpoint
 
     operands = (leaves.input, leaves.weight, leaves.bias)
@@ -105,19 +105,19 @@ def checkpointed_reentrant(leaves: Leaves) -> None:
 
 
 def of_weights_alone(leaves: Leaves) -> None:
-    """Train a first layer, whose input needs no gradient."""
+    """Compute only the gradients of the weights, as for the first layer of a network."""
     leaves.input.requires_grad_(False)
     once(leaves)
 
 
 def frozen(leaves: Leaves) -> None:
-    """Freeze a layer that has trained layers below."""
+    """Compute no gradient of the weight, as for a frozen layer after trained layers."""
     leaves.weight.requires_grad_(False)
     once(leaves)
 
 
 Way = Callable[[Leaves], None]
-#: Functions for the device and for the reference, by name.
+#: (function for the device, function for the reference), by name.
 WAYS: Mapping[str, tuple[Way, Way]] = {
     "plain": (once, once),
     "accumulated": (accumulated, accumulated),
@@ -134,10 +134,9 @@ WAYS: Mapping[str, tuple[Way, Way]] = {
 
 
 def gradient_flow(context: CheckContext) -> CheckResult:
-    """Compare the gradients from every use of a convolution in ``WAYS`` with fp64 on the CPU.
+    """Compute gradients in each of ``WAYS``, and compare them to fp64 on the CPU.
 
-    A problem in float16 or bfloat16 keeps its operands in float32, as training does, and computes under
-    autocast.
+    For float16 and bfloat16, operands are float32 and the convolution runs under autocast, as in training.
     """
     import torch
 

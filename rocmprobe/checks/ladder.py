@@ -1,4 +1,4 @@
-"""Checks of the rungs below convolution: copy, elementwise, GEMM, im2col."""
+"""Checks of the simple operations on which convolution depends: copy, elementwise, GEMM, im2col."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rocmprobe.checks.tools.failures import DeviceFailure
 from rocmprobe.model.numerics import exact_fill, float_limits, judge_float
 from rocmprobe.model.results import Outcome
 
-#: Number of products in one sum of the matrix products.
+#: Number of products in each sum of the matrix products.
 _TERMS = 576
 
 
 def random_bytes(dtype: Any, seed: int) -> Named:
-    """Draw 4 MiB of random bits, as ``dtype``."""
+    """Draw 4 MiB of random bits as a tensor of ``dtype``."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -36,7 +36,7 @@ def random_bytes(dtype: Any, seed: int) -> Named:
 
 
 def returned(sent: Any) -> Named:
-    """Copy the tensor within the device, then back to the CPU."""
+    """Copy the tensor within the device, then to the CPU."""
     return {"received": sent.clone().cpu()}
 
 
@@ -51,7 +51,7 @@ _COPY = Computation(partial(random_bytes), returned, (changed_bytes,), {"": {"ch
 
 
 def copy(context: CheckContext) -> CheckResult:
-    """Copy 4 MiB of random bits to the device and back. Compare byte for byte."""
+    """Copy 4 MiB of random bits to the device and back, and compare byte for byte."""
     import torch
 
     if context.backend.device_type == "cuda" and not torch.cuda.is_available():
@@ -62,7 +62,7 @@ def copy(context: CheckContext) -> CheckResult:
 
 
 def affine(values: Any) -> Named:
-    """Multiply, add, take the maximum and sum over integers, which is exact in every order."""
+    """Multiply, add, take the maximum and sum integers. The result is exact in any order of the sums."""
     import torch
 
     result = torch.relu(values * 2 + 1)
@@ -73,7 +73,7 @@ _ELEMENTWISE = exact(partial(small_integers, {"values": (64, 1024)}), affine)
 
 
 def unfold_and_fold(image: Any) -> Named:
-    """Copy elements by unfold, and add small integers by fold. Both are exact."""
+    """Copy elements with unfold, and add small integers with fold. Both are exact."""
     import torch.nn.functional as F
 
     geometry: Any = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
@@ -96,7 +96,7 @@ def product(left: Any, right: Any) -> Named:
 
 
 def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
-    """Return the float tier and the exact tier of matrix products."""
+    """Return (float tier, exact tier) of matrix products. The exact tier uses integers."""
     draw = partial(uniform, {"left": (4, 192, _TERMS), "right": (4, _TERMS, 320)})
     limits = {"": float_limits(dtype, _TERMS)}
     fill = exact_fill(dtype, _TERMS)
@@ -108,7 +108,8 @@ def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
 
 
 def gemm(context: CheckContext) -> CheckResult:
-    """Test (192, 576) @ (576, 320) and a batch of four such products, in the float and the exact tier."""
+    """Test (192, 576) @ (576, 320) and a batch of four such products, with random numbers and with
+    integers."""
     float_tier, exact_tier = gemm_computations(context.dtype_name)
     drawn = float_tier.operands(context.dtype, context.seed())
     placed = context.placed(lambda: float_tier.placed(drawn, context.device, context.dtype))
@@ -131,7 +132,7 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed. The exact tier is compared only if the float tier passes."""
+    """Return the tier that failed. The exact tier runs only if the float tier passes."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 

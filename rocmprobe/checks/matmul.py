@@ -1,7 +1,5 @@
-"""Checks of matrix products that PyTorch may send to hipBLASLt instead of rocBLAS.
-
-These are the products of a linear layer in half precision, and of integers.
-"""
+"""Checks of matrix products that PyTorch may send to hipBLASLt instead of rocBLAS: linear layers and
+products of integers."""
 
 from __future__ import annotations
 
@@ -13,17 +11,17 @@ from rocmprobe.checks.tools.computation import Named, leaf, unequal, uniform, wi
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Rows, inputs and outputs of the layer.
+#: Number of rows, inputs and outputs of the layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
-#: Each product of bytes up to this value, and their sum, is exact in int32.
+#: Maximum magnitude of the integers. Their products and sums are exact in int32.
 _LARGEST_BYTE = 8
 
 
 def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Compute a plain product and a linear layer with a bias, with gradients.
+    """Compute a plain product, and a linear layer with a bias and its gradients.
 
-    hipBLASLt adds the bias in its own kernel. Backward multiplies transposed operands. The weights are scaled
-    by ``1 / sqrt(inputs)``, as layers draw their weights.
+    hipBLASLt adds the bias in the same kernel. The backward pass multiplies transposed operands. The weights
+    are divided by ``sqrt(inputs)``, as in the usual initialization of layers.
     """
     import torch
     import torch.nn.functional as F
@@ -35,9 +33,9 @@ def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def int_matmul(context: CheckContext) -> CheckResult:
-    """Test that ``torch._int_mm`` of bytes, summed in int32, is exact.
+    """Test that ``torch._int_mm`` of int8 matrices, summed in int32, is exact.
 
-    PyTorch sends this product to hipBLASLt whatever library is preferred for other products.
+    PyTorch always sends this product to hipBLASLt, whatever library is preferred for other products.
     """
     import torch
 

@@ -1,7 +1,4 @@
-"""Check of the memory that convolution allocates, compared with its prediction.
-
-No other check uses the device during the measurement.
-"""
+"""Check of the memory that convolution allocates, compared to a prediction."""
 
 from __future__ import annotations
 
@@ -14,10 +11,12 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import operands_on_device, run
 from rocmprobe.model.problems import Problem
 
-#: Allocators round sizes up. More than this multiple of the prediction is an incorrect prediction.
+#: The prediction is wrong if the measured memory exceeds it by more than this factor. Smaller factors are
+#: normal, because allocators round sizes up.
 TOLERANCE = 1.2
-#: PyTorch's own kernels, and whether they hold the columns of the whole batch at once on a CPU: in forward,
-#: in backward. Otherwise, and on a GPU, they hold the columns of one sample. Source: aten/src/ATen/native/
+#: For PyTorch's own kernels: (forward, backward), True if a CPU needs memory for the columns of the whole
+#: batch. Otherwise, and on a GPU, memory for the columns of one sample is needed. Source:
+#: aten/src/ATen/native/
 #: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp, NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp,
 #: NaiveDilatedConvolution.cpp of torch 2.13. 1.13.1 needs less in transposed forward, also one sample.
 _WHOLE_BATCH = {
@@ -31,15 +30,17 @@ _WHOLE_BATCH = {
 
 
 def memory(context: CheckContext) -> CheckResult:
-    """Measure the peak memory of forward and backward above the operands, and the bytes kept for backward.
+    """Measure the peak memory of forward and backward, and the memory that is saved for backward.
 
-    ``peak_bytes`` is the peak above input, weight and the output's gradient, so it includes the output and
-    both gradients. ``above_output_bytes`` is the peak above the output, too. ``forward_workspace_bytes`` is
-    the same for forward alone. ``predicted_saved_bytes`` is the size of input and weight. PyTorch's
-    ``convolution_backward`` receives only these and the gradient (tools/autograd/derivatives.yaml).
-    ``predicted_bytes`` predicts the peak if the implementation reports its workspace. Otherwise
-    ``least_bytes`` holds output and gradients. The result is wrong if a value exceeds ``TOLERANCE`` times its
-    prediction.
+    All values are in bytes and do not include input, weight and the output's gradient. ``peak_bytes``
+    includes the output and the gradients of input and weight. ``above_output_bytes`` is the same without the
+    output, ``forward_workspace_bytes`` the same for forward alone. ``saved_bytes`` are saved for backward.
+    ``predicted_saved_bytes`` is the size of input and weight, because ``convolution_backward`` needs only
+    these (tools/autograd/derivatives.yaml).
+
+    ``predicted_bytes`` is the predicted peak, if the implementation reports its workspace. Otherwise
+    ``least_bytes`` is the size of output and gradients. The result is wrong if a value exceeds ``TOLERANCE``
+    times its prediction.
     """
     import torch
 
@@ -98,10 +99,10 @@ def _bytes(tensor: Any) -> int:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Predicted memory that a convolution allocates above its operands and results.
+    """Predicted memory that a convolution allocates in addition to its operands and results.
 
-    Both values are upper bounds in bytes. ``forward`` is above input, weight and output. ``backward`` is also
-    above the gradients.
+    Both values are upper bounds in bytes. For ``backward``, the results are the gradients of input and
+    weight.
     """
 
     forward: int
@@ -109,9 +110,9 @@ class Workspace:
 
 
 def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
-    """Return the workspace that the algorithms of the bypass declare.
+    """Return the workspace of the plans of the bypass. ``taken`` are the algorithms that ran.
 
-    Return None for operands with gaps, which the algorithms copy first.
+    Return None for operands with gaps between elements, because the algorithms copy these first.
     """
     from rocmprobe import bypass
 
@@ -128,10 +129,10 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
 
 
 def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
-    """Return the workspace of the PyTorch kernel that the current setting selects.
+    """Return the workspace of the PyTorch kernel that is selected under the current setting.
 
-    Return None if PyTorch selects a library, which does not report its workspace, or if the layout needs
-    copies.
+    Return None if PyTorch selects a library, which does not report its workspace, or if the memory layout
+    needs copies.
     """
     problem = context.the_problem
     kernel = taken_kernel(problem, input, weight)
@@ -148,7 +149,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     groups = problem.groups
     if groups == 1:
         return Workspace(forward, backward)
-    # PyTorch computes one group at a time from copies of its slices, and joins the results at the end.
+    # PyTorch copies the slices of one group at a time, computes it, and concatenates the results at the end.
     return Workspace(
         max(forward + image // groups, feature),
         max(backward + (image + feature) // groups, image + filters),
@@ -156,7 +157,8 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
 
 
 def taken_kernel(problem: Problem, input: Any, weight: Any) -> str:
-    """Return PyTorch's name for the backend of a convolution: "Slow2d", "Mkldnn", "Miopen", ..."""
+    """Return PyTorch's name for the backend that it selects for a convolution, e.g. "Slow2d", "Mkldnn" or
+    "Miopen"."""
     import torch
 
     taken = torch._C._select_conv_backend(
@@ -167,10 +169,7 @@ def taken_kernel(problem: Problem, input: Any, weight: Any) -> str:
 
 
 def _columns(problem: Problem) -> int:
-    """Return the number of values in the columns of one sample and group.
-
-    A column has one value for each tap and channel, and there is one column for each window.
-    """
+    """Return the number of values in the columns (im2col) of one sample and group."""
     channels = problem.out_channels if problem.transposed else problem.in_channels
     windows = prod(problem.input_size if problem.transposed else problem.output_size)
     ones = {*problem.kernel, *problem.stride, *problem.dilation} == {1}

@@ -1,4 +1,4 @@
-"""Check of the largest batch that fits in memory.
+"""Check of the largest batch that fits into memory.
 
 The batch is doubled until it does not fit, then bisected. Running out of memory is a result, not a failure.
 """
@@ -23,12 +23,12 @@ from rocmprobe.model.numerics import LAYER_LIMITS
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 
-#: Largest batch that is tried, however small the problem.
+#: Maximum batch, even for a small problem.
 MOST = 1 << 16
 #: Time limit of the search, in multiples of the time for one throughput measurement (5 s at level quick).
 _SECONDS = 10
-#: The search ends when the smallest batch that was refused exceeds the largest that fitted by at most this
-#: share of the latter.
+#: The search ends when the smallest batch that did not fit is larger than the largest that fitted by at most
+#: this fraction.
 _PRECISION = 1 / 8
 
 Limit = Callable[[], AbstractContextManager[None]]
@@ -41,7 +41,7 @@ class Found:
 
     ``largest`` is the largest batch that fitted (0 if not even a batch of 1 did). ``refused`` is the smallest
     batch that did not fit (None if all batches fitted). ``ended_by`` is "memory", "time", or "batch" if the
-    largest allowed batch was reached.
+    maximum batch was reached.
     """
 
     largest: int
@@ -50,7 +50,8 @@ class Found:
 
 
 def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool], most: int = MOST) -> Found:
-    """Search for the largest batch that ``fits``, starting at ``first``, while ``may_go_on`` returns True."""
+    """Search for the largest batch that ``fits``, beginning with ``first``, while ``may_go_on`` returns
+    True."""
     largest, refused, batch = 0, None, min(first, most)
     while may_go_on():
         if fits(batch):
@@ -69,11 +70,11 @@ def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool
 
 
 def memory_sweep(context: CheckContext) -> CheckResult:
-    """Run forward and backward of the problem with ever larger batches.
+    """Run forward and backward of the problem with larger and larger batches.
 
     The process may use ``bound_bytes`` more memory than after a first call. After the search, the problem
-    must still give correct results, so an out-of-memory error must not leave damage. The search needs its own
-    process, see ``_in_a_new_thread``.
+    must still give correct results, because an out-of-memory error must not leave damage. The search needs
+    its own process, see ``_in_a_new_thread``.
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
     with context.measured():
@@ -95,18 +96,17 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
     """Run ``call`` in a new thread and return its result.
 
-    After oneDNN has once lacked memory for generated code, it generates no more code in the same thread. The
-    cause is Xbyak, which keeps an error for each thread until the error is cleared.
+    When oneDNN once had no memory for generated code, it generates no more code in the same thread: its code
+    generator Xbyak keeps an error per thread.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()
 
 
 class Fits:
-    """Predicate that returns True if a batch fits under ``limit``.
+    """Predicate: True if a batch fits into memory under ``limit``.
 
-    The search may go on while time is left and ``soured`` is not set, which marks that oneDNN can generate no
-    more code.
+    ``soured`` is set if oneDNN cannot generate code any more. Then the search must end.
     """
 
     def __init__(self, context: CheckContext, limit: Limit) -> None:
@@ -135,14 +135,14 @@ class Fits:
                 _forward_and_backward(problem, self._context)
                 self._context.backend.synchronize(self._context.device)
 
-        # To a library every batch is a new problem, for which it may search and compile.
+        # For the vendor library every batch size is a new problem, for which it may search and compile.
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
-        """Return True if the memory limit caused a failure whose message does not mention memory.
+        """Return True if a failure was caused by the memory limit, although its message does not say so.
 
-        Without memory, oneDNN "could not create a primitive". On a GPU only PyTorch has the limit, and
-        PyTorch always reports lack of memory.
+        Without memory, oneDNN reports "could not create a primitive". On a GPU, only PyTorch has the limit,
+        and it always reports lack of memory.
         """
         if self._context.backend.device_type != "cpu":
             return False
@@ -155,7 +155,7 @@ class Fits:
 
 
 def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
-    """Run forward and backward on operands whose values do not matter."""
+    """Run forward and backward on operands that are all ones."""
     import torch
 
     def ones(shape: tuple[int, ...]) -> Any:
@@ -169,7 +169,7 @@ def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
 
 
 def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the problem's output and gradients, each with its reference in fp64 on the CPU."""
+    """Yield (name, result, reference in fp64 on the CPU) for the problem's output and gradients."""
     problem = context.the_problem
     drawn, placed = problem_operands(problem, context.dtype, context.seed()), operands_on_device(context)
     for direction in DIRECTIONS:

@@ -1,4 +1,4 @@
-"""Checks that train small real networks for some steps, compare with fp64, and time a step."""
+"""Checks that train small real networks for some steps, compare to fp64, and time a step."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rocmprobe.text.tables import table
 if TYPE_CHECKING:
     from rocmprobe.checks.networks.training import Trained, Trainer
 
-#: Steps before the timed ones, until allocators and caches are stable.
+#: Number of steps before the timed ones, until allocators and caches are stable.
 _WARM_UP = 3
-#: Least seconds of timed steps, the fewest steps, and the limit of seconds for these.
+#: Minimum seconds of timed steps, minimum number of steps, and the time limit in seconds for this number.
 _TIMED_SECONDS, _FEWEST, _MOST_SECONDS = 0.5, 8, 10.0
 _DIGITS = 6
 
 
 def _trains(name: str, context: CheckContext) -> CheckResult:
-    """Train a network and compare with fp64. Then time its steps.
+    """Train a network, compare to fp64, then time its steps.
 
-    For float32, the network trains in fp32 without autocast. For another dtype, the network trains in fp32
-    under autocast to that dtype, with a scaled loss.
+    In float32, the network trains without autocast. In another dtype, it trains in fp32 under autocast to
+    that dtype, with a scaled loss.
     """
     from rocmprobe.checks.networks import training
     from rocmprobe.checks.networks.catalogue import NETWORKS
@@ -67,16 +67,14 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
 
 @lru_cache(maxsize=1)
 def limits() -> dict[str, dict[str, dict[str, float]]]:
-    """Return the largest allowed deviation of ``losses``, ``gradients`` and ``ways``.
-
-    Keys are network and dtype.
-    """
+    """Return the maximum deviations of ``losses``, ``gradients`` and ``ways``, keyed by network, then
+    dtype."""
     found: dict[str, dict[str, dict[str, float]]] = table("model_limits")
     return found
 
 
 def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
-    """Return NotApplicable if ``failure`` reports that oneDNN has no LSTM, else return ``failure``.
+    """Return NotApplicable if ``failure`` says that oneDNN has no LSTM kernel, else ``failure``.
 
     oneDNN lacks an LSTM in float16 on some CPUs, but PyTorch still calls it under autocast.
     """
@@ -87,7 +85,7 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
 
 
 def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
-    """Return the result for the deviation of ``result`` from ``expected``, without timings."""
+    """Return a result, without timings, that says whether ``result`` deviates too much from ``expected``."""
     from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)
@@ -118,9 +116,9 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Che
 
 
 def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
-    """Return the median seconds of a step with p10 and p90, after a warm-up.
+    """Return the median seconds of a step with 10th and 90th percentile, after a warm-up.
 
-    Few steps run if each takes seconds.
+    If a step takes seconds, only few steps run.
     """
     warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []

@@ -1,7 +1,8 @@
-"""Checks of training operators outside the layers: selection, sorting, scans, padding, losses and more.
+"""Checks of operators that training needs besides layers: selection, sorting, scans, padding, losses and
+more.
 
-PyTorch computes these operators with its own kernels, or with the kernels of hipCUB and rocPRIM, which each
-build compiles for its chips. Results that are integers must be exact.
+PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM, which each build
+compiles for its chips. Integer results must be exact.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 
-#: Elements of several tiles, because in a device-wide select, sort or scan, tiles wait for each other.
-#: Source: hipCUB's DeviceSelect, in a build for gfx1010, selects wrong elements
+#: Number of elements. It is larger than a tile, because faults appear where the tiles of a select, sort or
+#: scan wait for each other: hipCUB's DeviceSelect, built for gfx1010, selects wrong elements
 #: (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
-#: Dropped elements and limit of dropout: six standard deviations of the share of 2^18 elements that two calls
-#: drop alike: 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
+#: Number of elements for dropout, and limit for the error of a fraction: six standard deviations of the
+#: fraction that two calls treat alike, 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
 _DROPPED, _DROPOUT_LIMIT = 1 << 18, 6e-3
 
 
@@ -47,7 +48,8 @@ def selection(values: Any) -> Named:
 
 
 def sorting(values: Any) -> Named:
-    """Sort many elements with ties, stably, and rows without ties; topk and kthvalue of the rows."""
+    """Sort many elements with ties (stable), sort rows without ties, and apply topk and kthvalue to the
+    rows."""
     import torch
 
     ranks = torch.arange(256, device=values.device)
@@ -77,7 +79,7 @@ def scans(values: Any) -> Named:
 
 
 def scatter_and_gather(values: Any) -> Named:
-    """Move and add elements by index, with many elements added to one place."""
+    """Move and add elements by index. Many elements are added to the same position."""
     import torch
 
     places = (torch.arange(len(values), device=values.device) * 37) % 6007
@@ -93,7 +95,7 @@ def scatter_and_gather(values: Any) -> Named:
 
 
 def reductions(values: Any) -> Named:
-    """Reduce the whole tensor, its rows and its columns: extremes with their indices, sums and counts."""
+    """Reduce the whole tensor, its rows and its columns to extremes, their indices, sums and counts."""
     import torch
 
     ranks = torch.arange(256, device=values.device)
@@ -109,7 +111,8 @@ def reductions(values: Any) -> Named:
 
 
 def embedding(table: Any, grad: Any) -> Named:
-    """Look up rows, each several times, with the gradient of the table, and sum bags of rows."""
+    """Look up embedding rows, each several times, compute the gradient of the table, and sum groups of
+    rows."""
     import torch
     import torch.nn.functional as F
 
@@ -122,7 +125,7 @@ def embedding(table: Any, grad: Any) -> Named:
 
 
 def padding(image: Any) -> Named:
-    """Pad images in every mode, with gradients."""
+    """Pad images in every mode, and compute the gradients."""
     import torch.nn.functional as F
 
     found = {}
@@ -136,7 +139,8 @@ def padding(image: Any) -> Named:
 
 
 def norms(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Apply layer norm over channels and group norm in two groups, with the gradients of all operands."""
+    """Apply layer norm over channels and group norm with two groups, and compute the gradients of all
+    operands."""
     import torch.nn.functional as F
 
     found = {}
@@ -153,7 +157,7 @@ def norms(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def resizing(image: Any) -> Named:
-    """Enlarge and shrink images in every mode, with gradients."""
+    """Enlarge and shrink images in every mode, and compute the gradients."""
     import torch.nn.functional as F
 
     found = {}
@@ -165,7 +169,8 @@ def resizing(image: Any) -> Named:
 
 
 def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
-    """Sample images at given places, some outside, with the gradients of images and places."""
+    """Sample images at given positions, some of them outside, and compute the gradients of images and
+    positions."""
     import torch.nn.functional as F
 
     # Places that half precision holds exactly in pixels, so that rounding moves none to another pixel.
@@ -176,7 +181,7 @@ def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
 
 
 def prelu(image: Any, slopes: Any, grad: Any) -> Named:
-    """Apply PReLU with a slope for each channel, with the gradients of images and slopes."""
+    """Apply PReLU with a slope for each channel, and compute the gradients of images and slopes."""
     import torch.nn.functional as F
 
     leaves = {"input": leaf(image), "slopes": leaf(slopes)}
@@ -185,7 +190,7 @@ def prelu(image: Any, slopes: Any, grad: Any) -> Named:
 
 
 def global_pooling(image: Any) -> Named:
-    """Pool whole images, and pool to a size that does not divide theirs, with gradients."""
+    """Pool whole images, pool to a size that does not divide the image size, and compute the gradients."""
     import torch.nn.functional as F
 
     functions: Any = {
@@ -198,7 +203,7 @@ def global_pooling(image: Any) -> Named:
 
 
 def losses(scores: Any) -> Named:
-    """Compute losses of classes, of images of classes and of numbers, with gradients."""
+    """Compute losses for classes, for images of classes and for numbers, and their gradients."""
     import torch
     import torch.nn.functional as F
 
@@ -223,10 +228,10 @@ def losses(scores: Any) -> Named:
 
 
 def dropout(ones: Any) -> Named:
-    """Drop three tenths of the elements, twice.
+    """Apply dropout with probability 0.3 twice.
 
-    Return the shares that are dropped and treated alike, the scale of the rest, and the share of gradients
-    that differ from the output.
+    Return the fraction of dropped elements, the fraction that both calls treat alike, the fraction of
+    gradients that differ from the output, and the largest and smallest value of the elements that remain.
     """
     import torch
     import torch.nn.functional as F
@@ -244,7 +249,7 @@ def dropout(ones: Any) -> Named:
 
 
 def dropout_expected(ones: Any) -> Named:
-    """Return the expected values of ``dropout``. Random results differ from these values within the limit."""
+    """Return the expected values of ``dropout``. Correct random results differ by less than the limit."""
     shares = {
         "share dropped": 0.3, "share that two calls treat alike": 0.3**2 + 0.7**2,
         "share of gradients that differ": 0.0, "largest": 1 / 0.7, "least of the rest": 1 / 0.7,

@@ -1,17 +1,15 @@
 """Sweep over PyTorch's operators, with the sample inputs of the installed torch's OpInfo database.
 
-Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU.
+Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU. A result is correct
+if it is close to the exact result for slightly changed inputs: this is mixed forward and backward stability
+(Higham, Accuracy and Stability of Numerical Algorithms, 1.5). Errors and changes are counted in unit
+roundoffs u of the dtype, and both may be up to ``limit / u``. So each sample is also computed in fp64 for
+inputs that are changed by one roundoff. If this changes an element, a larger error of the element is allowed,
+in proportion to its change.
 
-The limit counts roundoffs (u) of the dtype, as mixed forward and backward stability does (Higham, Accuracy
-and Stability of Numerical Algorithms, 1.5). A result is correct if it is close to the exact result for
-slightly changed inputs. Both differences may be up to ``limit / u`` roundoffs. So each sample is also
-computed in fp64 for inputs that are changed by one roundoff. If the changed inputs change an element, the
-scale of the element's error grows with the change. Integers and truth values that do not change must equal
-the reference. An infinite element is wrong, unless an intermediate value overflows: then the CPU also returns
-infinity in the same dtype.
-
-``rocmprobe repro`` prints the source of the functions that compute. These functions follow the rules of
-``tools/computation.py``.
+Integers and booleans that do not change must equal the reference. An infinite element is wrong, unless the
+CPU also returns infinity in the same dtype because an intermediate value overflows. ``rocmprobe repro``
+prints the source of the functions that compute. These functions follow the rules of ``tools/computation.py``.
 """
 
 from __future__ import annotations
@@ -32,20 +30,20 @@ from rocmprobe.text.tables import table
 DTYPES = ("float32", "float16", "bfloat16")
 #: Name of the check.
 NAME = "operator"
-#: Largest number of samples per operator, taken evenly from all its samples.
+#: Maximum number of samples per operator, taken evenly from all its samples.
 _SAMPLES = 12
-#: Namespaces that have their own process. Other operators share a process by their first letter.
+#: All operators of one of these namespaces share a process. Other operators share a process by first letter.
 _NAMESPACES = ("fft", "linalg", "masked", "nn", "signal", "special")
 
 
 def group(operator: str) -> str:
-    """Return the name of the operators that share a process with ``operator``."""
+    """Return the name of the group of ``operator``. All operators of a group run in one process."""
     namespace = operator.partition(".")[0]
     return namespace if namespace in _NAMESPACES else operator[0].lower()
 
 
 def unjudged(operator: str, dtype: str) -> Optional[str]:
-    """Return the reason why the sweep skips an operator, or None if the sweep tests it."""
+    """Return the reason why the sweep skips an operator, or None if it is tested."""
     for row in table("operators")["unjudged"]:
         if dtype in row.get("dtypes", DTYPES) and any(fnmatchcase(operator, name) for name in row["names"]):
             return f"{operator}: {row['reason']}"
@@ -53,7 +51,7 @@ def unjudged(operator: str, dtype: str) -> Optional[str]:
 
 
 def judged(kind: str) -> dict[str, list[str]]:
-    """Return the names of the operators to test on devices of type ``kind``, by dtype.
+    """Return, by dtype, the names of the operators to test on devices of type ``kind``.
 
     Raise ImportError if the database cannot be imported.
     """
@@ -70,7 +68,7 @@ def judged(kind: str) -> dict[str, list[str]]:
 
 
 def database() -> dict[str, Any]:
-    """Import PyTorch's OpInfo database. Return its operators by name, with the variant after a dot."""
+    """Return the operators of PyTorch's OpInfo database by name. A variant follows the name after a dot."""
     import os
     from unittest import mock
 
@@ -85,7 +83,8 @@ def database() -> dict[str, Any]:
 
 
 def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
-    """Return the operator's samples on the CPU, without large ones. ``kind`` is the tested device's type."""
+    """Return the operator's samples on the CPU, except large ones. ``kind`` is the type of the tested
+    device."""
     import torch
     from torch.testing._internal import common_utils
     from torch.utils._pytree import tree_flatten
@@ -103,7 +102,8 @@ def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
 
 
 def widened(sample: Any, roundoff: float, seed: int) -> Any:
-    """Return the sample in fp64. Change each number up or down by a half to one ``roundoff`` of its value."""
+    """Return the sample in fp64, with each number changed up or down by half to one ``roundoff`` of its
+    value."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -135,10 +135,7 @@ def moved(sample: Any, device: str) -> Any:
 
 
 def results(operator: Any, sample: Any, dtype: Any) -> Named:
-    """Return the operator's outputs, and the gradients of its inputs.
-
-    The gradients of the outputs are random.
-    """
+    """Return the operator's outputs, and the gradients of its inputs for random gradients of the outputs."""
     import torch
     from torch.utils._pytree import tree_flatten
 
@@ -159,7 +156,7 @@ def results(operator: Any, sample: Any, dtype: Any) -> Named:
 
 
 def as_real(tensor: Any) -> Any:
-    """Return the tensor in fp64 on the CPU, a complex number as two numbers."""
+    """Return the tensor in fp64 on the CPU. A complex number becomes two numbers."""
     import torch
 
     if tensor.is_complex():
@@ -168,11 +165,12 @@ def as_real(tensor: Any) -> Any:
 
 
 def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: Any, roundoff: float) -> float:
-    """Return the largest error as a share of the reference's largest value, or of 1 if larger.
+    """Return the largest error relative to the reference's largest value, or to 1 if that is larger.
 
-    The scale of an element grows by its largest change in ``others``, the results for changed inputs, in
-    roundoffs. Elements are skipped if they are not finite in ``witness``, the result in ``dtype`` on the CPU.
-    Return infinity if the shape, or an integer that does not change, is wrong.
+    ``others`` are the results for changed inputs. An element that changes in them may have an error that is
+    larger by its change, in roundoffs. ``witness`` is the result in ``dtype`` on the CPU. Elements that are
+    not finite there are skipped. Return infinity if the shape is wrong, or an integer that does not change in
+    ``others``.
     """
     import torch
 
@@ -235,7 +233,7 @@ def is_random(operator: Any, sample: Any) -> bool:
 
 
 def operator(context: CheckContext) -> CheckResult:
-    """Test one operator with some of its samples. The result holds the largest error."""
+    """Test one operator with some of its samples. The result contains the largest error."""
     try:
         tested = database().get(context.operator or "")
     except Exception as error:
@@ -303,7 +301,7 @@ def _step(count: int) -> int:
 
 
 def _script(outcome: Outcome, library: str) -> Program:
-    """Return the computation of the outcome's worst sample, or of all samples if none is named."""
+    """Return a script for the outcome's worst sample, or for all samples if the outcome names none."""
     number = outcome.numerics.get("sample")
     chosen = f"samples[{number}:{number + 1}]" if isinstance(number, int) else "samples"
     limit, roundoff = LAYER_LIMITS[outcome.dtype], unit_roundoff(outcome.dtype)

@@ -1,6 +1,6 @@
-"""Check of rocmprobe's own kernels, and measurement of the device's rates in them.
+"""Check of rocmprobe's own kernels, and measurement of the throughput that they reach.
 
-The bypass uses the kernels only after they passed their self-test on the machine.
+The bypass uses the kernels only after their self-test passed on the machine.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from rocmprobe.checks.check import KERNELS, Check, Explanation
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Products ``(rows, inner, columns)``: a small and a large square, and those that im2col makes of the 3x3
-#: layers of ResNet-50 for one image of 224 pixels a side (He et al., 2015, table 1).
+#: Sizes ``(rows, inner, columns)`` of products: a small and a large square, and the products for the 3x3
+#: layers of ResNet-50 with im2col and one image of 224x224 pixels (He et al., 2015, table 1).
 _PRODUCTS = (
     (512, 512, 512), (64, 576, 3136), (128, 1152, 784), (256, 2304, 196), (512, 4608, 49), (4096, 4096, 4096),
 )  # fmt: skip
-#: Seconds that one product may take, predicted from the slowest product so far.
+#: Maximum seconds of a product, as predicted from the lowest throughput so far.
 _LONGEST_PRODUCT = 0.5
 _REPEATS = 5
 
 
 def kernel(context: CheckContext) -> CheckResult:
-    """Run the self-test of the kernels of a dtype, and keep its result for the bypass. Then measure rates.
+    """Run the self-test of the kernels of a dtype, store its verdict for the bypass, then measure throughput.
 
-    In every dtype, the rates of ``torch.mm`` are measured. In float32, the rates of the kernels are measured,
-    too.
+    The throughput of ``torch.mm`` is measured in every dtype, that of the kernels only in float32.
     """
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")

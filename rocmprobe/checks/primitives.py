@@ -1,7 +1,5 @@
-"""Checks of layers, other than plain convolution, that the vendor library computes.
-
-These are batch norm, recurrent layers, the CTC loss, and convolution fused with ReLU.
-"""
+"""Checks of the other layers of the vendor library: batch norm, RNN, CTC loss, and convolution fused with
+ReLU."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def wide(tensor: Any) -> Any:
 
 
 def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Apply batch norm in training mode, with the gradients of input, weight and bias."""
+    """Apply batch norm in training mode, and compute the gradients of input, weight and bias."""
     import torch.nn.functional as F
 
     leaves = {"input": leaf(image), "weight": leaf(wide(weight)), "bias": leaf(wide(bias))}
@@ -44,7 +42,7 @@ def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
     """Apply batch norm with running mean and variance, forward only.
 
-    The library computes a backward pass only in training mode.
+    In this mode, the library has no backward pass.
     """
     import torch
     import torch.nn.functional as F
@@ -67,7 +65,8 @@ def gru(**operands: Any) -> Named:
 
 
 def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
-    """Return the output over a short sequence, and the gradients of the input and all weights."""
+    """Return the output for a short sequence, and the gradients of the input and all weights, with 1 and 2
+    layers."""
     import torch
 
     found = {}
@@ -82,7 +81,7 @@ def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
 
 
 def _sequence(gates: int) -> partial[Named]:
-    """Return a function that draws 6 steps of 3 samples with 8 inputs, and the weights of two layers.
+    """Return a function that draws a sequence (6 steps, 3 samples, 8 inputs) and the weights of two layers.
 
     Each gate has 10 units. The first layer has weights for 8 inputs, the second for the 10 outputs of the
     first. Both have weights for their own 10 outputs, and two biases.
@@ -92,9 +91,9 @@ def _sequence(gates: int) -> partial[Named]:
 
 
 def ctc_loss(frames: Any, grad: Any) -> Named:
-    """Compute the CTC loss of two sequences, with the gradient.
+    """Compute the CTC loss of two sequences, and the gradient.
 
-    Targets, lengths and blank suit the libraries: one row of int32 on the CPU, all frames used, blank 0.
+    Targets and lengths are as the libraries require: one row of int32 on the CPU, all frames used, blank 0.
     """
     import torch
     import torch.nn.functional as F
@@ -150,10 +149,9 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return the computation of convolution fused with ReLU, by the operator of ``library``.
+    """Return the computation of convolution and ReLU in one operator of ``library``.
 
-    With the vendor library off, separate operators compute the result. Separate operators always compute the
-    reference.
+    If ``library`` is "", separate operators compute the result. The reference always uses separate operators.
     """
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:
@@ -173,7 +171,7 @@ def convolution_add_relu(context: CheckContext) -> CheckResult:
 def _library(context: CheckContext) -> str:
     """Return the name of the library whose operator PyTorch calls, or "" if the library is switched off.
 
-    Raise NotApplicable if the library has no operator for the test.
+    Raise NotApplicable if the library has no such operator.
     """
     import torch
 

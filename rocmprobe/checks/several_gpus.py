@@ -1,6 +1,6 @@
 """Checks of two or more GPUs together.
 
-These checks have never run, because no machine with two GPUs was available.
+These checks have never run on real hardware, because no machine with two GPUs was available.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _gpus(context: CheckContext) -> int:
 
 
 def all_reduce(context: CheckContext) -> CheckResult:
-    """Sum one vector of whole numbers from each GPU by NCCL (RCCL on ROCm), in one process."""
+    """Sum a vector of integers from each GPU with NCCL (RCCL on ROCm), in one process."""
     import torch
     from torch.cuda import nccl
 
@@ -53,9 +53,9 @@ def all_reduce(context: CheckContext) -> CheckResult:
 
 
 def data_parallel(context: CheckContext) -> CheckResult:
-    """Compare loss and gradients of one step under DataParallel over all GPUs with a single GPU.
+    """Run one training step with DataParallel over all GPUs, and compare loss and gradients to one GPU.
 
-    The network has no batch norm, because DataParallel computes its statistics on each GPU alone.
+    The network has no batch norm, because DataParallel computes its statistics separately on each GPU.
     """
     import torch
     from torch import nn

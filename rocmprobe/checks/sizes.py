@@ -1,4 +1,5 @@
-"""Check of the cost of each new input size, for programs with changing sizes, as in detection and speech."""
+"""Check of the cost of each new input size, for programs with changing sizes, as in object detection and
+speech."""
 
 from __future__ import annotations
 
@@ -11,20 +12,21 @@ from rocmprobe.checks.tools.computation import uniform
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.model.numerics import LAYER_LIMITS
 
-#: Sizes that no other check uses, each once, so that a library that searches finds nothing to reuse.
+#: (height, width) that no other check uses, each once, so that a library cannot reuse the result of a search.
 SIZES = tuple((17 + number, 21 + number * 7 % 24) for number in range(24))
 _KNOWN = (16, 20)
-#: Time limit of first calls, in multiples of the seconds of a throughput measurement, and the fewest sizes.
+#: Time limit for all first calls, in multiples of the time for one throughput measurement, and the minimum
+#: number of sizes.
 _MOST, _FEWEST = 10, 3
-#: Calls of a size after its first call.
+#: Number of calls with a size after its first call.
 _REPEATS = 3
 _CHANNELS = (3, 8, 8)
 
 
 def changing_sizes(context: CheckContext) -> CheckResult:
-    """Time the first call of a small network for each size, and the calls that follow.
+    """Time the first call of a small network with each input size, and some more calls.
 
-    All sizes run one after the other in one process. Each output is compared with fp64 on the CPU.
+    All sizes run in one process. Each output is compared to fp64 on the CPU.
     """
     import torch
 
@@ -50,7 +52,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
         image = context.placed(lambda: inputs(size).to(context.device, context.dtype))
         return lambda: network(image, placed)
 
-    # The runtime starts and the library loads here.
+    # This call starts the runtime and loads the library.
     context.first_call(on_device(_KNOWN))
     first, steady, outputs = [], [], []
     with context.measured():

@@ -1,8 +1,7 @@
-"""Check that repeats a training step for minutes.
+"""Check that repeats a training step for minutes: under load, the device must always give the same result.
 
-Under load, the device must give the same result every time. The progress of the soak holds its results so
-far. The controller keeps the progress, so a process that is killed, or a device that is reset, loses only the
-last second.
+The controller stores the progress of the check, so if the process is killed or the device is reset, only the
+last second is lost.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ if TYPE_CHECKING:
     from rocmprobe.checks.networks.repeated import Comparison, RepeatedStep
 
 NAME = "soak"
-#: Number of first steps, and how many of them must have the same bits to make a setting deterministic. A
-#: device that computes some of these wrong must not count as a setting whose results vary.
+#: If this many of the first steps give the same bits, the setting is deterministic. Not all need to, because
+#: a device that computes one step wrong must not be mistaken for a setting that is not deterministic.
 _FIRST, _ALIKE = 10, 8
-#: A step loads the device if it takes this many seconds: launches and comparisons take a few milliseconds.
+#: A step loads the device if it takes this many seconds. Launches and comparisons take only milliseconds.
 _LOADED = 0.05
-#: Copies of the images at the start, and at most: a step with the most copies fills about 1 GiB.
+#: Number of copies of the images at the start, and at most. With the maximum, a step takes about 1 GiB.
 _COPIES = {"cpu": 1, "cuda": 64}
 _MOST_COPIES = 256
-#: Seconds between two reports, by the clock of the soak.
+#: Seconds between two progress reports.
 _EVERY = 1.0
-#: Number of mismatches that are described. All mismatches are counted.
+#: Maximum number of mismatches that are described. All mismatches are counted.
 _DESCRIBED = 10
 
 
 def soak(context: CheckContext) -> CheckResult:
-    """Repeat a seeded training step, and compare each result with the first result bit for bit.
+    """Repeat a seeded training step, and compare each result to the first one bit for bit.
 
-    If results differ in their bits from the beginning, compare each result with fp64 on the CPU within a
+    If already the first results differ in their bits, compare each result to fp64 on the CPU, within a
     tolerance.
     """
     from rocmprobe.checks.networks.repeated import Comparison
@@ -58,9 +57,10 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
 
 
 def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
-    """Return a step whose batch loads the device, and the number of copies of the images in it.
+    """Return (a step whose batch is large enough to load the device, the number of copies of the images in
+    it).
 
-    Few batches are tried, because the library may compile kernels for each.
+    Only few batch sizes are tried, because the library may compile kernels for each.
     """
     copies = _COPIES[context.backend.device_type]
     step = _made(context, copies)
@@ -91,7 +91,7 @@ def _made(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
 
 
 class _Soak:
-    """Progress of a soak: its steps and mismatches."""
+    """Progress of the check: its steps and mismatches."""
 
     def __init__(
         self, context: CheckContext, step: RepeatedStep, comparison: Comparison, limit: float
@@ -113,7 +113,7 @@ class _Soak:
         return not self._goes_on or self._progress["seconds"] >= self._soak.seconds
 
     def compare_first(self, results: list[Tensor]) -> None:
-        """Select the most frequent of the first results as the baseline. Compare all of them with it."""
+        """Choose the most frequent of the first results as the baseline, and compare all of them to it."""
         from rocmprobe.checks.networks.repeated import most_frequent
 
         self._first, alike = most_frequent(results)
@@ -128,10 +128,9 @@ class _Soak:
             self.compare(result)
 
     def compare(self, result: Tensor) -> None:
-        """Count a step.
+        """Count a step and compare its result.
 
-        Report the step if a report is due, or if its result is one of the first mismatches, which are
-        described.
+        Send a report if one is due, or if this is one of the first mismatches, which are described.
         """
         from rocmprobe.checks.networks.repeated import same_bits
 
@@ -159,7 +158,8 @@ class _Soak:
         self._goes_on = self._soak.report(self._progress) and self._goes_on
 
     def result(self) -> CheckResult:
-        """Return the result: ``wrong`` if rounding cannot explain a mismatch, ``flaky`` if rounding can."""
+        """Return the result: ``wrong`` if a mismatch is larger than rounding errors, ``flaky`` if all are
+        smaller."""
         self._report(self._reported)
         progress = self._progress
         answer = CheckResult(numerics=dict(progress))
@@ -179,7 +179,7 @@ class _Soak:
 
 
 def _finite(error: float) -> Optional[float]:
-    """Return an error with few digits, as results store the error. Return None if the error is not finite."""
+    """Return an error with three digits, or None if it is not finite."""
     return float(f"{error:.3g}") if error < float("inf") else None
 
 

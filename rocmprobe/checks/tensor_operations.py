@@ -1,7 +1,7 @@
 """Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs them.
 
-These are tensor operations, bias, and batch norm fused with ReLU. MIOpen's RNN and its convolutions use the
-tensor operations. PyTorch adds a bias and applies ReLU with its own kernels.
+They are operations on tensors (e.g. the sum of two), bias, and batch norm fused with ReLU. MIOpen's RNN and
+convolutions use the operations on tensors. PyTorch computes bias and ReLU with its own kernels.
 """
 
 from __future__ import annotations

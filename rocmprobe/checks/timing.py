@@ -1,4 +1,4 @@
-"""Checks of the time of convolution. No other check uses the device during the measurement."""
+"""Checks that measure the time of convolution."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run
 from rocmprobe.checks.tools.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
 from rocmprobe.model.results import DIRECTIONS
 
-#: Untimed calls after the first call, until allocators and caches are stable.
+#: Number of untimed calls after the first call, until allocators and caches are stable.
 _WARM_UP = 2
-#: Fewest timed runs of a call.
+#: Minimum number of timed runs of each call.
 _LEAST = 5
-#: Seconds of a turn: short, so that all calls run at the same clocks, but long enough for several short runs.
+#: Seconds that one call runs before the next call has its turn: so short that all calls run at the same
+#: clocks, but long enough for several runs.
 _TURN = 0.005
-#: Seconds of steady calls after a first call. There are several first calls, so each measurement can be
-#: short.
+#: Seconds of steady calls after a first call. The check runs in several processes, so this can be short.
 STEADY_SECONDS = 0.2
 
 Calls = dict[str, Callable[[], Any]]
 
 
 def throughput(context: CheckContext) -> CheckResult:
-    """Measure the seconds of each direction, and of forward with backward by autograd.
+    """Measure the seconds of each direction, and of forward plus backward by autograd.
 
-    The result has the median with p10 and p90. If a direction is requested, only that direction is measured.
-    Yardsticks take turns with convolution: a matrix product, a copy and, if requested, naive im2col. The
-    times of convolution are reported to the controller before the first yardstick runs, in a phase of its
-    own. So if a yardstick crashes or hangs, only its own time is lost.
+    The result has the median and the 10th and 90th percentile. If a direction is requested, only this one is
+    measured. Yardsticks take turns with convolution: a matrix product, a copy and, on request, naive im2col.
+
+    The times of convolution are sent to the controller before the first yardstick runs. So if a yardstick
+    crashes or hangs, only the yardsticks' times are lost.
     """
     operands = operands_on_device(context)
     own = _calls(context, run, operands)
@@ -45,7 +46,6 @@ def throughput(context: CheckContext) -> CheckResult:
 
 
 def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResult:
-    """Return the times of ``own`` with those of the yardsticks."""
     problem = context.the_problem
     for call in own.values():
         with context.tested():
@@ -77,7 +77,7 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
 
 
 def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
-    """Return the calls to time, by the key of their time. ``compute`` has the signature of ``run``."""
+    """Return the calls to time, keyed by the name of their time. ``compute`` has the signature of ``run``."""
     import torch
 
     problem = context.the_problem
@@ -96,9 +96,9 @@ def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operan
 
 
 def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
-    """Return a yardstick after running it twice.
+    """Make a yardstick, run it twice, and return it.
 
-    Raise DeviceFailure if the yardstick does not run, and NotApplicable if it takes too long.
+    Raise DeviceFailure if the yardstick fails, and NotApplicable if it takes too long.
     """
     context.report_phase("yardstick")
     with context.tested():
@@ -114,10 +114,10 @@ def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
 
 
 def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
-    """Return the timings of each call in ``own`` (the convolution) and in ``beside`` (the yardsticks).
+    """Return the timings of each call in ``own`` (convolution) and in ``beside`` (yardsticks).
 
-    The calls run for ``at_least`` seconds in total. They take turns, round by round, so that a drifting clock
-    affects all calls alike.
+    All calls together run for ``at_least`` seconds. They take turns, so that a change of the device's clock
+    affects all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
     rounds, ends = 0, time.perf_counter() + at_least
@@ -134,10 +134,10 @@ def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float)
 
 
 def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
-    """Run a call several times in a row, as one turn. Return the seconds of each run.
+    """Run a call several times in a row, and return the seconds of each run.
 
-    If there are several runs, the first is dropped, because it finds the caches as the previous call left
-    them.
+    If there are several runs, the first is dropped, because the previous call has left other data in the
+    caches.
     """
     ends = time.perf_counter() + _TURN
     seconds = [_timed(context, call)]
@@ -147,10 +147,10 @@ def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
 
 
 def start_up(context: CheckContext) -> CheckResult:
-    """Measure the first call of a problem in this process, and the following calls.
+    """Measure the first call of a problem in this process, and more calls after it.
 
-    The first call includes search, compilation and loading. All directions run one after the other, or the
-    requested direction. The controller decides if the process finds databases and caches empty or filled.
+    The first call includes search, compilation and loading. It runs all directions, or the requested one. The
+    controller decides whether the process finds databases and caches empty or filled.
     """
     import torch
 
@@ -161,7 +161,7 @@ def start_up(context: CheckContext) -> CheckResult:
         for direction in directions:
             run(problem, direction, operands)
 
-    # Start the runtime here, so that its time does not count for the first convolution.
+    # This call starts the runtime, whose time must not count for the first convolution.
     context.first_call(lambda: torch.ones(8, device=context.device) * 2)
     with context.measured():
         _, seconds = context.first_call(call)
@@ -178,7 +178,7 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
 
 
 def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> list[float]:
-    """Return the seconds of each run, for at least ``_LEAST`` runs and ``at_least`` seconds in total."""
+    """Return the seconds of each run, with at least ``_LEAST`` runs and ``at_least`` seconds in total."""
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
     while len(seconds) < _LEAST or time.perf_counter() < ends:

@@ -1,4 +1,5 @@
-"""Checks of a training step of a small CNN: in the requested dtype, under autocast, and in channels-last."""
+"""Checks of two training steps of a small CNN: in the requested dtype, under autocast, and in
+channels-last."""
 
 from __future__ import annotations
 
@@ -11,28 +12,29 @@ from rocmprobe.checks.tools.compare import held
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
 
-#: Largest deviation of losses and weights from fp64 after two steps under autocast, by its dtype, on a scale
-#: of at least 1. Basis: benchmarks/results/layer_limits.json. Each limit is over five times the value
-#: measured there.
+#: Limit for the error of losses and weights after two steps under autocast, keyed by its dtype. The error is
+#: relative to the largest value or 1. Each limit is more than five times the error in
+#: benchmarks/results/layer_limits.json.
 AUTOCAST_LIMITS: Mapping[str, float] = {"float16": 4e-4, "bfloat16": 2e-3}
 
 
 def training_step(context: CheckContext) -> CheckResult:
-    """Train for two steps of SGD. Compare weights and losses with the same training in fp64 on the CPU."""
+    """Train for two steps of SGD, and compare weights and losses to the same training in fp64 on the CPU."""
     return _against_fp64(context, plain(context.dtype), LAYER_LIMITS[context.dtype_name])
 
 
 def autocast_step(context: CheckContext) -> CheckResult:
-    """Train two steps in fp32 under autocast to the requested dtype, with the loss scaled by a GradScaler."""
+    """Train for two steps in fp32 under autocast to the requested dtype, with the loss scaled by a
+    GradScaler."""
     return _against_fp64(
         context, autocast(context.backend.device_type, context.dtype), AUTOCAST_LIMITS[context.dtype_name]
     )
 
 
 def channels_last_step(context: CheckContext) -> CheckResult:
-    """Train two steps in the requested dtype with the network and its images in NHWC.
+    """Train for two steps in the requested dtype, with network and images in channels-last format.
 
-    In NHWC, the vendor library, or PyTorch before it, may select other kernels.
+    In this format, PyTorch or the vendor library may select other kernels.
     """
     import torch
 
@@ -61,10 +63,7 @@ def _against_fp64(
 def _train(
     context: CheckContext, device: str, precision: Precision, memory_format: Any = None
 ) -> tuple[list[Any], list[float]]:
-    """Return parameters and losses after two steps of a small CNN.
-
-    The network has convolution, batch norm, ReLU, depthwise and strided convolution, and a linear layer.
-    """
+    """Return (parameters, losses) after two steps of a small CNN."""
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Catalogue of the networks to train, each with training data drawn from a seed."""
+"""Networks to train, each with training data drawn from a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, Stack, UNet
 
-#: Side of the images in pixels. Steps of the sequences, and features of each step.
+#: Width and height of images in pixels, number of steps in a sequence, and number of features in each step.
 SIDE, STEPS, FEATURES = 32, 24, 16
 _CLASSES = 4
 
@@ -21,9 +21,9 @@ _CLASSES = 4
 class Recipe:
     """Network, data and learning rate of a training.
 
-    ``build()`` builds the network. ``draw(generator, batch)`` draws its inputs and targets in fp64 on the
-    CPU. ``rate`` is the learning rate, small enough that rounding errors are not amplified from step to step.
-    ``input`` is the shape of one ``sample``.
+    ``build()`` returns the network. ``draw(generator, batch)`` returns inputs and targets in fp64 on the CPU.
+    ``rate`` is the learning rate, so small that rounding errors do not grow from step to step. ``input`` is
+    the shape of a sample. ``sample`` is the word for a sample ("image" or "sequence").
     """
 
     build: Callable[[], nn.Module]
@@ -34,16 +34,16 @@ class Recipe:
 
 
 def drawn(recipe: Recipe, seed: int) -> nn.Module:
-    """Return the network in fp64 on the CPU, with weights drawn in fp64 and rounded to fp32.
+    """Return the network in fp64 on the CPU, with random weights rounded to fp32.
 
-    The numbers are the same in every dtype, process and version of torch.
+    The same seed gives the same weights in every process and version of torch, whatever dtype is tested.
     """
     network = recipe.build().to(torch.float64)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in network.named_parameters():
         values = _uniform(generator, parameter.shape)
         if parameter.dim() > 1:
-            # Kaiming's bound, which preserves the variance through layers that halve it.
+            # Kaiming's bound: layers with ReLU, which halves the variance, keep the variance.
             values *= math.sqrt(6 / parameter[0].numel())
         else:
             values = 0.1 * values + name.endswith("weight")

@@ -1,7 +1,7 @@
 """Networks with the structure of common architectures, but few channels.
 
-Every network returns its loss: ``network(inputs, targets)``. Channels and image sides are chosen so that a
-training in fp64 takes a fraction of a second on one core.
+Every network returns its loss: ``network(inputs, targets)``. Numbers of channels and image sizes are so small
+that training in fp64 takes a fraction of a second on one core.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """Basic blocks with batch norm, two of which are strided with a projection shortcut (He et al., 2016)."""
+    """Three basic blocks with batch norm. Two have a stride and a projection shortcut (He et al., 2016)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -40,7 +40,8 @@ class BasicBlock(nn.Module):
 
 
 class Detector(nn.Module):
-    """Backbone of cross-stage partial blocks, a neck that joins two scales, and a head for each scale.
+    """Object detector: a backbone of cross-stage partial blocks, a neck that joins two scales, and a head per
+    scale.
 
     Each head has a branch for boxes and a branch for classes, like YOLOv8 (ultralytics,
     cfg/models/v8/yolov8.yaml).
@@ -57,7 +58,7 @@ class Detector(nn.Module):
     def forward(self, images: Tensor, targets: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         """Return the loss.
 
-        ``targets`` are boxes (N, 4, side, side) and classes (N, classes, side, side) of both scales.
+        ``targets`` has, for each scale, boxes (N, 4, side, side) and classes (N, classes, side, side).
         """
         fine = self.fine(images)
         coarse = self.coarse(fine)
@@ -71,7 +72,8 @@ class Detector(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Bottleneck branch and bypass branch, each with half the channels, joined by a 1x1 convolution."""
+    """Block of two branches, with and without a bottleneck. Each has half of the channels. A 1x1
+    convolution joins them."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -87,9 +89,9 @@ class CrossStage(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two levels down by pooling and two up by transposed convolution (Ronneberger et al., 2015).
+    """Two levels down by pooling and two levels up by transposed convolution (Ronneberger et al., 2015).
 
-    Levels of the same size are joined. Batch norm is added, as is now usual.
+    Levels of the same size are concatenated. Batch norm is added, as is usual today.
     """
 
     def __init__(self, classes: int) -> None:
@@ -113,7 +115,7 @@ class UNet(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Two layers of LSTM over a sequence, and a class from the last step."""
+    """Two layers of LSTM over a sequence. The last step gives the class."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -157,9 +159,9 @@ class InvertedResidual(nn.Module):
 
 
 class Stack(nn.Module):
-    """3x3 convolutions with more channels than the other networks, to load the device.
+    """3x3 convolutions with more channels than in the other networks, to load the device.
 
-    SiLU has no edge at zero, so rounding changes the gradients little.
+    SiLU has no kink at zero, so rounding changes the gradients only a little.
     """
 
     def __init__(self, classes: int) -> None:
@@ -174,7 +176,7 @@ class Stack(nn.Module):
 
 
 def _normed(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Build a convolution with "same" padding and no bias, then batch norm."""
+    """Return a convolution with "same" padding and without bias, followed by batch norm."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 

@@ -1,4 +1,4 @@
-"""Precision in which a network trains: a single dtype, or fp32 under autocast with a GradScaler."""
+"""Precision in which a network trains: one dtype, or fp32 under autocast with a GradScaler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: The scaled loss stays far inside float16's range, and small gradients exceed its smallest numbers.
+#: With this scale, the loss is far below float16's largest number, and small gradients are above its
+#: smallest.
 _LOSS_SCALE = 2.0**8
 
 
@@ -30,7 +31,7 @@ def plain(dtype: Any) -> Precision:
 def autocast(kind: str, dtype: Any) -> Precision:
     """Return a precision that trains in fp32 under autocast to ``dtype`` with a scaled loss.
 
-    ``kind`` is the type of the device. Raise NotApplicable if this torch has no such autocast.
+    ``kind`` is the device type. Raise NotApplicable if this torch has no such autocast.
     """
     import torch
 
@@ -40,7 +41,7 @@ def autocast(kind: str, dtype: Any) -> Precision:
 
 
 def _scaler(kind: str, enabled: bool) -> Any:
-    """Return torch's GradScaler. If torch has it only for GPUs, it stays disabled on a CPU."""
+    """Return torch's GradScaler. If torch supports it only on GPUs, it is disabled on a CPU."""
     import torch
 
     if hasattr(torch.amp, "GradScaler"):

@@ -1,4 +1,4 @@
-"""Training step that starts from the same weights and data every time, and the comparison of its results."""
+"""Training step that always starts from the same weights and data, and the comparison of its results."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import Tensor
 
 from rocmprobe.checks.networks.catalogue import STACK, drawn
 
-#: Images in a batch of one copy, and the seed of weights and data.
+#: Number of different images in a batch, and the seed of weights and data.
 IMAGES, SEED = 4, 0
-#: A correct result may deviate from fp64 by this many times the error of fp32 on the CPU. Winograd and FFT
-#: deviate up to ten times as much as plain sums (model/numerics.py).
+#: The error of a correct result is at most this many times the error of fp32 on the CPU, because the errors
+#: of Winograd and FFT are up to ten times as large as those of plain sums (model/numerics.py).
 _MARGIN = 10.0
-#: Least scale of an error, as a share of the largest norm, because a tensor that nearly cancels has no
-#: correct digits.
+#: An error is divided by the tensor's norm, but at least by this fraction of the largest norm, because a
+#: tensor whose sums nearly cancel has no correct digits.
 _LEAST_SCALE = 0.1
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two results.
+    """Difference between two results.
 
-    ``of`` is the tensor with the most different elements. ``elements`` and ``bits`` count the differences in
-    that tensor. ``tensors`` is the number of tensors that differ.
+    ``of`` is the tensor with the most different elements. ``elements`` and ``bits`` are the numbers of
+    different elements and bits in this tensor. ``tensors`` is the number of tensors that differ.
     """
 
     of: str
@@ -40,8 +40,8 @@ class Difference:
 class RepeatedStep:
     """Forward, backward and one step of SGD on one device, always from the same weights.
 
-    The batch holds ``copies`` of the same images, so the mean loss and the gradients are the same as for one
-    copy.
+    The batch contains the same images ``copies`` times, so the mean loss and the gradients are the same as
+    for one copy.
     """
 
     def __init__(self, device: str, dtype: Any, copies: int) -> None:
@@ -58,7 +58,7 @@ class RepeatedStep:
         return len(self._images)
 
     def run(self) -> Tensor:
-        """Run the step. Return loss, gradients and new weights in one tensor on the CPU."""
+        """Run the step, and return loss, gradients and new weights in one tensor on the CPU."""
         parameters = list(self._network.parameters())
         with torch.no_grad():
             for parameter, start in zip(parameters, self._start):
@@ -72,7 +72,8 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield groups of tensors in a result, by name and size. The tensors of a group have one scale."""
+        """Yield groups of (name, size) for the tensors in a result. All tensors of a group have a similar
+        scale."""
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]
         yield [(f"the gradient of {name}", size) for name, size in sizes]
@@ -80,7 +81,7 @@ class RepeatedStep:
 
 
 class Comparison:
-    """Result of the step in fp64 on the CPU, and the error that a correct result in fp32 may have."""
+    """The result of the step in fp64 on the CPU, and the error that a correct result in fp32 can have."""
 
     def __init__(self) -> None:
         wide = RepeatedStep("cpu", torch.float64, 1)
@@ -94,9 +95,9 @@ class Comparison:
         self._error_on_cpu = self.error(_in_one_thread(RepeatedStep("cpu", torch.float32, 1)))
 
     def limit(self, copies: int) -> float:
-        """Return the largest error of a correct result.
+        """Return the largest error that a correct result can have.
 
-        The error of a sum grows with the root of the number of its terms.
+        The error of a sum grows with the square root of the number of terms.
         """
         return _MARGIN * self._error_on_cpu * sqrt(copies)
 
@@ -110,7 +111,7 @@ class Comparison:
         return max(error if error < float("inf") else float("inf") for error in errors)
 
     def difference(self, result: Tensor, first: Tensor) -> Difference:
-        """Return the difference of two results in elements and bits."""
+        """Return how many elements and bits differ between two results."""
         changed = (result.view(torch.int32) ^ first.view(torch.int32)).split(self._sizes)
         counts = [int(part.count_nonzero()) for part in changed]
         most = counts.index(max(counts))
@@ -119,7 +120,7 @@ class Comparison:
 
 
 def _in_one_thread(step: RepeatedStep) -> Tensor:
-    """Run a step on one thread. Threads of such a small step would wait for each other on a busy machine."""
+    """Run a step on one thread. For such a small step, several threads mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -129,11 +130,11 @@ def _in_one_thread(step: RepeatedStep) -> Tensor:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Return True if two results have the same bits, also for NaN."""
+    """Return True if two results have the same bits. This also compares NaN."""
     return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
 def most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """Return the result that occurs most often, bit for bit, and its count."""
+    """Return (the result that occurs most often, bit for bit, and how often it occurs)."""
     counts = [sum(same_bits(one, other) for other in results) for one in results]
     return results[counts.index(max(counts))], max(counts)

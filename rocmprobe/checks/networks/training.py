@@ -14,7 +14,7 @@ from torch import Tensor
 from rocmprobe.checks.networks.catalogue import NETWORKS, drawn
 from rocmprobe.checks.networks.precision import Precision, plain
 
-#: Steps, batch size and seed of the training that is compared.
+#: Number of steps, batch size and seed of the training that is compared to fp64.
 STEPS, BATCH, SEED = 20, 4, 0
 _MOMENTUM = 0.9
 
@@ -24,9 +24,9 @@ class Trained:
     """Result of a training, with all tensors in fp64 on the CPU.
 
     ``losses`` has the loss of every step. ``gradients`` maps each parameter to its gradient in the last step.
-    ``ways`` maps each parameter to its last weights minus its first weights. ``scale`` is the GradScaler's
-    final scale, or None without a scaler. ``skipped`` counts the steps that the scaler skipped, because a
-    gradient overflowed.
+    ``ways`` maps each parameter to its final value minus its initial value. ``scale`` is the GradScaler's
+    final scale, or None without a scaler. ``skipped`` is the number of steps that the scaler skipped because
+    a gradient overflowed.
     """
 
     losses: tuple[float, ...]
@@ -39,8 +39,8 @@ class Trained:
 class Trainer:
     """Training of one network on one device, with its data.
 
-    The optimizer is SGD with momentum, because it uses gradients unchanged. Adam would turn the rounding
-    errors of a zero gradient into a step of full size.
+    The optimizer is SGD with momentum, because it is linear in the gradients. Adam would turn the rounding
+    error of a zero gradient into a full step.
     """
 
     def __init__(self, name: str, device: str, precision: Precision, batch: int, seed: int) -> None:
@@ -84,10 +84,10 @@ class Trainer:
 
 @cache
 def reference(name: str, seed: int = SEED) -> Trained:
-    """Return the training in fp64 on the CPU, where PyTorch does not use oneDNN."""
+    """Return the training in fp64 on the CPU. PyTorch does not use oneDNN for fp64."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
     threads = torch.get_num_threads()
-    # Use one thread: the network is too small for threads, which wait for each other on a busy machine.
+    # With such a small network, several threads mostly wait for each other.
     torch.set_num_threads(1)
     try:
         for _ in range(STEPS):
@@ -99,9 +99,9 @@ def reference(name: str, seed: int = SEED) -> Trained:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Deviation of a training from its reference.
+    """Deviation of a training from its reference, relative to the reference.
 
-    Each field that ends in ``_of`` names the parameter with the largest deviation.
+    ``gradients_of`` and ``ways_of`` name the parameter with the largest deviation.
     """
 
     losses: float
@@ -112,9 +112,9 @@ class Deviation:
 
 
 def deviation(result: Trained, expected: Trained) -> Deviation:
-    """Return the deviation of a training. A number that is not finite makes the deviation infinite.
+    """Return the deviation of a training. It is infinite if a number is not finite.
 
-    The deviation of losses is a share of the largest expected loss. The deviations of gradients and ways are
+    The deviation of losses is relative to the largest expected loss. The deviations of gradients and ways are
     those of the worst parameter, see :func:`_worst`.
     """
     largest = max(map(abs, expected.losses))
@@ -124,13 +124,14 @@ def deviation(result: Trained, expected: Trained) -> Deviation:
     )
 
 
-#: Least scale of an error, as a share of the largest expected norm of any parameter. A tensor that nearly
-#: cancels, like the gradient of a batch norm's weight before another batch norm, has no correct digits.
+#: An error is divided by the tensor's norm, but at least by this fraction of the largest expected norm of any
+#: parameter. A tensor whose sums nearly cancel, e.g. the gradient of a batch norm's weight before another
+#: batch norm, has no correct digits.
 _LEAST_SCALE = 0.1
 
 
 def _worst(result: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, str]:
-    """Return the largest error of any parameter, and the parameter's name.
+    """Return (largest error of any parameter, name of the parameter).
 
     The error is the L2 norm of the difference, divided by the norm of the expected tensor.
     """
@@ -151,7 +152,7 @@ def _wide(tensor: Any) -> Tensor:
 
 
 def _placed(data: Any, device: str, dtype: Any) -> Any:
-    """Return the tensors, in tuples and lists, on the device. Floating-point tensors get ``dtype``."""
+    """Move the tensors in nested tuples and lists to the device. Floating-point tensors get ``dtype``."""
     if isinstance(data, Tensor):
         return data.to(device, dtype) if data.is_floating_point() else data.to(device)
     return type(data)(_placed(each, device, dtype) for each in data)

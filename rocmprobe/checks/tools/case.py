@@ -1,8 +1,8 @@
-"""A case: a check with a setting, problem and dtype. Its id stays the same from run to run.
+"""Case: a check with a setting, problem and dtype. Its id is the same in every run.
 
-A case becomes one pytest item and one outcome. ``needs`` holds the ids of the cases that the case depends on.
-If one of these cases failed, the case is blocked. ``if_failed`` holds the ids of cases whose failure gives a
-reason to run. If no case of ``if_failed`` failed, the case is skipped.
+A case becomes one pytest item and one outcome. ``needs`` has the ids of the cases that must pass: if one of
+them failed, the case is blocked. If ``if_failed`` is not empty, the case runs only if one of these cases
+failed. Otherwise it is skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rocmprobe.checks.opinfo import NAME, group
 
 @dataclass(frozen=True)
 class Case:
-    """A check on one device under one driver and setting. ``operator`` is the operator of a sweep."""
+    """A check on one device with one driver and setting. ``operator`` is the tested operator of an
+    operator sweep."""
 
     device: str
     driver: str
@@ -44,17 +45,17 @@ class Case:
 
     @property
     def trial_key(self) -> str:
-        """Key that the cases of one child process share.
+        """Key of the child process that runs the case: cases with the same key share a process.
 
-        Measurements have their own process, in which the vendor library does not trace, because tracing takes
-        time. A start-up has its own databases, too. A memory sweep has its own process, whose memory no other
-        case has filled. A group of operators shares a process.
+        Measurements have their own process, without tracing in the vendor library, because tracing takes
+        time. Each start-up check also has its own databases. Each memory sweep has a process whose memory no
+        other case has filled. A group of operators shares a process.
         """
         return trial_key(self.id)
 
 
 def trial_key(case_id: str) -> str:
-    """Return the ``trial_key`` of the case with this id."""
+    """Return the ``Case.trial_key`` of the case with this id."""
     *under, check, subject = (parts := case_id.split("/"))[:5]
     if check == NAME:
         return "/".join((*under, check, group(parts[-1])))

@@ -1,4 +1,4 @@
-"""Comparison of results with their references in fp64 on the CPU, with torch."""
+"""Comparison of results with their references in fp64 on the CPU."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import Errors, ulp
 
 _UNIT_ERROR = partial(max_error, least=UNIT)
-#: Largest number of rows and columns of an error map.
+#: Maximum number of rows and columns of an error map.
 _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 
 @one_thread()
 def errors(result: Any, reference: Any, bound: Optional[Any] = None) -> Errors:
-    """Return the errors of ``result`` (any dtype, any device) against ``reference`` (CPU, fp64, same shape).
+    """Return the errors of ``result`` (any dtype, any device) compared to ``reference`` (CPU, fp64, same
+    shape).
 
-    With ``bound`` (like the reference, positive), also return the error as a share of the bound. Raise
-    ValueError if the shapes differ.
+    With ``bound`` (positive, same shape), also return the largest ratio of error to bound. Raise ValueError
+    if the shapes differ.
     """
     import torch
 
@@ -60,12 +61,13 @@ def _constant(tensor: Any) -> bool:
     return bool(tensor.min() == tensor.max())
 
 
-#: Tuples (name, result, reference) to compare.
+#: (name, result, reference) for each result to compare.
 Compared = Iterable[tuple[str, Any, Any]]
 
 
 def compare(context: CheckContext, computation: Computation) -> CheckResult:
-    """Compare the computation on the device under the setting with its reference in fp64 on the CPU."""
+    """Run the computation on the device under the setting, and compare it to its reference in fp64 on the
+    CPU."""
     compared, seconds = _computed(context, computation)
     (measure,) = computation.measures
     answer = CheckResult(timings={"first_call": seconds})
@@ -77,7 +79,7 @@ def compare_exactly(
 ) -> CheckResult:
     """Count the differences between the computation on the device and on the CPU.
 
-    ``what`` completes the message.
+    The message is the count followed by ``what``.
     """
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
@@ -88,7 +90,7 @@ def compare_exactly(
 
 
 def compare_each_exactly(context: CheckContext, computation: Computation) -> CheckResult:
-    """Compare each named result with its exact reference. The message lists all results that differ."""
+    """Compare each named result to its exact reference. The message lists all results that differ."""
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     wrong = {}
@@ -103,7 +105,7 @@ def compare_each_exactly(context: CheckContext, computation: Computation) -> Che
 
 
 def _computed(context: CheckContext, computation: Computation) -> tuple[Compared, float]:
-    """Return each result on the device with its reference, and the seconds of the call."""
+    """Return ((name, result on the device, reference) for each result, seconds of the call)."""
     operands = computation.operands(context.dtype, context.seed())
     expected = computation.expected(operands)
     placed = context.placed(lambda: computation.placed(operands, context.device, context.dtype))
@@ -114,7 +116,10 @@ def _computed(context: CheckContext, computation: Computation) -> tuple[Compared
 def held(
     compared: Compared, answer: CheckResult, limit: float, measure: Callable[..., float] = _UNIT_ERROR
 ) -> CheckResult:
-    """Check every result against ``limit`` by ``measure``. Store the worst error in ``answer``."""
+    """Measure the error of every result with ``measure``, and check it against ``limit``.
+
+    The worst error is stored in ``answer``, which is returned.
+    """
     worst, where = 0.0, ""
     for name, result, reference in compared:
         _require_same_shape(result, reference)
@@ -130,15 +135,15 @@ def held(
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """Describe the elements of the mask ``bad``, or of the whole result if the mask is empty.
+    """Describe the elements of the mask ``bad``, or of the whole result if no element is marked.
 
-    Return a mapping with the worst element and the share of bad elements, and lines of text with the same
-    facts and an error map. ``name`` is the name of the result: "output", "input", "weight" or "bias".
+    Return (numbers, lines): the worst element and the fraction of bad elements as a mapping, and the same as
+    text with an error map. ``name`` is the name of the result: "output", "input", "weight" or "bias".
     """
     import torch
 
     actual = result.detach().to("cpu", torch.float64)
-    # An element that is not finite is the worst of all.
+    # An element that is not finite is worse than any other.
     difference = torch.nan_to_num((actual - reference).abs(), nan=math.inf)
     of_bad = torch.where(bad, difference, torch.full_like(difference, -1))
     place = int((of_bad if bool(bad.any()) else difference).argmax())
@@ -151,7 +156,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
     else:
         worst["result"] = str(found)
     if not bool(bad.any()):
-        # Each element errs by little, but together they err by too much.
+        # No element is too wrong by itself, only the mean of all is.
         return {"worst": worst}, [description]
     share = float(bad.to(torch.float64).mean())
     description += f"; {share:.2%} of {reference.numel()} elements are wrong"
@@ -159,7 +164,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
 
 
 def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
-    """Return the index of the element at ``place`` of the flat tensor."""
+    """Return the index of the element at position ``place`` in a flat tensor of ``shape``."""
     index = []
     for size in reversed(shape):
         place, at = divmod(place, size)
@@ -168,9 +173,9 @@ def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def error_map(bad: Any, channel_dimension: int) -> list[str]:
-    """Return the mask as text. Rows are channels, and columns are all other positions in memory order.
+    """Return the mask as lines of text. Rows are channels, columns are all other positions in memory order.
 
-    A lost channel shows as a line, and an incorrect tile as a block.
+    A lost channel appears as a line, an incorrect tile as a block.
     """
     import torch
     import torch.nn.functional as F

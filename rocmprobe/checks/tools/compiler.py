@@ -1,7 +1,4 @@
-"""Compilers of kernels at run time, other than the vendor library.
-
-These are Triton, and Inductor behind ``torch.compile``.
-"""
+"""Compilers that torch uses at run time: Triton, and Inductor behind ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Parts of the compilers' messages if the tools to compile are missing, and the reason in other words.
+#: Reason in rocmprobe's words, keyed by a part of the compiler's message, if a tool to compile is missing.
 _NOTHING_TO_COMPILE_WITH = {
     "No working C++ compiler": "there is no working C++ compiler, which Inductor needs on a CPU",
     "InvalidCxxCompiler": "there is no working C++ compiler, which Inductor needs on a CPU",
@@ -27,15 +24,15 @@ _NOTHING_TO_COMPILE_WITH = {
 
 
 class Compiler:
-    """Compilers of this torch.
+    """The compilers of this torch.
 
     A simulated machine replaces them with simulated compilers (``simulate/libraries.py``).
     """
 
     def launch(self, source: Any, target: Any) -> None:
-        """Launch a Triton kernel that writes twice ``source`` plus one to ``target``.
+        """Launch a Triton kernel that writes ``2 * source + 1`` to ``target``.
 
-        Raise NotApplicable if there is no Triton. Other errors of Triton are raised unchanged.
+        Raise NotApplicable if there is no Triton. Other errors of Triton are not caught.
         """
         if source.device.type == "cpu":
             raise NotApplicable("Triton makes kernels for GPUs, and a CPU answers here")
@@ -49,7 +46,8 @@ class Compiler:
             launch(source, target)
 
     def compiled(self, net: Any) -> Any:
-        """Return ``net`` compiled by ``torch.compile`` with Inductor, which compiles at its first calls."""
+        """Return ``net`` wrapped by ``torch.compile`` with Inductor, which compiles during the first
+        calls."""
         import torch
 
         compile_: Any = getattr(torch, "compile", None)
@@ -59,10 +57,10 @@ class Compiler:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Set up the block for the first calls of a network that ``compiled`` returned.
+        """Prepare Inductor for the first calls of a network from ``compiled``, inside of a ``with`` block.
 
-        Inductor compiles only in this process, so that no compile process outlives this process. Raise
-        NotApplicable if the tools to compile are missing.
+        Inductor compiles in this process only, because other processes could outlive it. Raise NotApplicable
+        if the tools to compile are missing.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError):
@@ -75,7 +73,7 @@ class Compiler:
 
 @contextmanager
 def _tools_missing() -> Iterator[None]:
-    """Raise NotApplicable for an exception that reports missing tools."""
+    """Turn an exception that reports missing tools into NotApplicable."""
     try:
         yield
     except NotApplicable:

@@ -1,7 +1,7 @@
-"""Computation: operands, a function of them, and the limits of its error.
+"""Computation: operands, a function of the operands, and limits for its error.
 
 A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So they import
-torch themselves, use no constants of their module, and call only each other.
+torch themselves, use no constants of this module, and call only each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.model.numerics import LAYER_LIMITS, share
 
-#: Least scale of an error for layers whose gradients nearly cancel (batch norm, training).
+#: An error is relative to the largest value, but at least to this number. UNIT is for layers whose gradients
+#: nearly cancel (batch norm, training).
 UNIT = 1.0
 TINY = 1e-30
 
@@ -28,12 +29,12 @@ Named = dict[str, Any]
 class Computation:
     """Functions that draw operands, compute with them, and measure the error.
 
-    ``draw`` returns operands for a ``dtype`` and a ``seed``. ``call`` takes operands by name. ``reference``
-    computes the expected results (``call`` if None), in fp64 on the CPU. Each measure takes a result and its
-    reference. ``limits`` are keyed by the name of the result ("" for every result), and then by the name of
-    the measure. ``bounds`` are keyed by the name of the result. If ``bounds`` are given, ``rounding``
-    computes from them the bound for each element. ``layout`` changes the memory format of operands on the
-    device.
+    ``draw`` returns operands for a ``dtype`` and a ``seed``. ``call`` takes the operands as keyword
+    arguments. ``reference`` (default: ``call``) computes the expected results, in fp64 on the CPU. Each
+    function in ``measures`` takes a result and its reference. ``limits`` are keyed by the name of the result
+    ("" for every result), then by the name of the measure. ``bounds`` are arguments of ``rounding``, keyed by
+    the name of the result, for an error bound of each element. ``layout`` changes the memory format of
+    operands on the device.
     """
 
     draw: partial[Named]
@@ -62,9 +63,9 @@ class Computation:
 
 @dataclass(frozen=True)
 class Program:
-    """Functions, and the lines of a script that call them.
+    """Functions, and the lines of a script that calls them.
 
-    The lines use ``torch``, ``sys``, ``device`` and ``dtype``.
+    The lines can use the variables ``torch``, ``sys``, ``device`` and ``dtype``.
     """
 
     functions: tuple[Callable[..., Any], ...]
@@ -79,22 +80,21 @@ def layer(
     reference: Optional[Callable[..., Named]] = None,
     limits: Mapping[str, float] = LAYER_LIMITS,
 ) -> Computation:
-    """Return the computation of a layer or operator other than convolution, with the limit of its dtype."""
+    """Return the computation of a layer or operator other than convolution, with the limit for its dtype."""
     measures = (partial(max_error, least=least),)
     return Computation(draw, call, measures, {"": {"max_error": limits[dtype]}}, reference)
 
 
 def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:
-    """Return a computation on integers. Every element of its result must equal the reference."""
+    """Return a computation on integers whose results must equal the reference."""
     return Computation(draw, call, (unequal,), {"": {"unequal": 0}})
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread in the block, or in the decorated function.
+    """Let PyTorch use only one thread inside of a ``with`` block or a decorated function.
 
-    PyTorch's threads wait for each other after every small step. On a busy machine they wait most of the
-    time.
+    PyTorch's threads wait for each other after every small step, on a busy machine most of the time.
     """
     import torch
 
@@ -107,7 +107,7 @@ def one_thread() -> Iterator[None]:
 
 
 def seed_of(text: str) -> int:
-    """Return the seed for a problem or a dtype. The seed is the same in every process and every run."""
+    """Return the seed for the text of a problem or a dtype. It is the same in every process and run."""
     return zlib.crc32(text.encode())
 
 
@@ -132,7 +132,7 @@ def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
 def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
     """Draw integers of magnitude 1 to ``largest``, the same for every ``dtype``, as fp64 on the CPU.
 
-    ``density`` is the share of an operand's elements that is not zero. The default is 1.
+    ``density`` maps operands to the fraction of their elements that is nonzero, by default 1.
     """
     import torch
 
@@ -148,9 +148,9 @@ def cancelling(
 ) -> Named:  # fmt: skip
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
-    The operand ``zero_sum``, in ``groups``, sums to zero over the dimensions ``along``. The operands that are
-    multiplied with it are ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, the base may
-    not cancel, so sums are large at the edges.
+    The operand named ``zero_sum``, split into ``groups``, sums to zero over the dimensions ``along``. The
+    operands that it is multiplied with are ``base`` plus -1, 0 or 1. At the edges, where padding removes
+    terms, sums can be large.
     """
     import torch
 
@@ -166,9 +166,9 @@ def cancelling(
 
 
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
-    """Return fp64 integers of magnitude 1 to ``largest``. A share of ``1 - density`` is zero.
+    """Return fp64 integers of magnitude 1 to ``largest``, of which a fraction ``1 - density`` is set to zero.
 
-    Random values of zero and above increase by one, so that only the share ``1 - density`` is zero.
+    ``random_`` also draws zeros, so values of 0 and above are increased by one.
     """
     import torch
 
@@ -178,16 +178,16 @@ def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generato
 
 
 def channels_last(tensor: Any) -> Any:
-    """Return images and filters in NHWC."""
+    """Return the tensor in channels-last format if it has four dimensions, else unchanged."""
     import torch
 
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def with_gaps(tensor: Any) -> Any:
-    """Return images and filters with gaps between the elements.
+    """Return the tensor with gaps between its elements, unless it has one dimension.
 
-    The gaps hold NaN, so a kernel that reads them is detected.
+    The gaps contain NaN, so a kernel that reads them is detected.
     """
     import torch
 
@@ -199,7 +199,7 @@ def leaf(tensor: Any) -> Any:
 
 
 def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
-    """Return ``output`` and the gradients of ``leaves`` for the gradient ``grad`` of the output, by name."""
+    """Return ``output`` and the gradients of ``leaves`` by name. ``grad`` is the gradient of the output."""
     import torch
 
     gradients = torch.autograd.grad(output, list(leaves.values()), grad)
@@ -208,43 +208,44 @@ def with_gradients(output: Any, leaves: Mapping[str, Any], grad: Any) -> Named:
 
 
 def max_error(result: Any, reference: Any, least: float) -> float:
-    """Return the largest error as a share of the reference's largest value, or of ``least`` if larger."""
+    """Return the largest error relative to the reference's largest value, or to ``least`` if that is
+    larger."""
     error = (result.cpu().double() - reference).abs().max()
     return float(error / max(float(reference.abs().max()), least))
 
 
 def max_ratio(result: Any, reference: Any) -> float:
-    """Return the largest error as a share of the reference's largest value."""
+    """Return the largest error relative to the reference's largest value."""
     error = (result.cpu().double() - reference).abs().max()
     return share(float(error), float(reference.abs().max()))
 
 
 def rms_range(result: Any, reference: Any) -> float:
-    """Return the root mean square of the error as a share of the largest value of both."""
+    """Return the root mean square of the error relative to the largest value in result and reference."""
     actual = result.cpu().double()
     error = (actual - reference).square().mean().sqrt()
     return share(float(error), float(max(actual.abs().max(), reference.abs().max())))
 
 
 def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
-    """Return the error of each element that rounding can cause.
+    """Return the largest error that rounding can cause in each element.
 
-    ``sums`` are the results for the operands' magnitudes. ``numerics.error_bound`` returns ``of_sums``,
-    ``of_reference`` and ``least`` as a, b and c.
+    ``sums`` are the results for the operands' magnitudes. ``of_sums``, ``of_reference`` and ``least`` are the
+    three numbers from ``numerics.error_bound``.
     """
     return of_sums * sums + of_reference * reference.abs() + least
 
 
 def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
-    """Return the largest error as a share of what rounding can cause."""
+    """Return the largest ratio of an error to ``bound``."""
     return float(((result.cpu().double() - reference).abs() / bound).max())
 
 
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
-    """Mark the elements of ``result`` that differ from an exact ``reference`` (CPU, fp64).
+    """Return a mask of the elements that differ from an exact ``reference`` (CPU, fp64).
 
-    With ``nearest``, mark the elements that are nearer to another integer than to the reference. Elements
-    that the result's dtype cannot represent are skipped.
+    With ``nearest``, an element differs only if it rounds to another integer than the reference. Elements
+    whose reference the result's dtype cannot represent are never marked.
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)

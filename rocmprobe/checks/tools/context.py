@@ -17,13 +17,13 @@ from rocmprobe.model.problems import Problem
 
 @dataclass
 class Meter:
-    """Peak of tensor memory in bytes above the bytes that were live when metering began."""
+    """Peak of tensor memory, in bytes, above the memory in use when the measurement began."""
 
     peak_bytes: int = 0
 
 
 class TestedLibrary(Protocol):
-    """Interface of the vendor library and its device, as a check needs it."""
+    """Interface of the vendor library and its device, as far as checks need it."""
 
     @property
     def name(self) -> str:
@@ -35,25 +35,25 @@ class TestedLibrary(Protocol):
 
     @property
     def rounds_parts(self) -> bool:
-        """True if half-precision sums may be rounded part by part, as PyTorch's own kernels do."""
+        """True if half-precision sums may be rounded part by part, as in PyTorch's own kernels."""
 
     def synchronize(self, device: str) -> None:
-        """Wait until all work queued on ``device`` is done. Errors of queued work are raised here."""
+        """Wait until all queued work on ``device`` is done. Raise its errors."""
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
-        """Return a context whose Meter holds the peak when the context ends."""
+        """Return a context manager. When it exits, its Meter has the peak of memory use inside of it."""
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return the number of bytes that a test may fill without harm to other users of the memory.
+        """Return how many bytes a test may allocate without harm to other users of the memory.
 
-        On a CPU, return at most ``wanted`` bytes, because time limits the test there.
+        On a CPU, return at most ``wanted`` bytes, because filling more would take too long.
         """
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """Return a context factory that limits memory.
+        """Return a function that creates a context with a memory limit.
 
-        Within the context, an allocation fails if the process would then hold more than ``above`` bytes
-        beyond its present memory. The limit is removed when the context ends.
+        Inside of the context, an allocation fails if the process would then have more than ``above`` bytes in
+        addition to its present memory. The limit is removed at the end.
         """
 
 
@@ -61,8 +61,8 @@ class TestedLibrary(Protocol):
 class CheckResult:
     """Result of a check.
 
-    ``message`` explains any state but pass. The library's calls reported ``solver``, ``algorithm`` and
-    ``workspace_bytes``. The library's log may name further values.
+    ``message`` explains any state except "pass". ``solver``, ``algorithm`` and ``workspace_bytes`` are set if
+    the calls of the library report them. Otherwise they can still come from the library's log.
     """
 
     state: str = "pass"
@@ -78,16 +78,17 @@ class CheckResult:
 
 
 def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    """Return the 10th and the 90th percentile of at least two times, as timings."""
+    """Return the 10th and the 90th percentile of at least two times, as entries of ``timings``."""
     low, *_, high = statistics.quantiles(seconds, n=10, method="inclusive")
     return {f"{name}_p10": low, f"{name}_p90": high}
 
 
 @dataclass(frozen=True)
 class Soak:
-    """Parameters of a soak: its length in ``seconds`` by ``clock``, and the receiver of its progress.
+    """Parameters of the check soak: its length in seconds, measured with ``clock``, and the receiver of its
+    progress.
 
-    ``report`` sends progress to the controller, and returns False if the controller wants the soak to end.
+    ``report`` sends progress to the controller. It returns False if the check must end.
     """
 
     seconds: float = 60.0
@@ -97,17 +98,19 @@ class Soak:
 
 @dataclass
 class CheckContext:
-    """Case, resolved for this process.
+    """A case with everything that the function of a check needs in this process.
 
-    ``device`` is torch's device string. ``under`` is a context in which the setting applies (its variables
-    are already set). ``report_phase`` tells the controller which time limit applies from now on. ``settle``
-    sends the result to keep if this process ends in the phase ``yardstick``. ``seconds`` is the time for a
-    throughput measurement. ``sweep_bytes`` is the memory that a memory sweep may fill on a CPU. If ``exact``
-    is set, sums of integers must equal the reference. If ``bypass`` is set, the setting installs the bypass.
-    If ``naive`` is set, naive im2col is timed, too. ``batch`` is the batch size of timed networks.
-    ``operator`` is the name of the operator of a sweep. ``compiler`` compiles kernels at run time. ``clock``
-    returns the seconds of first and steady calls. The controller reads clocks and temperatures before and
-    after a ``measured`` block. Only the check soak uses ``soak``.
+    ``device`` is torch's name of the device. ``under`` creates a context in which the setting applies (its
+    environment variables are already set). ``report_phase`` tells the controller which time limit applies
+    from now on. ``settle`` sends a result to the controller, which uses it if this process ends in the phase
+    ``yardstick``. ``seconds`` is the time for a throughput measurement. ``sweep_bytes`` is how much memory a
+    memory sweep may fill on a CPU.
+
+    ``exact`` is True if sums of integers must equal the reference. ``bypass`` is True if the setting installs
+    the bypass. ``naive`` is True if naive im2col is also timed. ``batch`` is the batch size for timing
+    networks. ``operator`` is the tested operator of an operator sweep. ``compiler`` compiles kernels at run
+    time. ``clock`` measures first and steady calls. The controller reads clocks and temperatures of the
+    device before and after a ``measured`` block. Only the check soak uses ``soak``.
     """
 
     dtype: Any
@@ -140,12 +143,13 @@ class CheckContext:
         return str(self.dtype).rpartition(".")[2]
 
     def seed(self) -> int:
-        """Return the seed of this case's inputs, which is the same in every process and every run."""
+        """Return the seed of this case's inputs, which is the same in every process and run."""
         return seed_of(self.problem.text if self.problem else self.dtype_name)
 
     @contextmanager
     def tested(self) -> Iterator[None]:
-        """Run the block under the setting and wait for the device. Turn its exceptions into DeviceFailure."""
+        """Apply the setting inside of a ``with`` block, then wait for the device. Turn exceptions into
+        DeviceFailure."""
         try:
             with self.under():
                 yield
@@ -158,10 +162,10 @@ class CheckContext:
             raise DeviceFailure from error
 
     def placed(self, move: Callable[[], Any]) -> Any:
-        """Return the result of ``move``, which puts tensors on the device.
+        """Return the result of ``move``, which moves tensors to the device.
 
-        The first use of a device starts its runtime, so this call has the budget of a first call. Its errors
-        are failures of the device.
+        The first use of a device starts its runtime, so the time limit of a first call applies. Raise
+        DeviceFailure if ``move`` fails.
         """
         self.report_phase("first-call")
         with self.tested():
@@ -170,9 +174,9 @@ class CheckContext:
         return result
 
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Return result and seconds of the first run of ``call``, which may search and compile.
+        """Return (result, seconds) of the first run of ``call``, which may search for kernels and compile.
 
-        Afterwards the budget of steady calls runs.
+        The time limit of steady calls applies afterwards.
         """
         self.report_phase("first-call")
         started = self.clock()
@@ -183,7 +187,7 @@ class CheckContext:
         return result, seconds
 
     def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Return result and seconds of one more run of ``call``."""
+        """Return (result, seconds) of one more run of ``call``."""
         self.report_phase("steady")
         started = self.clock()
         with self.tested():

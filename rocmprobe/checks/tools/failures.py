@@ -6,7 +6,7 @@ from typing import Optional
 
 
 class DeviceFailure(Exception):
-    """Error raised by the device or its libraries. Any other exception of a check is a fault of rocmprobe."""
+    """The device or its libraries raised an error. Any other exception in a check is a fault of rocmprobe."""
 
 
 class NotApplicable(Exception):
@@ -14,9 +14,6 @@ class NotApplicable(Exception):
 
 
 def out_of_memory(error: Optional[BaseException]) -> bool:
-    """Return True if an allocator reports that no memory is left.
-
-    The allocators of PyTorch (GPU and CPU), of Python and of C++ are recognized.
-    """
+    """Return True if ``error`` says that no memory is left, in PyTorch (GPU or CPU), Python or C++."""
     said = ("out of memory", "can't allocate memory", "std::bad_alloc")
     return isinstance(error, MemoryError) or any(text in str(error) for text in said)

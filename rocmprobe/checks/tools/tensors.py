@@ -22,7 +22,8 @@ class Tensors:
     grad: Any
 
     def to(self, device: str, dtype: Any, problem: Optional[Problem] = None) -> Tensors:
-        """Return the same operands on ``device`` in the layout of ``problem``, or packed if None."""
+        """Return the operands on ``device``, in the memory format of ``problem``, or contiguous if it is
+        None."""
         change = layout(problem) if problem else None
 
         def moved(tensor: Any) -> Any:
@@ -32,7 +33,7 @@ class Tensors:
         return Tensors(**{name: each if each is None else moved(each) for name, each in vars(self).items()})
 
     def operands(self, direction: str) -> Named:
-        """Return the operands of the function for ``direction``, by name."""
+        """Return the operands of ``direction`` by name."""
         found = dict(vars(self))
         if direction == "fwd":
             del found["grad"]
@@ -40,7 +41,7 @@ class Tensors:
 
 
 def layout(problem: Problem) -> Optional[Callable[[Any], Any]]:
-    """Return the function that changes the memory format of an operand, or None for packed operands."""
+    """Return the function that changes the memory format of an operand, or None for contiguous operands."""
     if problem.channels_last:
         return channels_last
     return with_gaps if problem.noncontiguous else None
@@ -61,11 +62,11 @@ def problem_operands(problem: Problem, dtype: Any, seed: int) -> Tensors:
 
 
 def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
-    """Fill memory of the size of ``results`` with NaN, and free the memory.
+    """Fill memory of the same sizes as ``results`` with NaN, and free it.
 
-    An allocator reuses this memory for the next request of that size. So a kernel that does not write its
-    result leaves the NaN. Fill twice, because the first time the C library maps large blocks separately and
-    returns them to the system.
+    An allocator uses this memory for the next request of the same size, so a kernel that does not write its
+    whole result leaves NaN in it. Fill it twice, because the C library returns a large block to the system
+    when it is freed for the first time.
     """
     import torch
 
@@ -82,9 +83,9 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 
 
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
-    """Compute the gradients of a convolution that ``output_mask`` selects.
+    """Compute those gradients of a convolution that ``output_mask`` selects.
 
-    No forward pass runs first, because its failure would hide the result of the backward pass.
+    No forward pass runs before, because its failure would hide the result of the backward pass.
     """
     import torch
 
@@ -94,7 +95,7 @@ def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: A
 
 
 def call_of(problem: Problem, direction: str) -> partial[Named]:
-    """Return the function of the operands that computes one direction."""
+    """Return a function of the operands that computes one direction."""
     geometry: dict[str, Any] = {
         "stride": problem.stride, "padding": problem.padding, "dilation": problem.dilation,
         "groups": problem.groups,
@@ -112,16 +113,16 @@ def call_of(problem: Problem, direction: str) -> partial[Named]:
 
 
 def run(problem: Problem, direction: str, tensors: Tensors) -> Named:
-    """Compute one direction on the device of the tensors. Return results by name.
+    """Compute one direction on the device of the tensors, and return the results by name.
 
     The names are "output", "input", "weight" and "bias". The backward directions call
-    ``aten::convolution_backward`` directly, so that each direction is judged alone.
+    ``aten::convolution_backward`` directly, so that each direction is tested alone.
     """
     return call_of(problem, direction)(**tensors.operands(direction))
 
 
 def operands_on_device(context: CheckContext) -> Tensors:
-    """Return uniform operands of the requested problem on the device, in its dtype and memory format."""
+    """Return uniform operands of the context's problem on the device, in its dtype and memory format."""
     problem = context.the_problem
     operands = problem_operands(problem, context.dtype, context.seed())
     placed: Tensors = context.placed(lambda: operands.to(context.device, context.dtype, problem))

@@ -1,8 +1,7 @@
-"""Yardsticks for the time of convolution: a matrix product, a copy, and naive im2col.
+"""Yardsticks to compare the time of convolution to: a matrix product, a copy, and naive im2col.
 
-The product and the copy show what a device achieves at best. Naive im2col is the replacement for convolution
-that users commonly patch into a model. A yardstick is not part of the check: if it fails, only its own time
-is lost.
+The product and the copy show what a device can reach. Naive im2col is the replacement of convolution that
+users often patch into a model. If a yardstick fails, only its own time is missing.
 """
 
 from __future__ import annotations
@@ -20,24 +19,23 @@ from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.tensors import Tensors
 from rocmprobe.model.problems import Problem
 
-#: Seconds that one run of a yardstick may take. A slower yardstick is skipped, because it would take most of
-#: the time.
+#: Maximum seconds of one run. A slower yardstick is skipped, because it would take most of the time.
 LONGEST_RUN = 0.5
-#: Sides of the square matrices that are tried. The largest three take 192 MiB in fp32.
+#: Numbers of rows and columns of the square matrices to try. Three of the largest take 192 MiB in fp32.
 _SIDES = (128, 256, 512, 1024, 2048, 4096)
-#: Seconds that one product may take, because it is repeated about ten times for each problem.
+#: Maximum seconds of one product. It is small, because each problem repeats the product about ten times.
 _LONGEST_PRODUCT = 0.03
-#: On the plateau, no side that is tried is faster by more than this factor.
+#: The smallest matrix is used that no tried matrix exceeds in throughput by more than this factor.
 _PLATEAU = 1.1
 _MIB = 1 << 20
-#: Bytes of the tensor that is copied on a GPU: 512 MiB, which exceeds GPU caches of up to 256 MiB, but at
-#: most this share of its memory. Source and target together take 1/24, which fits a 6 GB card with a desktop
-#: and exceeds the caches of every card in data/gpus.toml.
+#: Bytes to copy on a GPU: 512 MiB, more than any GPU cache (up to 256 MiB), but at most this fraction of the
+#: GPU's memory. Source and target together take 1/24. This fits into a 6 GB card with a desktop, and is more
+#: than the caches of every card in data/gpus.toml.
 _COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 48
-#: Bytes of the copy that predicts the time of the full copy.
+#: Bytes of a small copy, which predicts the time of the full copy.
 _TRIED = 4 * _MIB
-#: On a CPU, this many times its last cache, so that source and target take four times its size. The bounds
-#: limit it.
+#: Bytes to copy on a CPU: this many times its last cache, so that source and target take four times its size,
+#: within these limits.
 _TIMES_OF_CACHE, _COPIED_OF_CPU = 2, (64 * _MIB, 256 * _MIB)
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
@@ -47,8 +45,8 @@ _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 class Yardstick:
     """A call to repeat, and the amount of work per run.
 
-    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the yardstick does the
-    same work as the problem.
+    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the work is that of the
+    problem.
     """
 
     call: Callable[[], Any]
@@ -59,7 +57,7 @@ class Yardstick:
 def gemm(context: CheckContext) -> Yardstick:
     """Return a yardstick that multiplies two square matrices in the requested dtype.
 
-    The matrices are as large as is useful.
+    The matrices are just large enough for about the highest throughput.
     """
     import torch
 
@@ -73,8 +71,7 @@ def gemm(context: CheckContext) -> Yardstick:
 def copy(context: CheckContext) -> Yardstick:
     """Return a yardstick that copies, on the device, a tensor larger than the device's caches.
 
-    Raise NotApplicable if a small copy shows that the full copy takes too long. The memory is allocated only
-    afterwards.
+    Raise NotApplicable if a small copy shows that the full copy would take too long.
     """
     import torch
 
@@ -89,15 +86,13 @@ def copy(context: CheckContext) -> Yardstick:
 
 YARDSTICKS: dict[str, Callable[[CheckContext], Yardstick]] = {"gemm": gemm, "copy": copy}
 
-#: Sides found in this process, by device and dtype, so that every problem is compared with the same product.
+#: Sizes of matrices, keyed by device and dtype, so that every problem is compared to the same product.
 _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the smallest side at which the rate reaches its plateau.
-
-    Consider only sides whose product takes little time.
-    """
+    """Return the smallest size with about the highest throughput. Sizes whose product takes long are not
+    tried."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
@@ -131,7 +126,7 @@ def _least_copy_seconds(context: CheckContext, size: int) -> float:
 
 
 def _shortest(context: CheckContext, call: Callable[[], Any]) -> float:
-    """Return the seconds of the shortest of a few runs, because disturbances only make a run slower."""
+    """Return the seconds of the fastest of a few runs, because disturbances only make a run slower."""
     taken = []
     for _ in range(4):
         context.backend.synchronize(context.device)
@@ -154,7 +149,7 @@ def _copied_bytes(device: str) -> int:
 
 @lru_cache(maxsize=1)
 def last_cache_bytes(folder: str = _CACHES) -> int:
-    """Return the bytes of the first core's largest cache, or 0 if the kernel reports none."""
+    """Return the size in bytes of the first core's largest cache, or 0 if it is unknown."""
     sizes = [0]
     for file in Path(folder).glob("index*/size"):
         match = re.fullmatch(r"([0-9]{1,9})([KM]?)", file.read_text().strip())
@@ -163,16 +158,16 @@ def last_cache_bytes(folder: str = _CACHES) -> int:
 
 
 def has_naive(problem: Problem) -> bool:
-    """Return True if ``F.unfold`` can cut the windows of this problem."""
+    """Return True if ``F.unfold`` supports this problem."""
     return problem.rank == 2 and not problem.transposed
 
 
 def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, Any]:
-    """Compute a convolution by naive im2col, as users commonly patch it into a model, without the bypass.
+    """Compute one direction of a convolution by naive im2col, as users often patch it into a model.
 
-    All windows of the batch are copied side by side (unfold) and multiplied at once. The function computes
-    one direction by unfold, matmul and fold. Results are named like those of ``tensors.run``: "output" (N, K,
-    OH, OW), "input" (N, C, H, W) or "weight" (K, C/groups, KH, KW). The gradient of the bias is left out.
+    All windows of the batch are copied at once (``unfold``) and multiplied. Results have the same names and
+    shapes as those of ``tensors.run``: "output" (N, K, OH, OW), "input" (N, C, H, W) or "weight" (K,
+    C/groups, KH, KW). The gradient of the bias is not computed.
     """
     import torch.nn.functional as F
 
