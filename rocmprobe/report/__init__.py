@@ -1,1 +1,1 @@
-"""Renderers: pure functions of a run's results, for a browser, a CI service and a terminal."""
+"""Renderers of a run's results for a browser, a CI service and a terminal. They are pure functions."""

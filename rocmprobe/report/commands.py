@@ -1,4 +1,4 @@
-"""Commands for the user of a run's results."""
+"""Shell commands that a report tells its reader to run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocmprobe.model.results import Configuration, Results
 
 
 def exec_command(results: Results, configuration: Configuration) -> str:
-    """Return the command that runs a program with a configuration of these results."""
+    """Return the command that runs a program under ``configuration``."""
     recommended = results.recommended == configuration.setting
     setting = "" if recommended else f"--setting {shlex.quote(configuration.setting or '')} "
     profile = f"{simulated_option(results)}--profile {results_place(results)}"
@@ -22,14 +22,14 @@ def env_command(results: Results) -> str:
 
 
 def simulated_option(results: Results) -> str:
-    """Return the option that commands need to accept a simulated run, or "" for a real run."""
+    """Return the option with which commands accept a simulated run, or "" for a real run."""
     return "--simulated " if results.simulated else ""
 
 
 def results_place(results: Results) -> str:
     """Return the run's folder, quoted for a shell.
 
-    If the folder is unknown, return the file of the results.
+    If the folder is unknown, return the path of the results file.
     """
     path = PurePosixPath(results.named_file)
     return shlex.quote(str(path.parent if path.parent.name else path))

@@ -1,7 +1,7 @@
-"""Escaping of foreign text for Markdown, so that it makes no HTML, link, image, mention or reference.
+"""Escaping of untrusted text for Markdown, so that no HTML, link, image, mention or reference appears.
 
-Backslashes are not enough: GitHub finds ``@name``, ``#123`` and addresses in the text after it parses
-Markdown. GitHub does not look into code, so everything but plain words goes into a code span or a fence.
+Backslashes are not enough: GitHub searches the parsed text for ``@name``, ``#123`` and URLs. GitHub does not
+search code, so everything but plain words goes into a code span or a fence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.report import text
 _PROSE = re.compile(
     r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*(?:%|\((?:R|TM|C)\))?|[-\u2013\u2014+\xd7\xb7=\u2026]"
 )
-#: Parts of prose that GitHub links: addresses, commits, issues.
+#: Words that GitHub turns into links: web addresses, commits, issues.
 _LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
 #: Markers that start a list at the beginning of a line.
@@ -25,19 +25,19 @@ _QUOTED = re.compile(r"`([^`]+)`")
 _FIRST = 0.25
 #: Characters reserved for the line that marks a cut.
 _MARK = 60
-#: A code span needs more backticks than any run in its text, so long runs are cut; they carry no information.
+#: Long runs of backticks, which are cut: a code span must have more backticks than any run in its text.
 _TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
-    """Return a sentence in one line of at most ``limit`` characters.
+    """Return untrusted text as one line of Markdown, made from at most ``limit`` characters.
 
-    Plain words stay, and all other words become code.
+    Plain words stay as they are. All other words become code spans.
     """
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
         shown = code(piece) if position % 2 else _prose(piece)
-        # A reader of Markdown would take two code spans that touch for one.
+        # A Markdown parser would merge two adjacent code spans.
         made += f" {shown}" if made.endswith("`") and shown.startswith("`") else shown
     return made
 
@@ -60,15 +60,15 @@ def _word(word: str, first: bool) -> str:
 
 
 def code(foreign: str, limit: int = 400) -> str:
-    """Return a code span of one line that is also safe in a table's cell.
+    """Return a code span of one line that is also safe in a table cell.
 
-    Every parser splits cells at a bar, so bars stay outside of the span.
+    Markdown parsers split cells at a bar even inside code, so bars stay outside the span.
     """
     return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
 
 
 def _line(foreign: str, limit: int) -> str:
-    # A log's line can have megabytes, and cleaning all of it for its beginning would take seconds.
+    # A log line can have megabytes, and cleaning the whole line would take seconds.
     return _TICKS.sub("```…", text.one_line(str(foreign)[: 8 * limit], limit))
 
 
@@ -85,9 +85,9 @@ def _longest(body: str) -> int:
 
 
 def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
-    """Return a code block that nothing in ``foreign`` can close.
+    """Return a code block that no text in ``foreign`` can close.
 
-    If ``foreign`` has more than ``limit`` characters, its middle is cut out.
+    If ``foreign`` has more than ``limit`` characters, the middle is cut out.
     """
     body = _TICKS.sub("```…", cut(text.plain(cut(foreign.strip("\n"), limit)), limit))
     ticks = "`" * max(3, _longest(body) + 1)
@@ -97,7 +97,7 @@ def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
 def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
     """Return a fence with the first ``most`` lines, each of at most ``width`` characters.
 
-    If lines are left out, a last line has their number.
+    If lines are left out, the last line says how many.
     """
     found = list(foreign)
     shown = [text.plain(line[: 8 * width]).replace("\n", " ") for line in found[:most]]
@@ -108,10 +108,10 @@ def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
 
 
 def cut(body: str, limit: int) -> str:
-    """Return ``body`` with at most ``limit`` characters.
+    """Return ``body``, shortened to at most ``limit`` characters.
 
-    A quarter comes from the beginning and the rest from the end. A line between them has the number of
-    characters cut.
+    A quarter of the result is the beginning, and the rest is the end. A line between them says how many
+    characters were cut.
     """
     if len(body) <= limit:
         return body
@@ -122,14 +122,14 @@ def cut(body: str, limit: int) -> str:
 
 
 def folded(summary: str, inner: str) -> str:
-    """Return a collapsed section of Markdown. ``summary`` is not escaped."""
+    """Return a collapsed section of Markdown. The caller must escape ``summary``."""
     return f"<details><summary>{summary}</summary>\n\n{inner}\n\n</details>"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], most: int = 200) -> str:
-    """Return a Markdown table of cells that are Markdown already.
+    """Return a Markdown table. The cells must be valid Markdown already.
 
-    If there are more than ``most`` rows, the last line has the number of rows left out.
+    If there are more than ``most`` rows, the last line says how many rows are left out.
     """
     rows = list(rows)
     lines = [_row(header), _row(["---"] * len(header)), *map(_row, rows[:most])]
@@ -145,7 +145,7 @@ def _row(cells: Sequence[str]) -> str:
 def joined(blocks: Iterable[str], limit: int) -> str:
     """Return blocks of Markdown with a blank line between them.
 
-    If the blocks exceed ``limit`` characters, the rest is left out and the last line says so.
+    If the blocks exceed ``limit`` characters, the remaining text is left out, and the last line says so.
     """
     mark = "[cut here: the rest does not fit; results.json has all of it]"
     kept: list[str] = []

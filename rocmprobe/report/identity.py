@@ -11,11 +11,11 @@ from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table
 
-#: docs/how-it-was-tested.md has the full account.
+#: Statement in reports about rocmprobe's own tests. docs/how-it-was-tested.md has the details.
 TRIED_ON = (
     "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
 )
-#: Rows of the identity strip: label, and the facts that can fill it, best first.
+#: Rows of the identity strip: label, and the facts that can be the value. The first known fact is used.
 _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
     ("Kernel", ("kernel.release",)),
     ("ROCm", ("rocm.version", "hip.version")),
@@ -28,9 +28,9 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 
 
 def identity(results: Results) -> list[tuple[str, str]]:
-    """Return the rows of the identity strip as label and value.
+    """Return the rows of the identity strip (machine, software, date) as label and value.
 
-    An unknown value of a GPU is shown as unknown. Unknown software is shown only in the table of facts.
+    If a value of a GPU is unknown, the row says so. Unknown software is shown only in the table of facts.
     """
     machine = results.machine
     rows = []
@@ -57,7 +57,10 @@ def identity(results: Results) -> list[tuple[str, str]]:
 
 
 def tried_on(results: Results) -> str:
-    """Return a sentence on the machines on which rocmprobe was tried, or "" if no AMD GPU was tested."""
+    """Return a sentence that says on which machines rocmprobe itself was tested.
+
+    Return "" if the run tested no AMD GPU.
+    """
     asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
     return TRIED_ON if asked and not results.simulated else ""
 
@@ -104,7 +107,7 @@ CHANGE_WORDS = {
     REGRESSION: "regressed", LOST: "without a result", MENDED: "fixed", CHANGED: "changed",
     NEW: "new", MISSING: "missing",
 }  # fmt: skip
-#: Most changes of each kind on the page. results.json has all changes.
+#: Largest number of changes of each kind on the page. results.json has all changes.
 _CHANGES_SHOWN = 200
 
 
@@ -118,8 +121,10 @@ def changes_sentence(changes: Changes) -> str:
 
 
 def changes_table(changes: Optional[Changes]) -> Optional[Table]:
-    """Return a table of changes with the states before and after, gravest first, or None if nothing
-    changed."""
+    """Return a table of changes with the states before and after, or None if nothing changed.
+
+    Regressions come first.
+    """
     rows = tuple(
         (change.id, words, change.before or "", change.after or "")
         for kind, words in CHANGE_WORDS.items()

@@ -1,4 +1,4 @@
-"""Report of a joined run: the torch of each Python environment, its result and its speed."""
+"""Report of a joined run: the version of torch in each Python environment, with result and speed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _CAPTION = "Time: over the convolutions that all were timed on"
 
 
 def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
-    """Write results.json and report.html of the joined run in ``folder``, whose runs have written their
-    files.
+    """Write results.json and report.html of the joined run in ``folder``.
 
-    Return the joined run, and the results of each of its runs by name.
+    All member runs must be reported already. Return the joined run, and the results of each member run by
+    name.
     """
     begun = read_joined(folder / "results.json")
     assert begun is not None, f"{folder} holds a joined run"
@@ -49,17 +49,20 @@ def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
 
 
 def as_text(source: Path, form: str) -> str:
-    """Return the Markdown of ``source``, a joined run's results.json or folder, or "" if it is no joined
-    run."""
+    """Return a joined run as Markdown, or "" if ``source`` is an ordinary run or ``form`` is not "md".
+
+    ``source`` is the run's results.json or folder.
+    """
     found = read_joined(results_file(source)) if form == "md" else None
     return markdown(found) if found else ""
 
 
 def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path]:
-    """Write the page of the joined run ``source`` to ``output`` (default: next to the results).
+    """Write the page of the joined run ``source`` to ``output`` (default: next to the results) and return its
+    path.
 
-    Return the path of the page. Return None for an ordinary run. Also return None for forms other than
-    "html", which are written for the chosen member only.
+    Return None for an ordinary run. Also return None if ``form`` is not "html", because the other forms
+    exist only for the recommended member.
     """
     path = results_file(source)
     found = read_joined(path) if form == "html" else None
@@ -76,7 +79,7 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
         return replace(member, note=member.unusable)
     if results is None:
         return replace(member, note="The run was stopped before this environment was tested.")
-    # The recommended run itself says how long the training takes.
+    # The report of the recommended run already says how long the training takes.
     estimate = "" if member.name == joined.chosen else networks.line(results)
     return replace(member, note=_why_none(results) or estimate)
 
@@ -84,7 +87,7 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
 def _why_none(results: Results) -> str:
     """Return the reason why no setting is recommended, or "" if a setting is recommended.
 
-    If no setting gave correct results, return the first failure, which is the lowest on the ladder.
+    If no setting gave correct results, the reason is the first failure, which is the lowest on the ladder.
     """
     found = results.recommendation
     if found and found.configuration.setting:
@@ -97,7 +100,7 @@ def _why_none(results: Results) -> str:
 def side_by_side(joined: JoinedRun) -> Table:
     """Return the members as a table, with their devices if the devices differ.
 
-    Devices differ because a torch without GPU support computes on the CPU.
+    Devices differ if a torch without GPU support computes on the CPU.
     """
     differ = len({each.device for each in joined.members if each.device}) > 1
     found = [
@@ -121,7 +124,7 @@ def _result(member: Member) -> str:
 
 
 def page(joined: JoinedRun) -> str:
-    """Return the page of a joined run, which links to the report of each of its runs."""
+    """Return the HTML page of a joined run, which links to the report of each member run."""
     template = environment(_PACKAGE, _shown).get_template("joined.html.jinja")
     rendered: str = template.render(
         joined=joined,
@@ -138,7 +141,7 @@ def _shown(value: Any) -> Any:
 
 
 def markdown(joined: JoinedRun) -> str:
-    """Return the table as Markdown, for a job summary and for an issue."""
+    """Return the table of members as Markdown, for a job summary and for an issue."""
     found = side_by_side(joined)
     notes = [f"- {words(each.name)}: {words(each.note, 300)}" for each in joined.members if each.note]
     blocks = (

@@ -1,4 +1,4 @@
-"""Outcomes as test cases, and the JUnit file in the form that GitHub and GitLab accept."""
+"""Outcomes as test cases, and a JUnit file that GitHub and GitLab accept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rocmprobe.report.page import evidence
 from rocmprobe.report.page.layout import clipped
 from rocmprobe.report.states import reason
 
-#: Most characters of evidence per case, because readers of JUnit load all of it.
+#: Largest number of characters of evidence per case, because readers of JUnit load all of it.
 _TEXT = 20_000
 
 
 @dataclass(frozen=True)
 class Reported:
-    """One outcome with its text cleaned, so that only escaping for HTML or XML is left to do.
+    """One outcome with cleaned text, which only needs escaping for HTML or XML.
 
     ``name`` is unique among the outcomes of a run. ``outcome`` is pytest's name for the state, in lower case.
     ``seconds`` is finite and not negative.
@@ -47,7 +47,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
         name = text.one_line(outcome.id, 300) or "outcome"
         seen[name] = seen.get(name, 0) + 1
         if seen[name] > 1:
-            # Readers of JUnit key by name and would merge two cases of the same name.
+            # Programs that read JUnit would merge two cases of the same name.
             name = f"{name} #{seen[name]}"
         look = outcome.meaning
         found.append(
@@ -64,7 +64,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
                     "state": outcome.state,
                     "setting": text.one_line(outcome.setting),
                     "device": text.one_line(outcome.device),
-                    # JUnit has no word for a test that passes although it was expected to fail.
+                    # JUnit has no result for a test that passes although it was expected to fail.
                     **({"expected": text.one_line(outcome.expected.reason)} if outcome.expected else {}),
                 },
             )
@@ -91,19 +91,20 @@ def _text(outcome: Outcome) -> str:
     return clipped(text.plain("\n".join(lines)), _TEXT)
 
 
-#: Most characters of an attribute: readers show only a part, and GitLab accepts no file above 30 MB.
+#: Largest number of characters of an attribute: readers show only a part, and GitLab accepts no file above 30
+#: MB.
 _ATTRIBUTE = 1_000
-#: Most characters of all texts together.
+#: Largest number of characters of all texts together.
 _ALL_TEXTS = 10_000_000
-#: Element and type for a case that did not pass, by pytest's outcome. A case that passes although it was
-#: expected to fail has no element.
+#: XML element and type for a case that did not pass, by pytest's outcome. A case that passes although a
+#: failure was expected has no element.
 _ELEMENTS = {
     "failed": ("failure", ""),
     "error": ("error", ""),
     "skipped": ("skipped", "pytest.skip"),
     "xfailed": ("skipped", "pytest.xfail"),
 }
-#: Elements with the full text. Of a skipped test, readers show only the message.
+#: Elements that get the full text. For a skipped test, programs show only the message.
 _WITH_TEXT = ("failure", "error")
 
 
@@ -150,7 +151,7 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
-    """Add one test case. Return the number of characters of its text, at most about ``limit``."""
+    """Add one test case with a text of about ``limit`` characters or fewer. Return the length of the text."""
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )
@@ -169,5 +170,5 @@ def _case(suite: ET.Element, case: Reported, limit: int) -> int:
 
 
 def _seconds(value: float) -> float:
-    """Return ``value``, or 0 if it is negative or not finite, which no reader of JUnit accepts."""
+    """Return ``value``, or 0 if it is negative or not finite, because JUnit readers reject such values."""
     return max(value, 0.0) if math.isfinite(value) else 0.0

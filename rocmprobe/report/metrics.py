@@ -1,4 +1,4 @@
-"""The verdict of ``rocmprobe check`` as Prometheus text, for the textfile collector of node exporter.
+"""The verdict of ``rocmprobe check`` as Prometheus metrics, for the textfile collector of node exporter.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/. Names:
 https://prometheus.io/docs/practices/naming/. The collector reads files that end in ".prom".
@@ -46,8 +46,10 @@ def text(verdict: Verdict, now: float) -> str:
 
 
 def write(content: str, path: Path) -> None:
-    """Write ``path`` atomically, readable for the user that runs node exporter. Raise OSError if that
-    fails."""
+    """Write ``path`` atomically, readable for all users, so that node exporter can read it.
+
+    Raise OSError if writing fails.
+    """
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         _remove_if_dead(left)
     with replacing(path) as temporary:
@@ -56,7 +58,7 @@ def write(content: str, path: Path) -> None:
 
 
 def _remove_if_dead(left: Path) -> None:
-    """Remove a temporary file if the check that wrote it is no longer running."""
+    """Remove a temporary file if the process that wrote the file is no longer running."""
     number = left.name.split(".")[-2]
     if number.isdigit() and started(int(number)) is None:
         with contextlib.suppress(OSError):
@@ -73,7 +75,7 @@ def _questions(verdict: Verdict) -> Samples:
             }  # fmt: skip
             value = state == each["state"]
             key = tuple(labels.values())
-            # Problems of one check and direction share their labels, so all their states are shown.
+            # Problems of one check and direction have equal labels, so their states are merged.
             rows[key] = (labels, value or (key in rows and rows[key][1]))
     return list(rows.values())
 

@@ -19,7 +19,7 @@ _hook = pytest.hookimpl(optionalhook=True, tryfirst=True)
 
 
 class HtmlRows:
-    """A plugin for pytest-html's page of the run in ``folder``."""
+    """A pytest plugin that adds the outcomes of the run in ``folder`` to pytest-html's page."""
 
     def __init__(self, folder: Path) -> None:
         self._report = folder / "report.html"
@@ -45,7 +45,7 @@ class HtmlRows:
     def pytest_html_results_summary(self, prefix: list[str], session: pytest.Session) -> None:
         page = Path(os.path.expandvars(session.config.getoption("--html"))).expanduser().resolve()
         report = os.path.relpath(self._report.resolve(), page.parent)
-        # A path that redaction changes is a broken link.
+        # If redaction would change the path, the link would be broken.
         public = redacted_text(report) == report
         name = f'<a href="{escape(quote(report))}">report.html</a>' if public else "report.html"
         prefix.append(

@@ -1,4 +1,4 @@
-"""Words for verdicts and severities, and the outcome that a cell shows."""
+"""Words for verdicts and severities, and the outcome that a table cell shows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ VERDICT_WORDS = {
 
 
 def verdict_word(results: Results) -> str:
-    """Return the verdict in words, with the layers that run in PyTorch's own kernels instead of the
-    library."""
+    """Return the verdict in words, including the layers that run in PyTorch's own kernels."""
     found = results.recommendation
     if found is None:
         return "No recommendation"
@@ -33,7 +32,7 @@ def verdict_word(results: Results) -> str:
 
 
 def verdict_with_layers(verdict: str, pytorch_layers: Iterable[str]) -> str:
-    """Return ``verdict`` in words, with the layers that run in PyTorch's own kernels.
+    """Return ``verdict`` in words, including the layers that run in PyTorch's own kernels.
 
     ``pytorch_layers`` are keywords of ``rocmprobe.bypass.install``.
     """
@@ -55,7 +54,7 @@ VERDICT_TONES = {
 
 
 def verdict_tone(results: Results) -> str:
-    """Return the tone of the verdict, which is neutral if the run stopped before it tested everything."""
+    """Return the colour tone of the verdict. If the run ended early, the tone is neutral."""
     if results.recommendation is None:
         return "fault"
     return "unlearned" if results.partial else VERDICT_TONES[results.recommendation.verdict]

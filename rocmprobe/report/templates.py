@@ -1,4 +1,4 @@
-"""Building blocks of every page: templates, style sheets, and a content security policy without requests."""
+"""Functions for every HTML page: templates, style sheets, and a content security policy without requests."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def asset(package: str, name: str) -> str:
 
 
 def style_sheet(package: str, name: str) -> str:
-    """Return the style sheet: the common colours, light and dark, as CSS variables, then the rules of
-    ``package``."""
+    """Return the style sheet: the common light and dark colours as CSS variables, then the rules of
+    ``package``.
+    """
     colours = resources.files("rocmprobe.report").joinpath("colours.css").read_text("utf-8")
     return colours + asset(package, name)
 
@@ -41,7 +42,7 @@ def style_sheet(package: str, name: str) -> str:
 def content_security_policy(scripts: Iterable[str]) -> str:
     """Return the policy of a page that makes no request and runs only the given scripts.
 
-    Escaping alone makes foreign text harmless. The policy is a second safeguard.
+    The policy is a second safeguard, because escaping already makes untrusted text harmless.
     """
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)

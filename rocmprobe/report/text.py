@@ -1,4 +1,4 @@
-"""Text and numbers in readable form, and foreign text made harmless for any medium."""
+"""Text and numbers in readable form, and functions that make untrusted text harmless for any medium."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ one_line = plain_text.one_line
 
 
 def plain(text: str) -> str:
-    """Return ``text`` cleaned by ``plain_text.plain``. Markup stays Markup."""
+    """Return ``text`` without control characters. Markup stays Markup."""
     cleaned = plain_text.plain(str(text))
     return Markup(cleaned) if isinstance(text, Markup) else cleaned  # noqa: S704 - was Markup before
 

@@ -1,4 +1,4 @@
-"""Writer of a run's files: judged results, report and JUnit."""
+"""Writer of a run's files: judged results, HTML report and JUnit file."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
     "json": results_document,
     "junit": lambda results: junit.document(reported(results), results).encode(),
 }
-#: Text formats to paste. They are printed to the terminal unless a file is named.
+#: Formats for pasting into an issue. They go to the terminal unless the user names a file.
 TEXTS = ("md", "issue")
 
 
 def write_report(folder: Path) -> Results:
     """Write results.json, report.html and junit.xml for the run in ``folder``. Return the results.
 
-    If the run died, the results of its journal are judged and marked partial.
+    If the run died, the results in the journal are judged and marked as partial.
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")
@@ -49,9 +49,9 @@ def write_report(folder: Path) -> Results:
 
 
 def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
-    """Write one form ("html", "json", "junit") of ``source`` to ``output``, and return the path.
+    """Write ``source`` in the form ``form`` ("html", "json" or "junit") to ``output``, and return the path.
 
-    ``source`` is a results.json or the folder of a run. The default output is next to the results. Raise
+    ``source`` is a results.json or the folder of a run. By default, the output is next to the results. Raise
     BadInput if ``source`` holds no results.
     """
     folder = source if source.is_dir() else source.parent
@@ -62,9 +62,9 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
 
 
 def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
-    """Return ``source``, a results.json or the folder of a run, as text in one form of ``TEXTS``.
+    """Return ``source``, a results.json or the folder of a run, as text in a format of ``TEXTS``.
 
-    The form "issue" is for ``tracker``, in its long version if ``full`` is set. Raise BadInput if ``source``
+    The format "issue" is for ``tracker``. If ``full``, return the long version. Raise BadInput if ``source``
     holds no results.
     """
     results = read(source)
@@ -81,9 +81,9 @@ def read(source: Path) -> Results:
 
 
 def recorded(folder: Path) -> Results:
-    """Return the judged results of the run in ``folder``, after checking its journal.
+    """Return the judged results of the run in ``folder``, after a check of the journal.
 
-    Raise BadInput if the journal holds content that a run does not write.
+    Raise BadInput if the journal holds content that no run writes.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import NAME

@@ -1,4 +1,4 @@
-"""Answers from the run to the questions that maintainers ask in issue threads about failures."""
+"""Answers to questions that maintainers ask about failures, taken from the run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
-    """Return the maintainers' questions with the run's answers.
+    """Return the maintainers' questions, each with the run's answer.
 
-    There are seven questions for MIOpen, and one for another library.
+    There are seven questions for MIOpen, and one question for any other library.
 
     If the run has no answer, the text says so.
     """
@@ -104,7 +104,7 @@ def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
 
 
 def support(isa: str) -> str:
-    """Return a sentence that says if AMD and PyTorch have ever listed the target ``isa``."""
+    """Return a sentence that says if AMD and PyTorch have ever listed ``isa`` as supported."""
     row = target(isa)
     if row is None:
         return f"{words(isa, 40)}: rocmprobe does not know this target, nor who supports it."
@@ -128,7 +128,7 @@ def _override(results: Results) -> str:
 
 
 def kernel_log(results: Results) -> str:
-    """Return the kernel log's events of the GPU, or the reason why the log was not read."""
+    """Return the events of the GPU in the log of the Linux kernel, or the reason why the log was not read."""
     fact = results.machine.facts.get("dmesg.events", Fact())
     if fact.value is None:
         why = f" ({words(fact.source, 120)})" if fact.source else ""

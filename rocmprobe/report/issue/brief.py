@@ -1,6 +1,6 @@
 """One failure as an issue of at most 30 lines: error, short script, MIOpenDriver line, environment, report.
 
-A maintainer can read the issue in a minute. The module ``issue`` has the long text, with log and every
+A maintainer can read the issue in a minute. The module ``issue`` writes the long text, with log and every
 detail.
 """
 
@@ -25,7 +25,8 @@ from rocmprobe.report.repro.script import backend
 from rocmprobe.report.repro.short import short_script
 
 MAX_LINES = 30
-#: Headings of each tracker's form: problem, script ("" if it belongs to the problem), environment.
+#: Headings of each tracker's form: problem, script, environment. If a form has no heading for the script, the
+#: heading is "", and the script is part of the problem.
 _ROCM = ("Problem Description", "Steps to Reproduce", "Operating System, CPU, GPU, ROCm Version")
 _HEADINGS = {
     "miopen": _ROCM,
@@ -48,7 +49,7 @@ _LIBRARIES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
 _OPERATORS = {"gemm": "Matrix multiplication", "batch-norm": "Batch norm in training"}
 _ENOUGH_EVIDENCE, _MOST_EVIDENCE = 3, 6
 _NAMES = 6
-#: Lines of a process that help no maintainer: rocmprobe's own, Python's start, source lines of a traceback.
+#: Output lines that help no maintainer: messages of rocmprobe and source lines of a traceback, for example.
 _NOISE = re.compile(
     r"\[rocmprobe\]|MIOpenDriver |MIOpen\(HIP\): (Info|Command)|Current thread|Extension modules|/proc "
     r'|State:|VmRSS:|Threads:|\s*File ".*(/rocmprobe/|/multiprocessing/|<string>|<frozen)|\s+(?!\s|File ")'
@@ -57,7 +58,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def brief(results: Results, failure: Failure, tracker: str) -> str:
-    """Return the issue for ``tracker``. The error gets all lines that the other parts do not need."""
+    """Return the issue for ``tracker``. The error text gets the lines that the other parts do not need."""
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
@@ -76,12 +77,12 @@ def brief(results: Results, failure: Failure, tracker: str) -> str:
 
 
 def _height(parts: Sequence[str]) -> int:
-    """Return the number of lines, with those of the fence around the error."""
+    """Return the number of lines, including the two lines of the fence around the error."""
     return sum(part.count("\n") + 1 for part in parts) + 2
 
 
 def top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
-    """Yield a warning for a simulated machine, and the title."""
+    """Yield a warning if the machine was simulated, and then the title."""
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
     torch = results.machine.value("torch.version")
@@ -128,7 +129,10 @@ def _subject(failure: Failure) -> str:
 
 
 def _sizes(problem: Problem) -> str:
-    """Return the convolution's arguments under PyTorch's names, without PyTorch's defaults."""
+    """Return the convolution's arguments under PyTorch's names.
+
+    Arguments with PyTorch's default are left out.
+    """
     arguments = {
         "stride": (problem.stride, 1), "padding": (problem.padding, 0), "dilation": (problem.dilation, 1),
         "output padding": (problem.output_padding, 0),
@@ -147,7 +151,7 @@ def _crossed(sizes: Sequence[int]) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Return the largest error and its limit, as shares of the largest value."""
+    """Return the largest error and its limit, both divided by the largest value."""
     error, limit = (text.numeric(outcome.numerics.get(name)) for name in ("max_ratio", "max_ratio_limit"))
     if error is None or limit is None or error <= limit:
         return ""
@@ -157,12 +161,12 @@ def _numbers(outcome: Outcome) -> str:
 def _evidence(failure: Failure, room: int) -> str:
     """Return at most ``room`` lines that explain the failure, in a fence."""
     useful = [line for line in failure.outcome.evidence if not _NOISE.match(line)]
-    # Cut here, because ``lines`` would add a line that counts those left out.
+    # Cut here, because ``lines`` would add one more line with the number of lines left out.
     return lines((collapse(useful) or [failure.message])[:room], room)
 
 
 def _others(results: Results, failure: Failure) -> Iterator[str]:
-    """Yield one line on the other settings, with the known reason if there is one."""
+    """Yield one line on the results under the other settings, with the reason if the reason is known."""
     settings = {setting.name: setting for setting in results.settings}
     same: list[str] = []
     different: list[str] = []

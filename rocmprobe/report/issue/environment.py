@@ -1,5 +1,7 @@
-"""The machine's facts in the forms that trackers request. The forms imitate the output of other programs,
-and the issue says so."""
+"""The machine's facts in the forms that issue trackers request.
+
+The forms imitate the output of other programs, and the issue says so.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _AGENTS = 16
 
 
 def collect_env(results: Results) -> str:
-    """Return those lines of ``python -m torch.utils.collect_env`` for which rocmprobe has facts."""
+    """Return the output of ``python -m torch.utils.collect_env``, but only the lines for which rocmprobe has
+    facts.
+    """
     machine = results.machine
     kind = machine.value("torch.kind")
     rocm = machine.value("torch.hip") or ("N/A" if kind in ("cpu", "cuda") else None)
@@ -43,7 +47,7 @@ def collect_env(results: Results) -> str:
 
 
 def rocminfo(results: Results) -> str:
-    """Return the facts that ``rocminfo`` and the kernel driver reported about the GPUs."""
+    """Return the facts about the GPUs that ``rocminfo`` and the kernel driver reported."""
     machine = results.machine
     state = machine.value("rocminfo.state")
     rows: list[tuple[str, Any]] = [("rocminfo", state or machine.facts.get("rocminfo.exit", Fact()).source)]
@@ -90,7 +94,7 @@ def yolo_checks(results: Results) -> str:
 
 
 def gpu_line(machine: Machine) -> str:
-    """Return every GPU by name and ISA in one line."""
+    """Return names and ISAs of all GPUs in one line."""
     return ", ".join(map(_described, machine.gpus)) or "none"
 
 
@@ -101,7 +105,7 @@ def _described(gpu: Gpu) -> str:
 
 
 def _cuda(machine: Machine) -> Any:
-    """Return the CUDA version of torch, or "None" for a torch built for something else."""
+    """Return the CUDA version of torch, or "None" if torch was built for ROCm or the CPU."""
     built_without = machine.value("torch.kind") in ("rocm", "cpu")
     return machine.value("torch.cuda") or ("None" if built_without else None)
 
@@ -129,7 +133,7 @@ def _variables(machine: Machine) -> Iterable[tuple[str, Any]]:
 
 
 def _lines(rows: Iterable[tuple[str, Any]], gap: str, width: int = 0) -> str:
-    """Return a fence with a line for each row. An empty label makes an empty line."""
+    """Return a fence with one line for each row. A row with an empty label makes an empty line."""
     shown = []
     for label, value in rows:
         known = _UNKNOWN if value in (None, "", [], ()) else text.one_line(text.show(value)[:2000], 200)

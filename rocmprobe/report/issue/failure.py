@@ -15,20 +15,21 @@ from rocmprobe.model.states import STATES
 from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
-#: Rungs on which MIOpen computes. On the others, the HIP runtime, rocBLAS or PyTorch's own kernels compute.
+#: Rungs whose operations run in MIOpen. Other rungs use the HIP runtime, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
-#: Number of ranking criteria that make one failure graver than another: driver, library, setting, state.
+#: Number of criteria by which one failure is graver than another: driver, library, setting, state.
 _GRAVE = 4
-#: Number of failures tried to find one that a script without rocmprobe reproduces.
+#: Largest number of failures that are tried to find a failure that a script without rocmprobe can reproduce.
 _TRIED = 50
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed outcome with its setting, stand-alone script, MIOpenDriver line and process variables.
+    """A failed outcome with setting, stand-alone script, MIOpenDriver line and environment variables.
 
-    ``no_script`` is the reason if there is no script. ``others`` are the other failures of the run.
+    If there is no script, ``no_script`` is the reason. ``driver`` is the MIOpenDriver line, and ``variables``
+    are the environment variables of the process. ``others`` are the other failures of the run.
     """
 
     outcome: Outcome
@@ -41,12 +42,12 @@ class Failure:
 
     @property
     def state(self) -> str:
-        """The state before expectations were applied."""
+        """Observed state, such as "wrong" instead of "xfail"."""
         return came_to(self.outcome)
 
     @property
     def message(self) -> str:
-        """The line that explains the failure."""
+        """Line that explains the failure."""
         attempts = (attempt.message for attempt in self.outcome.attempts)
         return next(filter(None, (*self.outcome.evidence, *attempts)), self.outcome.cause or self.state)
 
@@ -54,9 +55,9 @@ class Failure:
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
 
-    The first setting of the run (PyTorch's default) and the worst state come first. If several failures are
-    equal so far, a failure that a script can reproduce is preferred. Further ties are broken by the rung of
-    the ladder, then by dtype (float32 first). For Ultralytics, a layer of YOLO finally comes first.
+    The first setting of the run (PyTorch's default) and the worst state come first. Among equal failures,
+    those that a script can reproduce come first. Further criteria are the rung of the ladder, then the dtype
+    (float32 first). For Ultralytics, layers of YOLO come first among failures that are still equal.
 
     Failures of the bypass, and of the CPU as a replacement for a GPU, concern no tracker. MIOpen's tracker
     gets only failures of settings that use MIOpen.
@@ -97,7 +98,10 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes that ran and failed under any setting. Leave out failed predictions of memory."""
+    """Return the outcomes that ran and failed, under all settings.
+
+    Failed predictions of memory are left out.
+    """
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
@@ -112,7 +116,7 @@ def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str
 
 
 def entered_miopen(failure: Failure) -> bool:
-    """Return True if the failing computation ran in MIOpen. Call this only for an AMD GPU."""
+    """Return True if the failing computation ran in MIOpen. The result is only valid for an AMD GPU."""
     outcome = failure.outcome
     return failure.setting.vendor_library and outcome.rung in _OF_MIOPEN and outcome.phase != "start"
 

@@ -1,7 +1,9 @@
-"""One failure as text for a tracker's form, with the form's fields in order and details for maintainers.
+"""One failure as text for a tracker's issue form, with the form's fields in order and details for
+maintainers.
 
-The forms: ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries share ``.github/ISSUE_TEMPLATE/issue_report.yml``.
-pytorch/pytorch and ultralytics/ultralytics have ``bug-report.yml`` in that folder.
+ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the same form,
+``.github/ISSUE_TEMPLATE/issue_report.yml``. pytorch/pytorch and ultralytics/ultralytics have a form
+``bug-report.yml`` in that folder.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from rocmprobe.report.issue.repeats import collapse
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.terminal.markdown import banners
 
-#: Most characters of a block. GitHub accepts 65 536, and people add text of their own.
+#: Largest number of characters of a block. GitHub accepts 65 536, and users add text before they submit.
 LIMIT = 60_000
 _LOG = 40_000
 _LEAST_LOG = 2_000
@@ -40,11 +42,11 @@ _DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "ba
 
 
 def issue_block(results: Results, tracker: str, full: bool = False) -> str:
-    """Return the gravest failure that concerns ``tracker`` (one of ``TRACKERS``) as Markdown.
+    """Return the gravest failure that concerns ``tracker`` (an entry of ``TRACKERS``) as Markdown.
 
-    Return one line if no failure concerns the tracker. The text has at most ``brief.MAX_LINES`` lines. With
-    ``full``, it adds the log and every detail, and has at most ``LIMIT`` characters. If the log is too long,
-    its middle is cut, and the cut is marked.
+    If no failure concerns the tracker, return one line that says so. The text has at most ``brief.MAX_LINES``
+    lines. If ``full``, add the log and every detail, and return at most ``LIMIT`` characters. If the log is
+    too long, its middle is cut, and a line marks the cut.
     """
     failure = gravest(results, tracker)
     if failure is None:
@@ -187,8 +189,7 @@ def _numbered(value: Any) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Return the errors and their limits. Limits grow with the length of the sums
-    (docs/what-is-measured.md)."""
+    """Return the errors and their limits. Limits depend on the number of summed terms."""
     numerics = outcome.numerics
     pairs = [
         f"{words(name, 40)} is {text.number(error)}, the limit {text.number(limit)}"
@@ -244,7 +245,7 @@ def _log(results: Results, failure: Failure, limit: int) -> str:
     log = next((trial.log for trial in trials_of(results, failure.outcome) if trial.log.strip()), "")
     if not log:
         return "The process printed nothing."
-    # Collapsing compares lines with each other, so it gets a bounded part of the log.
+    # Only a bounded part of the log is collapsed, because collapsing compares lines with each other.
     collapsed = "\n".join(collapse(cut(log, 5 * _LOG).splitlines()))
     inner = fence(collapsed, limit=max(limit, _LEAST_LOG))
     return folded("What the process printed (for every check that ran in it)", inner)

@@ -1,20 +1,20 @@
-"""Collapsing of repeated lines of a log, with their count."""
+"""Function that collapses repeated lines of a log."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-#: Most lines of a block that is recognised as a repetition.
+#: Largest number of lines of a repeated block that is recognised.
 _LONGEST = 40
 #: Parts that differ between two prints of the same line: times, addresses, names of temporary files.
 _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{4}(?:-[0-9a-f]{4})+|\d+(?:\.\d+)?(?:e-?\d+)? ?[mun]?s\b")
 
 
 def collapse(lines: Sequence[str]) -> list[str]:
-    """Return the lines, with each directly repeated line or block shown once with its count.
+    """Return the lines, with each repeated line or block shown once and followed by its count.
 
-    Times, addresses and names of temporary files can differ between repetitions.
+    Only direct repetitions collapse. Times, addresses and names of temporary files can differ between them.
     """
     keys = [_VOLATILE.sub("", line.rstrip()) for line in lines]
     made: list[str] = []
@@ -33,14 +33,14 @@ def collapse(lines: Sequence[str]) -> list[str]:
 
 
 def _repetition(keys: Sequence[str], start: int) -> tuple[int, int]:
-    """Return the length of the shortest block that repeats at ``start``, and how many times it occurs."""
+    """Return the length of the shortest block that repeats at ``start``, and how often the block occurs."""
     for length in range(1, _LONGEST + 1):
         block = keys[start : start + length]
         end = start + length
         while len(block) == length and keys[end : end + length] == block:
             end += length
         count = (end - start) // length
-        # The line with the count must save at least one line.
+        # Collapse only if that saves lines, because the count needs a line.
         if count > 1 and (length == 1 or (count - 1) * length > 1):
             return length, count
     return 1, 1

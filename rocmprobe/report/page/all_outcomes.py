@@ -1,4 +1,4 @@
-"""The table of all outcomes at the end of the page, with the results as pytest counts them."""
+"""The table of all outcomes at the end of the page, with the number of outcomes for each result of pytest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocmprobe.report.identity import run_seconds
 from rocmprobe.report.junit import Reported, reported
 from rocmprobe.report.page.layout import Fit
 
-#: pytest's results in the order of the rows: the tone, the word in a row, and the words for the count.
+#: pytest's results in the order of the rows: colour tone, word in a row, and plural for the count.
 _RESULTS = {
     "error": ("bad", "Error", "Errors"),
     "failed": ("bad", "Failed", "Failed"),
@@ -24,7 +24,7 @@ _RESULTS = {
 
 @dataclass(frozen=True)
 class Result:
-    """A result of pytest, with the number of outcomes that have this result."""
+    """A result of pytest, with the number of outcomes that have the result."""
 
     tone: str
     word: str
@@ -47,7 +47,7 @@ class AllOutcomes:
 
 
 def all_outcomes(results: Results, fit: Fit) -> AllOutcomes:
-    """Return a row for each outcome that fits, ordered by result."""
+    """Return a row for each outcome, as many as ``fit`` allows, sorted by result."""
     cases = reported(results)
     counts = Counter(case.outcome for case in cases)
     found = {

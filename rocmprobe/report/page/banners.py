@@ -14,7 +14,8 @@ from rocmprobe.report import text
 from rocmprobe.report.identity import card, overridden, show_gpu_name
 from rocmprobe.report.page.layout import FITS, Fit
 
-#: Use by other programs above what a desktop alone needs: per cent of the GPU's time, share of its memory.
+#: GPU use by other programs that needs a warning: per cent of the GPU's time, and fraction of its memory.
+#: A desktop alone stays below these limits.
 _BUSY, _FULL = 20, 0.5
 _NAMED = 8
 
@@ -70,8 +71,10 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
 
 
 def _dirty(machine: Machine) -> Iterator[Banner]:
-    """Yield a warning for variables that steer the stack, except the override and variables set to their
-    default."""
+    """Yield a warning for environment variables that change the behaviour of ROCm or PyTorch.
+
+    Ignore the ISA override and variables that are set to their default.
+    """
     reach: list[str] = []
     dropped: list[str] = []
     for name in machine.variables:

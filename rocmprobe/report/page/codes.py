@@ -1,4 +1,4 @@
-"""Short codes of settings for column headers and bars, where their names do not fit."""
+"""Short codes of settings, for column headers and bars that are too narrow for the names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chart of the cost of the correct settings: bars of time and memory relative to a reference setting."""
+"""Chart of time and memory under the settings that give correct results, relative to a reference setting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 100.0
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A bar from 0 to ``length`` with its ``note``. ``low`` and ``high`` are the ends of its error bar."""
+    """A bar from 0 to ``length``, with its ``note``. ``low`` and ``high`` are the ends of the error bar."""
 
     length: float
     note: str
@@ -32,7 +32,7 @@ class ChartRow:
 
 @dataclass(frozen=True)
 class CostChart:
-    """Rows of the chart. ``busy`` is True if times are not shown because noise hides them."""
+    """Rows of the chart. ``busy`` is True if noise is so large that times are not shown."""
 
     caption: str
     rows: tuple[ChartRow, ...]

@@ -1,4 +1,4 @@
-"""Evidence for each outcome: full detail for failures, one row for the others."""
+"""Evidence for each outcome: full detail for failures, one row for other outcomes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SHORT = ("Not learned", "Worked")
 
 @dataclass(frozen=True)
 class Entry:
-    """An outcome in full.
+    """An outcome with full detail.
 
-    ``same`` is the anchor of an earlier entry with the same lines. ``log`` is the anchor of its trial's
-    output.
+    If an earlier entry has the same lines, ``same`` is the anchor of the earlier entry. ``log`` is the anchor
+    of the trial's output. ``arch`` has the native and effective ISA.
     """
 
     anchor: str
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """An outcome in one row."""
+    """An outcome as one table row."""
 
     anchor: str
     look: State
@@ -61,9 +61,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes that share a reason for failure, or a check.
+    """Outcomes with the same reason for failure, or passed outcomes of the same check.
 
-    Failures have ``entries`` and a ``script`` that reproduces one of them. Other outcomes have ``rows``.
+    For failures there are ``entries`` and a ``script`` that reproduces one of the failures. For other
+    outcomes there are ``rows``.
     """
 
     heading: str
@@ -82,7 +83,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Log:
-    """Output and mapped libraries that several trials share."""
+    """Output and mapped libraries. Trials with the same output and libraries have one Log."""
 
     anchor: str
     trials: tuple[str, ...]
@@ -91,7 +92,7 @@ class Log:
 
 
 def anchor(position: int) -> str:
-    """Return the page's anchor for an outcome.
+    """Return the HTML anchor for the outcome at ``position``.
 
     The id is not used as an anchor, because the id comes from a file and can hold any text.
     """
@@ -99,12 +100,12 @@ def anchor(position: int) -> str:
 
 
 def anchors(results: Results) -> dict[int, str]:
-    """Return the anchor of each outcome, keyed by ``id(outcome)``."""
+    """Return the HTML anchor of each outcome. The keys are the results of Python's ``id(outcome)``."""
     return {id(outcome): anchor(position) for position, outcome in enumerate(results.outcomes)}
 
 
 def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
-    """Return every outcome that fits on the page, failures first."""
+    """Return the outcomes in groups, as many as ``fit`` allows. Failures come first."""
     by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
     for position, outcome in enumerate(results.outcomes):
         by_heading[outcome.meaning.heading].append((position, outcome))
@@ -144,7 +145,7 @@ def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[B
 def _why(outcome: Outcome) -> str:
     """Return state, cause and the first words of the reason.
 
-    The reason of wrong numbers is a fixed text, because the numbers in it differ between problems.
+    For wrong results the reason is a fixed text, because the numbers in the message differ between problems.
     """
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
@@ -153,7 +154,7 @@ def _why(outcome: Outcome) -> str:
 
 
 def _script(results: Results, members: _Members) -> str:
-    """Return a stand-alone script for the first member that has one."""
+    """Return a stand-alone script for the first of at most three members that has a script."""
     for _, outcome in members[:3]:
         try:
             return reproduction(results, outcome.id)
@@ -189,32 +190,32 @@ def _row(position: int, outcome: Outcome, several_devices: bool) -> Row:
 
 
 def took(outcome: Outcome) -> float:
-    """Return the seconds of all attempts together."""
+    """Return the total seconds of all attempts."""
     return sum(text.numeric(attempt.seconds) or 0 for attempt in outcome.attempts)
 
 
 def share_of_limit(outcome: Outcome, name: str) -> Optional[float]:
-    """Return the error ``name`` as a share of its limit, or None if either is unknown."""
+    """Return the error ``name`` divided by its limit, or None if the error or the limit is unknown."""
     value = text.numeric(outcome.numerics.get(name))
     limit = text.numeric(outcome.numerics.get(f"{name}_limit"))
     return value / limit if value is not None and limit else None
 
 
 def _share(outcome: Outcome) -> str:
-    """Return the largest error as a share of its limit, or "" if no error has a limit."""
+    """Return the largest error in per cent of its limit, or "" if no error has a limit."""
     shares = [share for name in outcome.numerics if (share := share_of_limit(outcome, name)) is not None]
     return f"{max(shares):.0%} of its limit" if shares else ""
 
 
 def arch(outcome: Outcome) -> str:
-    """Return native and effective ISA, separated by a space, for the page's filter."""
+    """Return native and effective ISA, separated by a space. The page's filter searches this text."""
     return " ".join(dict.fromkeys(filter(None, (outcome.native_isa, outcome.effective_isa))))
 
 
 class _Entries:
     """Factory of entries.
 
-    An entry refers to an earlier entry or log if the page already shows the same lines.
+    If the page already shows the same lines or log, a new entry only links to the earlier place.
     """
 
     def __init__(self, results: Results, fit: Fit) -> None:
@@ -278,7 +279,9 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """Return the variables and flags of a setting, and the replacement of the vendor library."""
+    """Return the environment variables and flags of a setting, and whether it switches the vendor library
+    off.
+    """
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:
@@ -292,7 +295,7 @@ def _under(setting: Setting) -> str:
 
 
 def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
-    """Yield attempts grouped by result, with the time of each."""
+    """Yield the attempts, grouped by result, with the time of each attempt."""
     alike: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for number, attempt in enumerate(outcome.attempts, 1):
         alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))
@@ -304,7 +307,7 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:
-    """Return the output of the trials. Trials with the same output and libraries share an entry."""
+    """Return the output of the trials. Trials with the same output and libraries get one entry."""
     found = []
     for number, ((log, mapped), same) in enumerate(_alike(results.trials).items()):
         tail = log.splitlines()

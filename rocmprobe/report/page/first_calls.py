@@ -1,4 +1,4 @@
-"""Tables of first calls: cold and warm in new processes, and with input sizes that are new to a process."""
+"""Tables of first calls: in a new process with cold or warm caches, and with input sizes new to a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
 
 @dataclass(frozen=True)
 class StartUps:
-    """First calls as a table, with ``plots`` (label and SVG) for the first problems."""
+    """First calls as a table. ``plots`` has label and SVG for each of the first problems."""
 
     caption: str
     table: Table
@@ -28,7 +28,8 @@ class StartUps:
 
 
 def start_up(results: Results) -> Optional[StartUps]:
-    """Return the first calls under each setting, cold and warm, and the steady calls.
+    """Return the times of first calls (with cold and with warm caches) and of steady calls under each
+    setting.
 
     Return None if no first calls were measured.
     """
@@ -60,7 +61,7 @@ def start_up(results: Results) -> Optional[StartUps]:
 
 
 def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
-    """Return bars of the cold and warm first calls under each setting, for the first problems."""
+    """Return bar charts of the cold and warm first calls under each setting, for the first problems."""
     by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
     for each in found:
         for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):
@@ -86,8 +87,7 @@ class Sizes:
 
 
 def changing_sizes(results: Results) -> Optional[Sizes]:
-    """Return a row for each measured setting in the order of the outcomes, or None if no setting was
-    measured."""
+    """Return the times for new input sizes, one row per measured setting, or None if none was measured."""
     found = new_sizes(results)
     if not found:
         return None

@@ -1,5 +1,7 @@
-"""The self-contained page of a run. The page embeds its results.json, compressed, and texts for issue
-trackers."""
+"""The self-contained HTML page of a run.
+
+It embeds the compressed results.json and texts for issue trackers.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ from rocmprobe.report.templates import asset, content_security_policy, environme
 from rocmprobe.report.terminal.markdown import markdown
 
 _PACKAGE = "rocmprobe.report.page"
-#: Indentation before an element. No line of a text, the script or the style begins with an angle bracket.
+#: Indentation before an HTML element, which is removed. Lines of text, script or style never begin with "<".
 _INDENT = re.compile(r"\n\s+(?=<)")
 _NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
 
 def page(results: Results) -> str:
-    """Return the page of a run, shortened until it fits below ``CAP``."""
+    """Return the HTML page of a run, shortened until it has at most ``CAP`` bytes."""
     script, texts, packed = asset(_PACKAGE, "page.js"), _issue_texts(results), _pack(to_json(results))
     files = {
         "policy": content_security_policy([script]),
@@ -58,7 +60,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Return a value as plain text that fits. Markup made by rocmprobe is not cut."""
+    """Return a value as plain text within the limits of ``fit``. Markup made by rocmprobe is not cut."""
     if value is None:
         return ""
     plain = text.plain(value)
@@ -66,14 +68,14 @@ def _shown(value: Any, fit: Fit) -> Any:
 
 
 def _issue_texts(results: Results) -> dict[str, str]:
-    """Return the text to paste, keyed by issue tracker. Only Markdown if nothing failed."""
+    """Return the text to paste, keyed by issue tracker. If nothing failed, return only the Markdown."""
     trackers = TRACKERS if failures(results) else ()
     blocks = {_NAMES.get(tracker, tracker): issue_block(results, tracker) for tracker in trackers}
     return {**blocks, "Markdown": markdown(results)}
 
 
 def _pack(data: Any) -> Markup:
-    """Return ``data`` as JSON, gzip and base64, without characters of HTML and without a date."""
+    """Return ``data`` as compressed JSON in base64, which has no HTML characters and no date."""
     plain = json.dumps(data, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(plain.encode(), 9, mtime=0)).decode()
     return Markup(packed)  # noqa: S704 - letters and numbers

@@ -1,4 +1,4 @@
-"""Shared parts of the sections: tables of values, and limits for the size of the page."""
+"""Parts that several sections use: tables of values, and limits for the size of the page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Table:
 
 
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
-    """Return rows with any keys as a table.
+    """Return a table of ``rows``, which can have any keys.
 
-    The columns ``first`` come first, then all others in order of appearance.
+    The columns ``first`` come first. Other columns follow in the order in which their keys appear.
     """
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
@@ -28,7 +28,7 @@ def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
 
 
 def with_device(name: str, device: str, devices: Collection[str]) -> str:
-    """Return ``name``, with its device if the section has several."""
+    """Return ``name``, followed by the device if ``devices`` has more than one device."""
     return f"{name} ({device})" if len(devices) > 1 else name
 
 
@@ -45,17 +45,18 @@ def _cell(name: str, value: Any) -> str:
     return text.show(value)
 
 
-#: Most bytes of a page: trackers accept attachments of up to 25 MB.
+#: Largest size of a page in bytes. Issue trackers accept attachments of up to 25 MB.
 CAP = 20_000_000
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Limits of the page.
+    """Size limits for the content of the page.
 
-    ``value`` and ``width`` are characters of a value and of a line, ``lines`` the lines of a failed outcome.
-    ``entries`` limits the outcomes with evidence, ``rows`` the outcomes in one row. ``data`` is the bytes of
-    embedded data, and ``tables`` is True if tables of measurements are shown.
+    ``value`` and ``width`` are the largest numbers of characters of a value and of a line. ``lines`` limits
+    the lines of a failed outcome. ``entries`` limits the outcomes with evidence, and ``rows`` the outcomes
+    with one row. ``data`` is the largest number of bytes of embedded data. If ``tables`` is True, tables of
+    measurements are shown. ``left_out`` is the sentence on the page that says what is missing.
     """
 
     value: int
@@ -89,9 +90,9 @@ FITS = (
 
 
 def fit_lines(lines: list[str], fit: Fit) -> list[str]:
-    """Return lines that fit.
+    """Return ``lines`` within the limits of ``fit``.
 
-    Long lines are clipped. If there are too many lines, those in the middle are left out.
+    Long lines are clipped. If there are too many lines, the middle lines are left out.
     """
     if len(lines) > fit.lines:
         head = fit.lines // 2
@@ -102,7 +103,7 @@ def fit_lines(lines: list[str], fit: Fit) -> list[str]:
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return ``text`` cut after ``limit`` characters, with a mark of the cut."""
+    """Return ``text`` cut after ``limit`` characters, with a note that says how many characters were cut."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]} … [{len(text) - limit} characters left out]"

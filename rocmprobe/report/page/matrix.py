@@ -1,4 +1,4 @@
-"""Tables of settings against problems and layers, and of single solvers against problems."""
+"""Tables of results: settings against problems and layers, and single solvers against problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORDY_COLUMNS = 7
 
 @dataclass(frozen=True)
 class Column:
-    """A setting: its name, its code for a narrow screen, and its reason."""
+    """A setting: name, short code for a narrow screen, and reason."""
 
     label: str
     code: str
@@ -39,7 +39,7 @@ class Cell:
 class Group:
     """A problem with a row for each direction, or a check with a row for each dtype or problem.
 
-    Each row has a cell or None for each column.
+    Each row has one entry per column: a cell, or None if there is no outcome.
     """
 
     name: str
@@ -54,23 +54,28 @@ class Matrix:
 
     @property
     def compact(self) -> bool:
-        """True if there are too many columns for words, so that cells show symbols only."""
+        """True if there are so many columns that cells show only symbols."""
         return len(self.columns) > _WORDY_COLUMNS
 
 
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
-    """Return settings against the problems and directions of ``check``, or None if there are no outcomes."""
+    """Return a matrix with settings as columns, and problems and directions of ``check`` as rows.
+
+    Return None if there are no outcomes.
+    """
     mine = [o for o in results.outcomes if o.device == device and o.check == check]
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
 
-#: Rungs whose checks run with and without the vendor library, or once.
+#: Rungs other than convolution and training.
 _LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
 
 
 def layers(results: Results, device: str) -> Optional[Matrix]:
-    """Return settings against the other checks of the ladder and their dtypes, or None if there are no
-    outcomes."""
+    """Return a matrix with settings as columns, and the checks other than convolution and training as rows.
+
+    Return None if there are no outcomes.
+    """
     mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
     return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
 
@@ -82,14 +87,16 @@ def _row(outcome: Outcome) -> str:
 def _matrix(
     results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
 ) -> Optional[Matrix]:
-    """Build a matrix, or return None if there are no outcomes. ``place`` returns the group and row of an
-    outcome."""
+    """Build a matrix, or return None if there are no outcomes.
+
+    ``place`` returns the names of the group and the row to which an outcome belongs.
+    """
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
     reasons = {setting.name: setting.reason for setting in results.settings}
     chosen = results.recommendation.configuration.setting if results.recommendation else None
-    # The default and the recommended setting come first, so that even a phone shows them next to each other.
+    # The default and the recommended setting come first, so that even a narrow screen shows both.
     order.update({name: place for place, name in ((-2, "default"), (-1, chosen)) if name in order})
     columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
     drivers = {driver for driver, _ in columns}
@@ -107,7 +114,7 @@ def _matrix(
             return None
         culprit = worst(found)
         look = culprit.meaning
-        # The symbol of a good result needs no hint.
+        # A good result needs no explanation.
         good = look.tone == "good"
         hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
         return Cell(look, hint, own[id(culprit)])
@@ -141,7 +148,7 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
 
 
 def unlearned(results: Results) -> list[tuple[State, str, int]]:
-    """Return state, reason and count of outcomes without a result, most frequent first."""
+    """Return state, reason and count of outcomes without a result. The most frequent reason comes first."""
     counts = Counter(
         (outcome.meaning, text.one_line(reason(outcome)) or outcome.meaning.meaning)
         for outcome in results.outcomes
@@ -150,14 +157,15 @@ def unlearned(results: Results) -> list[tuple[State, str, int]]:
     return [(state, why, amount) for (state, why), amount in counts.most_common()]
 
 
-#: Classes of results without information. A solver without other results gets no row.
+#: Classes of results without information. A solver that has only such results gets no row.
 _SILENT = ("does not apply", "skipped", "blocked")
 
 
 @dataclass(frozen=True)
 class SolverRow:
-    """A solver with the word and the cell for each problem and direction, or None if the solver did not
-    run."""
+    """A row for one solver: a word and a cell for each problem and direction, or None if the solver did not
+    run.
+    """
 
     solver: str
     cells: tuple[Optional[tuple[str, Cell]], ...]
@@ -178,7 +186,7 @@ class Sweep:
 
 
 def solver_matrix(results: Results) -> Optional[Sweep]:
-    """Return the solvers against the problems, or None if no solver was selected."""
+    """Return a table with solvers as rows and problems as columns, or None if the run selected no solver."""
     outcomes = of_sweep(results)
     if not outcomes:
         return None

@@ -1,4 +1,4 @@
-"""Measured memory: a table for each problem, a row for each setting."""
+"""Measured memory: a table for each problem with a row for each setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER = ("setting", "peak", "kept for backward", "largest batch")
 
 @dataclass(frozen=True)
 class Memory:
-    """Labelled ``tables``, one for each problem, and ``plots`` (label and SVG) of the first problems."""
+    """Memory tables with labels, one for each problem. ``plots`` has label and SVG of the first problems."""
 
     caption: str
     tables: tuple[tuple[str, Table], ...]
@@ -60,7 +60,7 @@ def memory(results: Results) -> Optional[Memory]:
 
 
 def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
-    """Return bars of each setting's measured peak and of its predicted peak or lower bound."""
+    """Return bars for each setting: the measured peak, and the predicted peak or its lower bound."""
     bars = []
     for outcome in outcomes:
         predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")
@@ -85,8 +85,10 @@ def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
 
 
 def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
-    """Return the peak and the bytes kept for backward, each with its prediction, or "" and "" without an
-    outcome."""
+    """Return the peak and the bytes kept for backward, each with its prediction.
+
+    Return two empty texts if there is no outcome.
+    """
     if outcome is None:
         return "", ""
     peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})

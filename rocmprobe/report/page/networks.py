@@ -1,4 +1,4 @@
-"""Results of the small networks, and the time of the user's own training: tables and a line."""
+"""Results of the small networks, and the estimated time of the user's own training: tables and a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
 
-#: Errors that have a limit, by their key in ``numerics``.
+#: Names of the errors that have a limit, by their key in ``numerics``.
 _ERRORS = {"losses": "losses", "gradients": "last gradients", "ways": "weights"}
 _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"}
 
@@ -21,7 +21,8 @@ _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"
 class Models:
     """Tables of the networks.
 
-    All fields except ``caption`` and ``trained`` belong to the estimate, if the user requested an estimate.
+    All fields except ``caption`` and ``trained`` belong to the estimate of training time. They are empty if
+    the user requested no estimate.
     """
 
     caption: str
@@ -87,9 +88,9 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    """Return the training in words.
+    """Return a description of the planned training.
 
-    The batch is that of the user's own network if that network was recorded.
+    If the user's own network was recorded, the batch size is the one of that network.
     """
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
@@ -112,10 +113,10 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 
 
 def line(results: Results) -> str:
-    """Return the estimate in one line, or "" if no estimate was requested.
+    """Return the estimate of training time in one line, or "" if no estimate was requested.
 
-    The line is about the user's own network if it was timed, else about each small network. The estimate is
-    for the recommended setting if that setting was timed.
+    The line is about the user's own network if that network was timed, else about each small network. The
+    line uses the recommended setting if that setting was timed.
     """
     asked = results.estimate
     if asked is None:

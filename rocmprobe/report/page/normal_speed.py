@@ -1,4 +1,4 @@
-"""Comparison of the card's speed with other cards, the fastest dtype, and throughput over batch sizes."""
+"""Comparison of the card's speed with other cards, the fastest dtype, and throughput by batch size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rocmprobe.report.page.layout import Table, with_device
 from rocmprobe.report.page.plots import Line, curves
 from rocmprobe.report.text import number
 
-#: Classes of the style sheet for the lines of a plot.
+#: CSS classes for the lines of a plot.
 _SERIES = ("first", "second", "third")
-#: Rates by unit prefix.
+#: Factors of the unit prefixes.
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _PASSES = {"fwd": "fwd", "fwd_bwd": "fwd + bwd"}
 _VERDICTS = {"normal": "normal", "slow": "slow", "": "no figure to compare with"}
@@ -32,8 +32,8 @@ _ENDED = {
 class Judged:
     """Speeds of one device.
 
-    ``peak`` is a sentence, and ``table`` is None if the peak is unknown. ``slow`` is a sentence with the
-    number of slow speeds, and ``reasons`` (text and source) are their explanations.
+    ``peak`` is a sentence about the peak rates. ``table`` is None if the peak is unknown. ``slow`` is a
+    sentence with the number of slow speeds, and ``reasons`` (text and source) explain them.
     """
 
     device: str
@@ -46,10 +46,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class NormalSpeedSection:
-    """The content of the section.
+    """Content of the section about speed.
 
     ``judged`` has an entry for each device. ``dtype_sentence`` and ``dtypes`` compare the dtypes. ``plots``
-    show the throughput over batch sizes.
+    show throughput against batch size.
     """
 
     caption: str
@@ -142,7 +142,7 @@ def _slow_words(slow: Sequence[NormalSpeed]) -> str:
 
 
 def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
-    """Return every explanation once. If an explanation concerns only some speeds, name these speeds."""
+    """Return every explanation once. If an explanation applies only to some speeds, name these speeds."""
     found = []
     for reason in dict.fromkeys(reason for each in slow for reason in each.explanations):
         names = dict.fromkeys(each.name for each in slow if reason in each.explanations)
@@ -185,7 +185,7 @@ def _dtypes(found: Sequence[DtypeSpeed]) -> Table:
 
 
 def _points(outcome: Outcome) -> list[tuple[float, Optional[float]]]:
-    """Return batch sizes with samples per second, or [] if there are fewer than two."""
+    """Return pairs of batch size and samples per second, or [] if there are fewer than two pairs."""
     batches, rates = (outcome.numerics.get(key) for key in ("batches", "samples_per_second"))
     if not isinstance(batches, (list, tuple)) or not isinstance(rates, (list, tuple)):
         return []
@@ -214,7 +214,9 @@ def _drawn(results: Results, swept: Sequence[Outcome]) -> list[tuple[str, Markup
 
 
 def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
-    """Return the curve under the setting that is recommended for ``dtype``, or else the first curve."""
+    """Return the outcome under the setting that is recommended for training in ``dtype``, else the first
+    outcome.
+    """
     per = results.recommendation.per if results.recommendation else {}
     setting = per.get(f"{dtype}/training", {}).get("setting")
     own = [each for each in swept if each.dtype == dtype]
@@ -249,7 +251,7 @@ def _rate(value: float, of_bytes: bool) -> str:
     return f"{amount:.0f} {prefix}B/s" if of_bytes else f"{number(amount)} {prefix}FLOP/s"
 
 
-#: Explanation of the verdicts on the page.
+#: Explanation of the word "slow" for readers of the page.
 RULE = (
     f"Slow is what is below {SLOW:g} times the smallest share of their peak that others reached. Figures of "
     "whole networks stand for layers of their kind; depthwise, strided and transposed layers have none."

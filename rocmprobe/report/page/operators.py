@@ -1,4 +1,4 @@
-"""Table of PyTorch's operators that failed, with the command that reproduces each failure."""
+"""Table of PyTorch's operators that failed, each with the command that reproduces the failure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import State
 from rocmprobe.report.page.layout import with_device
 
-#: Most rows on the page.
+#: Largest number of rows on the page.
 _SHOWN = 100
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table: one operator in one dtype. ``command`` reproduces its failure."""
+    """A row of the table: one operator in one dtype. ``command`` reproduces the failure."""
 
     name: str
     dtype: str
@@ -36,7 +36,7 @@ class Operators:
 
 
 def operators(results: Results) -> Optional[Operators]:
-    """Return the table of operators that failed under setting "default", or None if no operator failed."""
+    """Return the table of operators that failed under the setting "default", or None if none failed."""
     tested = [each for each in results.outcomes if (each.rung, each.setting) == ("controls", "default")]
     failed = [each for each in tested if each.fails]
     if not failed:

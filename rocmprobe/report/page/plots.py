@@ -1,6 +1,6 @@
-"""Bars, points and lines over time as inline SVG without script, font or colour.
+"""Plots of bars, points and lines as inline SVG without script, font or colour.
 
-The page's style sheet adds the colours. Lines differ by dashes and by the names at their ends.
+The page's style sheet adds the colours. Dash patterns, and names at the ends, distinguish the lines.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pygal.style import Style
 from rocmprobe.report import text
 
 _SVG = "http://www.w3.org/2000/svg"
-#: Interaction, style and provenance that the page replaces or must not contain.
+#: SVG elements that are removed, because the page forbids or replaces them.
 _DROPPED = frozenset({"script", "style", "desc", "title"})
 _WIDTH, _BAR_HEIGHT, _SCATTER_HEIGHT, _MARGIN, _FONT = 360, 24, 230, 6, 12
-#: Most characters of a short note.
+#: Largest number of characters of a short note.
 _SHORT = 16
 _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
-#: Width for the names at the right end, and height of a name.
+#: Width of the space for names at the right end of lines, and height of a name.
 _NAMES, _LEADING = 70, 13
-#: Height of a plot over amounts, width for its longer names, and most amounts on its axis.
+#: Height of a plot over amounts such as batch sizes, width for names, and number of labels on the axis.
 _CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 130, 6
-#: Seconds between two marks of the time axis.
+#: Possible distances, in seconds, between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _DIGITS = re.compile(r"(\.\d)\d+")
 
@@ -43,7 +43,7 @@ _INLINE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its name, its series (a class of the style sheet), its length, and the text at its end."""
+    """A bar: name, CSS class (``series``), length, and the text at the end."""
 
     name: str
     series: str
@@ -52,7 +52,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], name: str) -> Markup:
-    """Draw a horizontal bar for each row, the first on top, with name and value printed."""
+    """Draw a horizontal bar for each row, with name and value. The first row is on top."""
     chart = pygal.HorizontalBar(
         **_INLINE,
         print_values=True,
@@ -62,7 +62,7 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
         height=_BAR_HEIGHT * len(rows) + 2 * _MARGIN,
         margin=_MARGIN,
         spacing=4,
-        # Room at the right end for the printed values, in lengths of the longest bar.
+        # The range is larger than the longest bar, which leaves room for the printed values.
         range=(0, 1.75 if max(len(bar.note) for bar in rows) < _SHORT else 2.2),
         style=Style(label_font_size=_FONT, value_font_size=_FONT, font_family="sans-serif"),
     )
@@ -81,14 +81,14 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
 
 
 def _drawn(chart: Graph) -> ET.Element:
-    """Return pygal's drawing without the parts that the page replaces or must not contain."""
+    """Return pygal's drawing without the elements that the page replaces or forbids."""
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     _strip(root)
     return root
 
 
 def _inline(root: ET.Element, label: str) -> Markup:
-    """Return a drawing for the page. ``label`` describes it to screen readers."""
+    """Return a drawing for the page. ``label`` describes the drawing to screen readers."""
     root.set("role", "img")
     root.set("aria-label", label)
     ET.register_namespace("", _SVG)
@@ -116,9 +116,10 @@ def scatter(
     axes: tuple[str, str],
     formatters: tuple[Callable[[float], str], Callable[[float], str]],
 ) -> Markup:
-    """Draw the points of each series and a line above them.
+    """Draw the points of each series and the line ``line``, which is an upper limit.
 
-    ``label`` describes the drawing. ``axes`` are the names of x and y, and ``formatters`` write their values.
+    ``label`` describes the drawing to screen readers. ``axes`` are the names of the x and y axis, and
+    ``formatters`` convert values to axis labels.
     """
     chart = pygal.XY(
         **_INLINE,
@@ -145,7 +146,7 @@ def scatter(
 
 
 def _decades(logarithms: Sequence[float]) -> list[float]:
-    """Return the powers of ten that enclose the values, as logarithms."""
+    """Return the powers of ten from just below to just above the values, all as logarithms."""
     return [float(power) for power in range(floor(min(logarithms)), ceil(max(logarithms)) + 1)]
 
 
@@ -153,8 +154,8 @@ def _decades(logarithms: Sequence[float]) -> list[float]:
 class Line:
     """A quantity over time.
 
-    ``points`` are seconds and a value, or None for a gap, with at least two values in a row. ``series`` is a
-    class of the style sheet: first, second, third or limit.
+    Each point is (seconds, value). The value is None at a gap. At least two values must follow each other
+    without a gap. ``series`` is a CSS class: first, second, third or limit.
     """
 
     name: str
@@ -169,8 +170,8 @@ class Line:
 def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
     """Draw ``rows`` over time.
 
-    ``label`` describes the plot to screen readers, ``unit`` is the unit of the values, and their axis
-    includes the values ``within``.
+    ``label`` describes the plot to screen readers. ``unit`` is the unit of the values. The y axis includes
+    the values ``within``.
     """
     known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))
@@ -201,8 +202,8 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
 def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
     """Draw ``rows`` over an axis of doubling amounts, such as batch sizes.
 
-    The points of a line are an amount and a value, and the axis of values begins at 0. ``label`` describes
-    the plot to screen readers, and ``unit`` is the unit of its values.
+    Each point is (amount, value), and the y axis begins at 0. ``label`` describes the plot to screen readers,
+    and ``unit`` is the unit of the values.
     """
     marks = _marks(0.0, max(value for row in rows for value in row.known))
     powers = sorted({log2(amount) for row in rows for amount, _ in row.points})
@@ -232,7 +233,7 @@ def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
 
 
 def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:
-    """Set classes for the style sheet, round coordinates, and write the names without overlap."""
+    """Set CSS classes, round coordinates, and place the names of the lines without overlap."""
     ends = []
     for group, row in zip(groups, rows):
         for path in group.iter(f"{{{_SVG}}}path"):
@@ -254,7 +255,7 @@ def _spoken(row: Line, unit: str) -> str:
 
 
 def _marks(least: float, most: float) -> list[float]:
-    """Return three to five round numbers that enclose both values."""
+    """Return three to five equally spaced round numbers that enclose both values."""
     span = max(most - least, abs(most) / 10, 1e-9)
     power = 10 ** floor(log10(span / 3))
     step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= span / 3.5)

@@ -1,4 +1,4 @@
-"""Tables of the recorded program of a run with ``--shapes``: step time under each setting, and problems."""
+"""Tables for a run with ``--shapes``: the recorded program's step time under each setting, and its problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rocmprobe.report.states import worst
 
 @dataclass(frozen=True)
 class Program:
-    """Tables of a program. ``setting`` is the setting of the times in ``problems``."""
+    """Tables about the recorded program. The times in ``problems`` are for the setting ``setting``."""
 
     caption: str
     settings: Table
@@ -39,7 +39,9 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """Return the step time under the recommended setting on the first device, or None if it was not timed."""
+    """Return the step time under the recommended setting on the first device, or None if that time is
+    missing.
+    """
     return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 
@@ -114,7 +116,7 @@ def _spread(each: StepTime) -> str:
 
 
 def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
-    """Return each problem under ``setting``, longest time first."""
+    """Return a table of the problems under ``setting``. The problem with the longest time comes first."""
     timed = {
         problem: outcome
         for (device, name, problem), outcome in reversed(timed_problems(results).items())
@@ -150,5 +152,7 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
 
 
 def _written(counts: Mapping[str, int]) -> str:
-    """Return the counts of forward, backward to the input and backward to the weight as one text."""
+    """Return the counts of the forward, backward-to-input and backward-to-weight directions, such as "4 / 4 /
+    4".
+    """
     return " / ".join(str(counts.get(direction, 0)) for direction in DIRECTIONS)

@@ -1,4 +1,4 @@
-"""Tables of soaks: the result of each, and the steps with a different result."""
+"""Tables of the soak tests: the result of each soak, and the steps whose result differed."""
 
 from __future__ import annotations
 

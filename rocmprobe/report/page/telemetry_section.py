@@ -1,4 +1,4 @@
-"""Sensor readings over a run: plots, a table of extremes, and the findings that they support."""
+"""Sensor readings during a run: plots, a table of extremes, and the findings based on the readings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rocmprobe.report.page.layout import Table
 from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
-#: Share of its largest value by which the values of a flat line differ at most.
+#: A line is flat if its values differ by at most this fraction of the largest value.
 _FLAT = 0.02
 _HEADER = ("quantity", "least", "median", "most", "limit")
 _SERIES = ("first", "second", "third")
@@ -24,7 +24,7 @@ _SERIES = ("first", "second", "third")
 
 @dataclass(frozen=True)
 class Watched:
-    """Telemetry of a device. ``alarms`` has symbol, severity and words of each finding."""
+    """Telemetry of a device. Each item of ``alarms`` has the symbol, severity and text of a finding."""
 
     title: str
     caption: str
@@ -35,14 +35,14 @@ class Watched:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """The sampled ``devices``, and a ``note`` about simulation."""
+    """Telemetry of all sampled devices. ``note`` says if the readings are simulated."""
 
     devices: tuple[Watched, ...]
     note: str = ""
 
 
 def telemetry(results: Results) -> Optional[Telemetry]:
-    """Return the samples, or None if no device was sampled."""
+    """Return the content of the section, or None if no device was sampled."""
     seen = [device for device in results.telemetry if device.samples]
     if not seen:
         return None
@@ -98,7 +98,7 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
     found: list[tuple[str, Markup]] = []
     for plot in PLOTS:
         rows: list[Line] = []
-        # The limit is that of the first quantity that has a limit.
+        # A plot shows one limit, from the first quantity that has a limit.
         limit: Optional[float] = None
         for quantity in (each for each in WATCHED if each.plot == plot and each.line):
             values = [_divided(moment.get(quantity.name), plot.divisor) for _, moment in timed]
@@ -116,7 +116,6 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
 
 
 def _is_flat(row: Line) -> bool:
-    """Return True if the values of a line differ by at most two per cent."""
     values = [value for _, value in row.points if value is not None]
     return not values or max(values) - min(values) <= _FLAT * abs(max(values))
 

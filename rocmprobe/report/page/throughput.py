@@ -1,7 +1,7 @@
 """Times and rates of convolution.
 
-The module compares rates with the roofline and settings with each other, and shows the rates of rocmprobe's
-own kernels.
+The section compares rates with the roofline, compares settings with each other, and shows the rates of
+rocmprobe's own kernels.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from rocmprobe.report.page.cost_chart import ChartBar
 from rocmprobe.report.page.layout import Table, with_device
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
-#: Passes with a panel of bars, and the panel's title. The other passes are only in the tables.
+#: Passes that have a panel of bars, with the title of the panel. Other passes are only in the tables.
 _PANELS = {"fwd": "Forward", "fwd_bwd": "Forward and backward"}
 _MOST_PROBLEMS = 12
-#: Most settings with bars. The other settings are only in the tables.
+#: Largest number of settings with bars. Further settings are only in the tables.
 _MOST_BARS = 6
-#: Length of the longest bar with its noise, in units of the drawing.
+#: Length of the longest bar including its error bar, in units of the drawing.
 _LONGEST = 139.0
 _TOO_NOISY = "too noisy"
-#: Most settings in a roofline plot. More points would hide each other.
+#: Largest number of settings in a roofline plot. More points would hide each other.
 _MOST_SETTINGS = 3
 _NAIVE = "naive im2col"
 _ITSELF = "itself"
@@ -53,7 +53,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A plot of one dtype on one device, with the names of its settings."""
+    """A roofline plot for one dtype on one device, with the names of the settings in the plot."""
 
     label: str
     settings: tuple[str, ...]
@@ -62,7 +62,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class TimeBar:
-    """A bar of one setting, labelled with the setting's code."""
+    """A bar for one setting, labelled with the setting's short code."""
 
     code: str
     setting: str
@@ -80,9 +80,10 @@ class Panel:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Panels of bars with one ``legend`` of codes and settings, tables of all ``figures``, and rooflines.
+    """Content of the section: bar panels, tables of all ``figures``, and rooflines.
 
-    ``left_out`` is a sentence on problems and settings without bars, or "".
+    ``legend`` explains the short codes of the settings. ``left_out`` is a sentence on the problems and
+    settings without bars, or "".
     """
 
     caption: str
@@ -144,7 +145,7 @@ def throughput(results: Results) -> Optional[Throughput]:
 
 
 def _left_out(problems: int, settings: int) -> str:
-    """Return a sentence on the number of problems and settings without bars, or ""."""
+    """Return a sentence with the numbers of problems and settings that have no bars, or ""."""
     counts = [(problems, "more problem"), (settings, "more setting")]
     parts = [text.count(number, noun) for number, noun in counts if number > 0]
     return f"Only in the numbers: {' and '.join(parts)}." if parts else ""
@@ -153,7 +154,7 @@ def _left_out(problems: int, settings: int) -> str:
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
     """Return the timed outcomes by device and problem.
 
-    A setting that changes the memory format is listed under the problem of the user.
+    If a setting changes the memory format, its outcome is listed under the problem in the original format.
     """
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
@@ -174,10 +175,10 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times with which a problem is compared, by column and key of the time.
+    """Times to which the settings are compared, by column name and by the key of the time.
 
-    ``baseline`` is the time under "default", or the shortest time if "default" was not timed. ``of_cpu`` are
-    the settings that compute on the CPU.
+    ``baseline`` has the times under "default", or the shortest times if "default" was not timed. ``of_cpu``
+    are the settings that compute on the CPU.
     """
 
     columns: Mapping[str, Mapping[str, _Timed]]
@@ -185,15 +186,15 @@ class _Rivals:
     of_cpu: frozenset[str]
 
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
-        """Return the ratio of ``each`` to the rival, "same" or "too noisy".
+        """Return the ratio of the time ``each`` to the time ``rival``, "same" or "too noisy".
 
-        Return "" if one of the times was not measured, and "itself" if the rival is the same measurement.
+        Return "" if one of the times was not measured, and "itself" if both are the same measurement.
         """
         if rival is None or each.spread is None or rival.spread is None:
             return ""
         if rival is each:
             return _ITSELF
-        # Yardsticks of another device give no information on this device's clocks.
+        # Reference measurements on the CPU say nothing about the clocks of the GPU.
         alike = (each.name in self.of_cpu) == (rival.name in self.of_cpu)
         moved = drift(each.outcome.timings, rival.outcome.timings) if alike else 1.0
         found = ratio(each.spread, rival.spread, moved)
@@ -203,7 +204,10 @@ class _Rivals:
 def _rivals(
     timed: Sequence[_Timed], outcomes: Sequence[Outcome], of_cpu: frozenset[str], working: frozenset[str]
 ) -> _Rivals:
-    """Build the rivals. ``working`` are the settings that use the vendor library and give correct results."""
+    """Return the rivals.
+
+    ``working`` are the settings that use the vendor library and give correct results.
+    """
     naive = [each for outcome in outcomes for each in _timed(outcome, "naive_", _NAIVE)]
     on_device = [each for each in timed if each.name not in of_cpu] or timed
     columns = {
@@ -217,8 +221,9 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """Return the settings that use the vendor library and under which no convolution of ``dtype`` failed
-    on ``device``."""
+    """Return the settings that use the vendor library and whose convolutions of ``dtype`` all passed on
+    ``device``.
+    """
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = results.purpose
     return frozenset(
@@ -239,7 +244,7 @@ def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
 def _panels(
     drawn: Sequence[tuple[str, Sequence[_Timed], _Rivals]], codes: Mapping[str, str], chosen: Optional[str]
 ) -> tuple[Panel, ...]:
-    """Return a panel for each timed pass. Bars are relative to the longest bar of their problem."""
+    """Return a panel for each timed pass. Lengths are relative to the longest bar of the same problem."""
     panels = []
     for key, title in _PANELS.items():
         problems = []
@@ -268,14 +273,14 @@ def _high(each: _Timed) -> float:
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
-    """Return the time, with its ratio to the baseline if the ratio exceeds the noise."""
+    """Return the time, with the ratio to the baseline if the ratio exceeds the noise."""
     ratio = rivals.ratio(each, rivals.baseline.get(each.key))
     known = (text.seconds(each.median), ratio)
     return " · ".join(part for part in known if part not in ("", _ITSELF, _TOO_NOISY))
 
 
 def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Return each time relative to the rivals that were measured."""
+    """Return a table with the ratio of each time to every rival that was measured."""
     names = [name for name, column in rivals.columns.items() if column]
     rows = []
     for each in timed:
@@ -285,8 +290,10 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 
 
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Return times, rates and shares of the roofline of each setting, then of naive im2col and the
-    yardsticks."""
+    """Return a table of time, rate and fraction of the roofline for each setting.
+
+    Rows for naive im2col and for the reference measurements follow.
+    """
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
     with_roof = next((each.outcome for each in timed if roof(each.outcome.timings)), None)
@@ -301,7 +308,7 @@ def _rated(each: _Timed) -> tuple[str, ...]:
     try:
         todo = work(parse_problem(str(each.outcome.problem)), each.key)
     except BadInput:
-        # Results from elsewhere can have problems that do not parse.
+        # Results from another version can have problems that this version cannot parse.
         return (*start, "", "", "")
     ceiling = roof(each.outcome.timings)
     share = ""
@@ -333,7 +340,7 @@ def _spread(spread: Optional[Seconds]) -> str:
 
 
 def _conditions(outcomes: Iterable[Outcome]) -> str:
-    """Return the range of clocks and temperatures over all measurements as a sentence, or ""."""
+    """Return a sentence with the range of clocks and temperatures in all measurements, or ""."""
     read: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         for values in outcome.conditions.values():
@@ -350,7 +357,9 @@ def _extent(values: Sequence[float]) -> str:
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
-    """Return a plot for each device and dtype with both yardsticks and at least one problem timed."""
+    """Return a plot for each device and dtype that has both reference measurements and at least one timed
+    problem.
+    """
     points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
@@ -369,16 +378,16 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 
 def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
-    """Return at most ``most`` settings: default, recommended, bypass, vendor-off, then the others in
-    order."""
+    """Return at most ``most`` settings: default, recommended, bypass and vendor-off first, then ``names`` in
+    order.
+    """
     first = ("default", results.recommended, "bypass", "vendor-off")
     wanted = dict.fromkeys(filter(None, (*first, *names)))
     return [name for name in wanted if name in names][:most]
 
 
 def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
-    """Return the operations per byte and the operations per second of a problem, or None if they are
-    unknown."""
+    """Return a problem's operations per byte and operations per second, or None if they are unknown."""
     took = text.numeric(outcome.timings.get("fwd"))
     if not took or took < 0 or not outcome.problem:
         return None
@@ -391,8 +400,10 @@ def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
 
 
 def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    """Draw a roofline with two logarithmic axes. The roof bends where the limit changes from bandwidth to
-    FLOP/s."""
+    """Draw a roofline with two logarithmic axes.
+
+    The roof bends at the intensity above which FLOP/s is the limit.
+    """
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
     low = min([bend, *(x for x, _ in placed)]) / 2
@@ -423,8 +434,10 @@ class OwnKernels:
 
 
 def own_kernels(results: Results) -> Optional[OwnKernels]:
-    """Return a row for each quantity and a column for each device and dtype, or None if nothing was
-    measured."""
+    """Return a table with a row for each quantity and a column for each device and dtype.
+
+    Return None if rocmprobe's own kernels were not measured.
+    """
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None

@@ -1,4 +1,4 @@
-"""Errors of the bypass relative to their limits."""
+"""Section about the accuracy of the bypass: errors relative to their limits."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rocmprobe.report import text
 from rocmprobe.report.page import plots
 from rocmprobe.report.page.evidence import anchor, share_of_limit
 
-#: Measures shown without a limit, with their headings.
+#: Measures that are shown without a limit, with their column headings.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
-#: Heading and rows of an error map in the evidence (``checks.tools.compare``).
+#: First line and rows of an error map in the evidence, as ``checks.tools.compare`` writes them.
 _MAP = "error map:"
 _MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
 _SHOWN_MAPS = 6
 
 
-#: If all errors are below this share of their limits, the page has no chart.
+#: If all errors are below this fraction of their limits, the page has no chart.
 _NEAR = 0.5
 
 
@@ -40,11 +40,11 @@ class ValidationRow:
 
 @dataclass(frozen=True)
 class Validation:
-    """Errors of the bypass as shares of their limits.
+    """Errors of the bypass, divided by their limits.
 
-    ``summary`` has the largest error, and ``plots`` (label and SVG) the largest error of each dtype and
-    direction. ``maps`` (label, text and anchor) are the first error maps, and ``wrong`` is the number of
-    results with a map, under any setting.
+    ``summary`` is a sentence on the largest error. ``plots`` (label and SVG) show the largest error of each
+    dtype and direction. ``maps`` (label, text and anchor) are the first error maps. ``wrong`` is the number
+    of results with an error map, under any setting.
     """
 
     measures: tuple[str, ...]
@@ -91,9 +91,9 @@ def validation(results: Results) -> Optional[Validation]:
 
 
 def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
-    """Return a plot of the largest error of each direction for each dtype.
+    """Return a plot for each dtype with the largest error of each direction.
 
-    The limit is the longest bar unless an error exceeds it.
+    The scale ends at the limit unless an error exceeds the limit.
     """
     found = []
     for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):

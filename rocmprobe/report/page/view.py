@@ -1,4 +1,4 @@
-"""The content of the page as plain data: a pure function of the results, without HTML."""
+"""The content of the page as plain data, computed from the results without HTML."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _DIRECT = ("copy", "elementwise", "gemm", "conv", "batch-norm", "primitives")
 
 @dataclass(frozen=True)
 class Block:
-    """Text to copy, with its label and its language, "sh" or "python"."""
+    """Text for the reader to copy, with a label and a language ("sh" or "python")."""
 
     label: str
     body: str
@@ -85,7 +85,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs under one driver. ``driver`` is "" if torch is the only driver."""
+    """The rungs that one driver tested. If torch is the only driver, ``driver`` is ""."""
 
     driver: str
     rungs: tuple[Rung, ...]
@@ -105,7 +105,7 @@ class DeviceSection:
 
 
 def build(results: Results, fit: Fit) -> dict[str, Any]:
-    """Return the values that the page template uses, limited to what fits on the page."""
+    """Return the values that the page template uses, within the limits of ``fit``."""
     recommendation = results.recommendation
     names = device_names(results)
     verdict = recommendation.verdict if recommendation else "none"
@@ -152,7 +152,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 
 
 def _measured(results: Results) -> dict[str, Any]:
-    """Return the sections of measurements. All are empty if there are no outcomes."""
+    """Return the sections of measurements. A section is None if the results have nothing for it."""
     return {
         "operators": operators.operators(results),
         "program": shapes_table.program(results),
@@ -178,14 +178,14 @@ def title(results: Results) -> str:
 
 
 def sentence(results: Results) -> str:
-    """Return the sentence of the recommendation, or a sentence that there is no recommendation."""
+    """Return the sentence of the recommendation, or a sentence that says that there is no recommendation."""
     if results.recommendation:
         return results.recommendation.sentence
     return "The run ended before a recommendation could be made."
 
 
 def blocks(configuration: Configuration) -> list[Block]:
-    """Return the blocks that apply ``configuration``: shell commands, then Python lines."""
+    """Return the blocks with which a user applies ``configuration``: shell commands, then Python lines."""
     exports = [
         f"export {name}={shlex.quote(value)}"
         for name, value in configuration.env.items()
@@ -202,7 +202,9 @@ def blocks(configuration: Configuration) -> list[Block]:
 
 
 def other_blocks(results: Results) -> list[Block]:
-    """Return the blocks of every other configuration that the sentence names, without repetitions."""
+    """Return the blocks of every further configuration in the sentence of the recommendation, without
+    duplicates.
+    """
     if results.recommendation is None:
         return []
     found: list[Block] = []
@@ -218,12 +220,12 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
-    """Return True if only the program itself can apply the setting, for example another dtype."""
+    """Return True if users must change their program to use the setting, for example to use another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 
 def device_names(results: Results) -> list[str]:
-    """Return the devices in the order of their names."""
+    """Return the names of the tested devices in alphabetical order."""
     names = dict.fromkeys(outcome.device for outcome in results.outcomes)
     return sorted(names)
 
@@ -250,7 +252,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
     mine = [outcome for outcome in outcomes if outcome.driver == driver]
-    # PyTorch's own kernels do not run under the driver capi.
+    # The driver capi runs only the rungs that need no PyTorch.
     steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
     rungs = tuple(rung(results, mine, step) for step in steps)
     return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
@@ -281,7 +283,7 @@ def _counted(outcomes: Sequence[Outcome]) -> str:
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
-    """Return a sentence on the first rung that fails, which is the layer to examine."""
+    """Return a sentence on the first rung that fails, because users should examine that layer first."""
     applicable = [step for step in rungs if step.look is None or step.look.name != "n/a"]
     for position, step in enumerate(applicable):
         if step.look and step.look.tone == "bad":
@@ -318,7 +320,9 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 
 
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
-    """Return the recommendation for each of several devices, with the variable that hides all others."""
+    """Return a table of the recommendations for several devices, each with the variable that hides other
+    devices.
+    """
     rows = [
         {
             "device": name,
@@ -338,13 +342,13 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def unlabelled(machine: Machine) -> dict[str, Fact]:
-    """Return the facts that do not explain an environment variable."""
+    """Return the facts other than the explanations of environment variables."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 
 
 def labelled(machine: Machine) -> dict[str, Fact]:
-    """Return the variables that are set.
+    """Return the environment variables that are set.
 
     If the meaning of a variable is known, ``Fact.source`` holds the meaning.
     """
@@ -361,7 +365,7 @@ def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Caused:
-    """Findings of one cause. ``about`` is None for a cause that the vocabulary lacks."""
+    """Findings with the same cause. ``about`` is None if rocmprobe does not know the cause."""
 
     name: str
     about: Optional[Cause]
@@ -369,7 +373,7 @@ class Caused:
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Caused]:
-    """Return findings by cause, in the order of the findings."""
+    """Return the findings grouped by cause, in the order in which the causes first occur."""
     groups: dict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.cause].append(finding)

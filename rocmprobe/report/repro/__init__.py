@@ -1,1 +1,1 @@
-"""One outcome as a script without rocmprobe, and as a command line for MIOpenDriver."""
+"""Scripts without rocmprobe, and MIOpenDriver command lines, that reproduce one outcome."""

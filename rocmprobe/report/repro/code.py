@@ -1,4 +1,4 @@
-"""Conversion of a computation to lines of a script: the source of its functions, and the worker's calls."""
+"""Conversion of a computation to lines of a script: the source of its functions, and calls of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_WIDTH = 110
 def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
     """Return the lines that draw operands, compute on the device and on the CPU, and compare the results.
 
-    The lines use ``torch``, ``sys``, ``device`` and ``dtype``.
+    The lines expect that the names ``torch``, ``sys``, ``device`` and ``dtype`` exist.
     """
     if isinstance(computation, Program):
         functions = (line for function in _needed(computation.functions) for line in _source(function))
-        # Nested functions keep their annotations.
+        # The import is needed because nested functions keep their annotations.
         return ["from typing import Any", *functions, *computation.lines]
     used: list[Callable[..., Any]] = [computation.draw, computation.call, *computation.measures]
     used += [each for each in (computation.reference, computation.layout) if each]
@@ -58,7 +58,7 @@ def _drawn(draw: partial[Any], seed: int) -> list[str]:
 
 
 def _literal(value: Any) -> list[str]:
-    """Return a value as source, in parts between which a line can break."""
+    """Return a value as Python source, in parts between which a line can break."""
     if not isinstance(value, Mapping):
         return [json.dumps(value) if isinstance(value, str) else repr(value)]
     items = [f"{json.dumps(key)}: {', '.join(_literal(each))}" for key, each in value.items()]
@@ -133,7 +133,7 @@ def _function(call: Callable[..., Any]) -> FunctionType:
 
 
 def _needed(called: Sequence[Callable[..., Any]]) -> list[FunctionType]:
-    """Return the functions and all functions that they call, callees first."""
+    """Return the functions and all functions that they call. A called function comes before its caller."""
     found: dict[FunctionType, None] = {}
 
     def visit(function: FunctionType) -> None:
@@ -149,7 +149,7 @@ def _needed(called: Sequence[Callable[..., Any]]) -> list[FunctionType]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the global names that a function uses, including nested functions and comprehensions."""
+    """Yield the global names that a function uses, also in nested functions and comprehensions."""
     yield from (each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -180,14 +180,13 @@ def _source(function: FunctionType) -> list[str]:
 
 
 def _signature(function: FunctionType) -> inspect.Signature:
-    """Return the signature without annotations."""
     signature = inspect.signature(function)
     plain = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
     return signature.replace(parameters=plain, return_annotation=signature.empty)
 
 
 def _left_out(statement: ast.stmt) -> bool:
-    """Return True for a docstring, and for the import of torch, which the script has in its first lines."""
+    """Return True for a docstring, and for ``import torch``, which is among the first lines of the script."""
     if isinstance(statement, ast.Import):
         return ast.unparse(statement) == "import torch"
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -1,7 +1,7 @@
 """One outcome as a torch script that does not need rocmprobe, and as a command line for MIOpenDriver.
 
-The script draws the same numbers as the run, so it gives the same errors. Text from results.json enters the
-script only as numbers, words of closed lists, quoted text and comments of plain ASCII.
+The script draws the same random numbers as the run, so the errors are the same. To be safe, text from
+results.json enters the script only as numbers, words of closed lists, quoted text and ASCII comments.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
 MAX_LINES = 44
-#: The samples and the conditioning of an operator need more lines.
+#: Larger limit for operators of the sweep, whose sample inputs need more lines.
 MAX_PROGRAM_LINES = 140
-#: Folders where MIOpen stores its databases and caches. A run gives every setting empty folders.
+#: Variables for MIOpen's databases and caches. Every setting of a run starts with empty folders.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 _LISTED = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -65,7 +65,7 @@ def _printable(names: Sequence[str]) -> list[str]:
 def reproduction(results: Results, case: str) -> str:
     """Return the script, followed by comments with the run's result and the MIOpenDriver line.
 
-    Raise BadInput if no single outcome matches, or if the outcome has no script.
+    Raise BadInput if no outcome or more than one matches ``case``, or if the outcome has no script.
     """
     outcome = find_outcome(results, case)
     notes = [_run_result(results, outcome), *_remarks(results, outcome)]
@@ -75,8 +75,8 @@ def reproduction(results: Results, case: str) -> str:
 def script(results: Results, outcome: Outcome) -> str:
     """Return a torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
 
-    A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script takes another
-    device as its argument, prints state and errors, and exits with 0 if the result is correct. The script
+    A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script accepts another
+    device as argument, prints state and errors, and exits with 0 if the result is correct. The script
     does not catch exceptions from the device. Raise BadInput if no script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
@@ -103,7 +103,10 @@ def script(results: Results, outcome: Outcome) -> str:
 
 
 def computation_of(results: Results, outcome: Outcome, setting: Setting) -> Union[Computation, Program]:
-    """Return the computation of ``outcome``. Raise BadInput if a script cannot repeat the computation."""
+    """Return the computation that ``outcome`` tested.
+
+    Raise BadInput if a script cannot repeat the computation.
+    """
     name = one_line(outcome.id)
     if setting.bypass and (outcome.rung in ("conv", "train") or outcome.problem):
         raise BadInput(
@@ -133,7 +136,7 @@ def problem_of(outcome: Outcome) -> Problem:
 
 
 def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
-    """Return the lines that apply the setting, including the import of torch."""
+    """Return the lines that import torch and apply the setting."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:
@@ -156,8 +159,8 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
 def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
     """Return the statements that set the flags of torch.backends, in two lists.
 
-    The first list has cuDNN's flags, which MIOpen shares. The second list has other flags, each set only if
-    this torch has the flag. Raise BadInput for an unknown flag.
+    The first list has cuDNN's flags, which also control MIOpen. The second list has other flags. Its
+    statements set a flag only if the installed torch has the flag. Raise BadInput for an unknown flag.
     """
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
@@ -180,10 +183,10 @@ def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
 
 
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
-    """Return the names and values of the child's variables, from the setting and inherited from the user.
+    """Return name and value of the environment variables that the child process had.
 
-    Redacted values are left out, because they are unknown. Variables that the dynamic loader reads are left
-    out, because a script sets them too late.
+    The variables come from the setting and from the user's environment. Redacted values are left out, because
+    they are unknown. Variables of the dynamic loader are left out, because a script would set them too late.
     """
     found = _inherited(results, outcome, setting)
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
@@ -222,7 +225,6 @@ def _remarks(results: Results, outcome: Outcome) -> list[str]:
 
 
 def _run_result(results: Results, outcome: Outcome) -> str:
-    """Return the run's result in one line."""
     message = next((attempt.message for attempt in reversed(outcome.attempts) if attempt.message), "")
     torch = results.machine.value("torch.version")
     isa = " as ".join(
@@ -235,7 +237,9 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 
 def driver_line(results: Results, outcome: Outcome) -> str:
-    """Return the MIOpenDriver line with its variables, or the reason why there is no line."""
+    """Return the MIOpenDriver command line with its environment variables, or the reason why there is no
+    line.
+    """
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
@@ -270,7 +274,7 @@ def setting_of(results: Results, outcome: Outcome) -> Setting:
 
 
 def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """Return the backend of the vendor library on the device of ``outcome``, such as "miopen"."""
+    """Return the name of the vendor library on the device of ``outcome``, such as "miopen"."""
     if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()
@@ -290,5 +294,5 @@ def device_of(outcome: Outcome, setting: Setting) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return ``text`` as one line of ASCII, so that it cannot end a comment."""
+    """Return ``text`` as one line of ASCII, which is safe in a comment."""
     return re.sub(r"[^ -~]+", " ", one_line(text, 400).replace("…", "..."))

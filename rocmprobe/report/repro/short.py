@@ -1,4 +1,4 @@
-"""Scripts of about eight lines for a failure: operands, the operator in fp64 on the CPU, and on the device.
+"""Scripts of about eight lines for a failure: they compare an operator on the device with fp64 on the CPU.
 
 A maintainer can check such a script by reading it. The script draws other random numbers than the run, from
 the same distribution. The module ``script`` repeats the run exactly, with a script several times as long.
@@ -30,7 +30,7 @@ Shapes = dict[str, Sequence[int]]
 
 
 def short_script(results: Results, outcome: Outcome) -> str:
-    """Return the script. The script runs on the CPU if torch finds no GPU.
+    """Return the script, which runs on the CPU if torch finds no GPU.
 
     Raise BadInput if no short script can show the failure.
     """
@@ -45,7 +45,7 @@ def short_script(results: Results, outcome: Outcome) -> str:
         shapes, call = _convolution(problem, outcome)
         body = _compared(outcome, computation, shapes, call, problem.channels_last)
     elif outcome.check == "gemm":
-        # The check multiplies a batch. One product of it enters the same library.
+        # The check multiplies a batch of matrices. One product is enough to enter the same library.
         left, right = computation.draw.args[0].values()
         body = _compared(outcome, computation, {"a": left[-2:], "b": right[-2:]}, "{a} @ {b}")
     elif outcome.check == "batch-norm" and outcome.state != "wrong":
@@ -91,7 +91,7 @@ def _convolution(problem: Problem, outcome: Outcome) -> tuple[Shapes, str]:
 
 
 def _geometry(problem: Problem) -> str:
-    """Return the arguments that differ from PyTorch's defaults."""
+    """Return the arguments that differ from PyTorch's defaults, as source text."""
     rows = (
         ("stride", problem.stride, 1), ("padding", problem.padding, 0),
         ("output_padding", problem.output_padding, 0), ("dilation", problem.dilation, 1),
@@ -105,10 +105,10 @@ def _geometry(problem: Problem) -> str:
 
 
 def _device(device: str, dtype: str) -> str:
-    """Return the line that chooses the device.
+    """Return the line that chooses device and dtype.
 
-    Without the GPU, half precision falls back to float32 on the CPU, because some CPUs do not support
-    convolution in half precision.
+    If there is no GPU, half precision becomes float32, because some CPUs do not support convolution in half
+    precision.
     """
     if device == "cpu":
         return f'device, dtype = "cpu", torch.{dtype}' if dtype in _HALF else 'device = "cpu"'
@@ -122,10 +122,10 @@ def _device(device: str, dtype: str) -> str:
 def _compared(
     outcome: Outcome, computation: Computation, shapes: Shapes, call: str, channels_last: bool = False
 ) -> list[str]:
-    """Return the lines that draw operands, call the operator twice, and print the error."""
+    """Return the lines that draw operands, compute on the CPU and on the device, and print the error."""
     draw = _draw(outcome, computation)
     lines = {name: draw(shape, channels_last and len(shape) == 4) for name, shape in shapes.items()}
-    # The bias shares a line with the weight, which keeps the script at eight lines.
+    # Weight and bias are drawn in one line to keep the script at eight lines.
     bias = lines.pop("b") if "w" in lines and "b" in lines else ""
     drawn = [f"{name} = {made}" for name, made in lines.items()]
     if bias:
@@ -163,8 +163,10 @@ def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int]
 
 
 def _batch_norm(outcome: Outcome, computation: Computation) -> list[str]:
-    """Return the lines for batch norm in training. They run the backward pass and compare the forward
-    results."""
+    """Return the lines for batch norm in training.
+
+    They also run backward, but compare only forward results.
+    """
     image = computation.draw.args[0]["image"]
     norm = f"torch.nn.BatchNorm{len(image) - 2}d({image[1]}, track_running_stats=False)"
     return [
@@ -181,9 +183,9 @@ def _moved(dtype: str) -> str:
 
 
 def _printed(limits: Mapping[str, Mapping[str, float]], measure: str) -> str:
-    """Return the line that prints the largest error, as a share of the largest value, and its limit.
+    """Return the line that prints the largest error, divided by the largest value, and the limit.
 
-    A computation without ``measure`` is exact, so its limit is 0.
+    A computation without ``measure`` is exact, so the limit is 0.
     """
     limit = next(iter(limits.values())).get(measure, 0)
     error = "((result.cpu() - expected).abs().max() / expected.abs().max()).item()"

@@ -21,13 +21,13 @@ from rocmprobe.report.escape import code, table
 from rocmprobe.report.identity import CHANGE_WORDS
 from rocmprobe.report.states import VERDICT_WORDS
 
-#: Most rows of each table. The JSON has all rows.
+#: Largest number of rows of each table. The JSON has all rows.
 _SHOWN = 20
-#: Most values of settings that are shown one by one. More values are only counted.
+#: Largest number of setting differences that are listed. If there are more, only their number is shown.
 _SETTING_VALUES = 4
-#: Most settings in a line.
+#: Largest number of settings in a line.
 _NAMED = 6
-#: Most characters of a value of the environment.
+#: Largest number of characters of a value of the environment.
 _LONGEST = 120
 _CHANGES = {
     ("time", MORE): "slower", ("time", LESS): "faster", ("first call", MORE): "slower to start",
@@ -83,8 +83,7 @@ def _headline(comparison: Comparison) -> str:
 
 
 def _lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield a label and a sentence for each line above the tables. A sentence can contain text from the
-    files."""
+    """Yield a label and a sentence for each line above the tables. Sentences can contain untrusted text."""
     yield "Old", _side(comparison.old)
     yield "New", _side(comparison.new)
     before, now = (_recommended(side) for side in (comparison.old, comparison.new))
@@ -167,7 +166,7 @@ def _matters(change: Change) -> bool:
 
 
 def _by_setting(changed: Iterable[Change]) -> str:
-    """Return the number of cases of each setting, such as "3 of default, 3 of bypass"."""
+    """Return the number of cases by setting, such as "3 of default, 3 of bypass"."""
     # An id is DEVICE/DRIVER/SETTING/CHECK/...
     amounts = Counter(([*change.id.split("/"), "", "", ""])[2] for change in changed).most_common()
     named = ", ".join(f"{amount} of {setting}" for setting, amount in amounts[:_NAMED])
@@ -180,9 +179,9 @@ def _is_option(each: Difference) -> bool:
 
 
 def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each difference, except options, which have their own line.
+    """Yield a row for each difference. Options are left out, because they are shown on another line.
 
-    Many values of settings become one row.
+    If many values of settings differ, they become one row.
     """
     shown = [each for each in found if not _is_option(each)]
     of_settings = [each for each in shown if each.name.startswith("settings.")]

@@ -22,12 +22,12 @@ from rocmprobe.report.terminal.findings import SEVERITY_STYLES, styled
 from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
-#: Most rows of the terminal for the end of a run, and of a run with ``--verify``.
+#: Largest number of terminal rows at the end of a run, and at the end of a run with ``--verify``.
 ROWS, VERIFY_ROWS = 25, 10
-#: Ranks of lines. Lines with the highest rank are left out first.
+#: Ranks of lines. If space is short, lines with the highest rank are left out first.
 _MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
 _SHOWN_REASONS = 4
-#: Most shell lines of a configuration. If there are more, `rocmprobe env` replaces them.
+#: Largest number of shell lines of a configuration. If there are more, `rocmprobe env` replaces them.
 _SHOWN_ROWS = 5
 _FINDING, _REASON = "finding", "reason for failures"
 
@@ -52,7 +52,7 @@ def render_verification(
 ) -> None:
     """Print the end of a run with ``--verify``.
 
-    ``sentence`` says if the configuration ``holds``. Without ``paths``, print only the sentence.
+    ``sentence`` says if the configuration ``holds``. If ``paths`` is empty, print only the sentence.
     """
     verdict = Line(styled((sentence, f"bold {TONE_STYLES['good' if holds else 'bad']}")), most=3)
     lines = [*_banners(results), *_counts(results), *_failures(results), *_paths(paths)] if paths else []
@@ -63,7 +63,7 @@ def render_verification(
 def _print_fitted(lines: list[Line], most: int, console: Console) -> None:
     kept, left_out = fitted(lines, most, console)
     if any(line.counted for line in left_out):
-        # One row is needed for the line that says what is left out.
+        # Keep one row free for the line that says what is left out.
         kept, left_out = fitted(lines, most - 1, console)
         number = Counter(line.counted for line in left_out if line.counted)
         nouns = [text.count(amount, noun, _plural(noun)) for noun, amount in number.items()]
@@ -107,7 +107,7 @@ def _failures(results: Results) -> Iterator[Line]:
 
 
 def _findings(results: Results) -> Iterator[Line]:
-    """Yield one line for each finding. The report has the findings' advice and evidence."""
+    """Yield one line for each finding, without advice and evidence, which are in the report."""
     for number, finding in enumerate(results.findings):
         if number == 0:
             yield Line(styled(("Findings", "bold")))
@@ -120,7 +120,7 @@ def _findings(results: Results) -> Iterator[Line]:
 
 
 def _configurations(results: Results) -> Iterator[Line]:
-    """Yield the recommended configuration, then that of every other case which the sentence names."""
+    """Yield the recommended configuration, then every other configuration that the sentence recommends."""
     found = results.recommendation
     if found is None:
         return
@@ -195,7 +195,7 @@ def _devices(found: Recommendation) -> Iterator[Line]:
 
 
 def _advice(results: Results, found: Recommendation) -> Iterator[Line]:
-    """Yield a line for each advice that is not a finding, and one line for all other builds of PyTorch."""
+    """Yield a line for each advice that no finding has, and one line for all other builds of PyTorch."""
     known = {finding.title for finding in results.findings}
     rows = [row for row in found.advice if row["title"] not in known]
     builds = [row for row in rows if "rocmprobe install" in row["text"]]

@@ -1,4 +1,7 @@
-"""The result of `rocmprobe explain` on a terminal: causes, best first, each with its evidence."""
+"""The result of `rocmprobe explain` on a terminal: causes with evidence.
+
+The most likely cause comes first.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from rocmprobe.knowledge.causes import causes
 from rocmprobe.report import text
 from rocmprobe.report.terminal.lines import print_paragraph
 
-#: Smallest score for each word.
+#: Smallest score at which each word is used.
 _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a guess"))
-#: Most lines of evidence for the first cause.
+#: Largest number of lines of evidence for the first cause.
 _SHOWN_EVIDENCE = 2
-#: Most characters of a line of a log. The JSON has whole lines.
+#: Largest number of characters of a log line. The JSON has the whole line.
 _LONGEST = 300
-#: Most characters of a fact.
+#: Largest number of characters of a fact.
 _LONGEST_FACT = 2000
 
 
@@ -31,8 +34,8 @@ def render_explanation(
 ) -> None:
     """Print the summary, its evidence, the advice and the deciding test, then similar reports and the facts.
 
-    With ``verbose``, print each cause with its score, evidence, advice and verification. With ``machine``,
-    the facts include this machine's, so print no hint to add them.
+    If ``verbose``, print each cause with score, evidence, advice and verification. If ``machine``,
+    the facts already include those of this machine, so print no hint to add them.
     """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)

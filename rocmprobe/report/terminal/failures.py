@@ -1,4 +1,4 @@
-"""Failed outcomes by reason, and counts of outcomes in words."""
+"""Failed outcomes grouped by reason, and counts of outcomes in words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rocmprobe.model.states import STATES, State, rank
 from rocmprobe.report import states, text
 
 _DIGITS = re.compile(r"\d+")
-#: Most settings in a line.
+#: Largest number of settings in a line.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Failed outcomes that share a state, a check and a reason."""
+    """Failed outcomes with the same state, check and reason."""
 
     state: State
     check: str
@@ -38,7 +38,7 @@ class Failures:
 
 
 def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
-    """Return the failures in groups, the gravest state and then the largest group first.
+    """Return the failures in groups. The worst state comes first, and within a state the largest group.
 
     Reasons that differ only in numbers, such as the size of an error, are the same reason.
     """
@@ -57,7 +57,7 @@ def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
     return sorted(found, key=lambda each: (rank(each.state.name), -each.count))
 
 
-#: Words of the counts, with the states that belong to each count.
+#: States that belong to each count, by the word for the count.
 _COUNTED = {
     "passed": ("pass", "slow", "xpass"),
     "failed": ("wrong", "error", "crash", "hang", "flaky", "aborted"),
@@ -65,13 +65,12 @@ _COUNTED = {
     "not run": ("blocked", "skipped", "n/a"),
     "errors of rocmprobe": ("probe-error",),
 }
-#: States that a count also lists separately.
+#: States whose number is also shown in parentheses after the count, as in "82 passed (8 slow)".
 _APART = {"slow": "slow", "xpass": "expected to fail", "flaky": "flaky"}
 
 
 def counts(outcomes: Iterable[Outcome]) -> str:
-    """Return the numbers of outcomes that passed, failed or did not run, such as "82 passed (8 slow), 3
-    not run"."""
+    """Return how many outcomes passed, failed or did not run, such as "82 passed (8 slow), 3 not run"."""
     found = Counter("skipped" if _not_learned(outcome) else outcome.state for outcome in outcomes)
     parts = []
     for words, names in _COUNTED.items():
@@ -83,5 +82,5 @@ def counts(outcomes: Iterable[Outcome]) -> str:
 
 
 def _not_learned(outcome: Outcome) -> bool:
-    """Return True for a case that was running when the user ended the run."""
+    """Return True for a case that was running when the user stopped the run."""
     return outcome.state == "aborted" and not outcome.fails

@@ -10,10 +10,10 @@ from rocmprobe.report import text
 from rocmprobe.report.escape import joined
 from rocmprobe.report.terminal.markdown import against, counts, left_out, title, verdict
 
-#: Most characters of a summary. A step's limit is 1 MiB, which other programs of the step share.
+#: Largest number of characters of a summary. GitHub allows 1 MiB for all programs of a step together.
 LIMIT = 60_000
 _FINDINGS = 20
-#: Most annotations of a kind that GitHub shows for a step.
+#: GitHub shows at most this many annotations of a kind for each step.
 MOST = 10
 _KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _MESSAGE = 1_000
@@ -21,8 +21,7 @@ _TITLE = 200
 
 
 def summary(results: Results) -> str:
-    """Return the verdict, advice, findings by title and changes as Markdown of at most ``LIMIT``
-    characters."""
+    """Return verdict, advice, titles of findings and changes as Markdown of at most ``LIMIT`` characters."""
     return joined(_summary(results), LIMIT)
 
 
@@ -35,9 +34,9 @@ def _summary(results: Results) -> Iterator[str]:
 
 
 def workflow_commands(results: Results) -> list[str]:
-    """Return a workflow command for each regression and finding, at most ``MOST`` of a kind.
+    """Return a workflow command for each regression and finding, at most ``MOST`` of each kind.
 
-    If there are more, the last command has the number of the others.
+    If there are more, the last command says how many are left out.
     """
     commands: list[str] = []
     for kind in ("error", "warning", "notice"):
@@ -63,9 +62,9 @@ def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
 
 
 def _command(kind: str, heading: str, message: str) -> str:
-    """Return a workflow command.
+    """Return a workflow command of GitHub Actions.
 
-    Escape ``%`` and line ends, and in a property also ``:`` and ``,``. Source: the toolkit of GitHub Actions,
+    Escape ``%`` and line ends, and in the title also ``:`` and ``,``. Source: the toolkit of GitHub Actions,
     packages/core/src/command.ts.
     """
     heading = _escaped(text.one_line(heading[: 8 * _TITLE], _TITLE)).replace(":", "%3A").replace(",", "%2C")

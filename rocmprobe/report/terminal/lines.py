@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-#: Columns of indentation for a continued line.
+#: Number of columns by which continuation rows are indented.
 _INDENT = 2
-#: A word, or code in backticks, which is not broken because users copy it.
+#: A word, or code in backticks, which must not be broken because users copy the code.
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
@@ -21,9 +21,9 @@ class Line:
     """One line of a summary.
 
     Lines of rank 0 are always shown. If the summary is too long, the lines of the highest rank are left out
-    first. On a terminal, a line is wrapped and cut after ``most`` rows, where 0 means no limit. A line that
-    users copy (``copied``) is neither wrapped nor cut. ``counted`` is the noun that counts this line if it is
-    left out.
+    first. On a terminal, a line is wrapped and cut after ``most`` rows, where 0 means no limit. If
+    ``copied``, users copy the line, so it is neither wrapped nor cut. ``counted`` is a noun for the line,
+    such as "finding": the summary says how many findings are left out.
     """
 
     text: Text
@@ -34,7 +34,10 @@ class Line:
 
 
 def wrapped(words: Text, width: int) -> list[Text]:
-    """Return ``words`` in rows of at most ``width`` columns. Longer code in backticks stays in one row."""
+    """Return ``words`` in rows of at most ``width`` columns.
+
+    Code in backticks stays in one row, even if too long.
+    """
     starts: list[int] = []
     for word in _WORD.finditer(words.plain):
         begin = starts[-1] if starts else 0
@@ -47,7 +50,7 @@ def wrapped(words: Text, width: int) -> list[Text]:
 
 
 def print_paragraph(words: Text, console: Console, indent: int) -> None:
-    """Print ``words``, wrapped below ``indent`` columns, with no break in code."""
+    """Print ``words``, wrapped and indented by ``indent`` columns, without breaking code."""
     for row in wrapped(words, max(20, console.width - indent)):
         console.print(Text(" " * indent).append_text(row), soft_wrap=True)
 
@@ -86,7 +89,7 @@ def _height(row: Text, console: Console) -> int:
 
 
 def _rows(line: Line, console: Console) -> list[Text]:
-    # A program that reads the output gets whole lines.
+    # If a program reads the output, lines are not wrapped.
     if line.copied or not console.is_terminal:
         return [line.text]
     width = max(20, console.width - _INDENT)

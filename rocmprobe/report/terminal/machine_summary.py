@@ -1,4 +1,4 @@
-"""Summary of a machine on a terminal: its GPUs, the findings and the most important software."""
+"""Summary of a machine on a terminal: GPUs, findings and the most important software."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocmprobe.report import text
 from rocmprobe.report.identity import poses, show_gpu_name
 from rocmprobe.report.terminal.findings import print_findings, styled
 
-#: Facts that maintainers request first, in this order. All other facts are only in the JSON.
+#: Facts that maintainers request most often, in this order. Other facts are only in the JSON.
 _SOFTWARE = (
     "os.name", "kernel.release", "container.kind", "wsl.librocdxg", "wsl.dids", "cpu.name", "memory.bytes",
     "kfd.device", "access.groups_needed", "amdgpu.version", "amdgpu.origin", "dmesg.events",
@@ -27,7 +27,7 @@ _SOFTWARE = (
     "torch.version", "torch.build", "torch.hip", "torch.targets", "torch.reroutes",
     "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.switches", "deep.error",
 )  # fmt: skip
-#: Facts that change over time, such as clocks, with their words.
+#: Facts that change over time, such as clocks: position, text and name of each fact.
 _NOW = sorted((*row.glance, row.name) for row in QUANTITIES.values() if row.glance)
 
 
@@ -62,7 +62,7 @@ def render_machine(machine: Machine, findings: Iterable[Finding], console: Conso
 
 
 def _alike(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
-    """Return GPUs in groups of the same model and size, because a server can have 8 GPUs or 64 partitions."""
+    """Return the GPUs grouped by model and size, because a server can have 8 GPUs or 64 partitions."""
     groups: dict[tuple[str, ...], list[Gpu]] = {}
     for gpu in gpus:
         facts = (
@@ -79,7 +79,7 @@ def _alike(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
 
 
 def _print_gpus(alike: list[Gpu], console: Console) -> None:
-    """Print the first GPU of a group, and the places of all GPUs in the group."""
+    """Print the first GPU of a group, and the addresses of all GPUs in the group."""
     gpu, several = alike[0], f"{len(alike)} x " if len(alike) > 1 else ""
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     name = f"{several}{show_gpu_name(gpu)}"
@@ -113,14 +113,14 @@ def _silicon(gpu: Gpu) -> list[str]:
 
 
 def _place(gpu: Gpu) -> str:
-    """Return the address of a GPU and, if it is known, torch's current number for the GPU."""
+    """Return the PCI address of a GPU and, if known, torch's current number for the GPU."""
     if gpu.index.value is not None:
         return f"{text.show(gpu.address.value)} (cuda:{text.show(gpu.index.value)})"
     return text.show(gpu.address.value) + (" (hidden)" if gpu.order.value is not None else "")
 
 
 def _number(gpu: Gpu) -> list[str]:
-    """Return torch's number for the GPU with its source, and ROCm's UUID."""
+    """Return torch's number for the GPU, the source of that number, and ROCm's UUID."""
     if gpu.index.value is not None:
         number = [f"cuda:{text.show(gpu.index.value)} ({text.show(gpu.index.source)})"]
     else:

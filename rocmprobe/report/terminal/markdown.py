@@ -1,6 +1,6 @@
-"""The whole judgement as Markdown for people, in a form that any tracker shows.
+"""The whole judgement as Markdown that any issue tracker can show.
 
-The sections have the page's order.
+The sections have the order of the HTML page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocmprobe.report.page import first_calls, layout, matrix, networks, shapes_
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
 
-#: Most characters of the Markdown: a tenth of GitHub's limit for the summary of a step.
+#: Largest number of characters of the Markdown: a tenth of GitHub's limit for the summary of a step.
 LIMIT = 100_000
 _EVIDENCE_LINES = 12
 _FINDINGS = 50
@@ -28,7 +28,7 @@ _ROWS = 100
 
 
 def markdown(results: Results) -> str:
-    """Return the run's judgement as Markdown of at most ``LIMIT`` characters, with a mark if it is cut.
+    """Return the run's judgement as Markdown of at most ``LIMIT`` characters. If text is cut, a line says so.
 
     The Markdown has verdict, configuration, findings with evidence, matrices, environment and untested parts.
     Collapsed sections are its only HTML.
@@ -55,7 +55,7 @@ def _blocks(results: Results) -> Iterator[str]:
 
 
 def verdict(results: Results) -> Iterator[str]:
-    """Yield the first screen: title, warnings, verdict, configuration, cost and confidence."""
+    """Yield the beginning of the report: title, warnings, verdict, configuration, cost and confidence."""
     recommendation = results.recommendation
     word = verdict_word(results)
     yield f"# rocmprobe: {word} · {words(card(results.machine), 120)}"
@@ -82,7 +82,7 @@ def verdict(results: Results) -> Iterator[str]:
 
 
 def banners(results: Results) -> Iterator[str]:
-    """Yield each warning as a quotation."""
+    """Yield each warning as a Markdown quotation."""
     for banner in page_banners(results):
         yield f"> **{banner.title}:** {words(banner.body, 1000)}"
 
@@ -114,12 +114,12 @@ def _finding(found: Finding) -> Iterator[str]:
 
 
 def left_out(amount: int, noun: str) -> str:
-    """Return a sentence on the number of items not shown, or ""."""
+    """Return a sentence that says how many items are not shown, or ""."""
     return f"{text.count(amount, noun)} more in results.json." if amount > 0 else ""
 
 
 def against(results: Results, most: int = 50) -> Iterator[str]:
-    """Yield the changes against the baseline, if the run has a baseline."""
+    """Yield the changes since the baseline. Yield nothing if the run has no baseline."""
     if results.changes is None:
         return
     yield "## Against the baseline"
@@ -163,7 +163,7 @@ def _look(look: Optional[State]) -> str:
 
 
 def _matrix(tabled: matrix.Matrix) -> str:
-    """Return a matrix of settings as Markdown. States other than ``pass`` are written out."""
+    """Return a matrix of settings as Markdown. Every state except ``pass`` is shown by name."""
     columns = tabled.columns[:_COLUMNS]
     rows = [
         (
@@ -221,7 +221,7 @@ def _not_covered(results: Results) -> Iterator[str]:
 
 
 def _never_run(results: Results) -> Iterator[str]:
-    """Yield a line if a reader could mistake the results for results of an AMD GPU."""
+    """Yield a line if readers could believe by mistake that an AMD GPU was tested."""
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):

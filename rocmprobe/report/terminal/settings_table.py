@@ -1,4 +1,4 @@
-"""Settings in words, for ``rocmprobe list settings`` and for ``docs/catalogue.md``."""
+"""Settings described in words, for ``rocmprobe list settings`` and for ``docs/catalogue.md``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
-#: Words for each way in which PyTorch or the driver requests a solver from MIOpen.
+#: Description of each way in which PyTorch or the driver requests a solver from MIOpen.
 _WAYS = {
     "find": "PyTorch calls MIOpen's Find",
     "immediate": "PyTorch calls MIOpen's immediate mode",
@@ -19,7 +19,7 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One setting in words.
+    """A setting described in words.
 
     ``sets`` has an entry for each variable, flag or option that the setting changes.
     """
@@ -86,7 +86,9 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Return the ways in which PyTorch requests a solver from MIOpen, each with words, versions and flags."""
+    """Return the ways in which PyTorch requests a solver from MIOpen, each with a description, versions and
+    flags.
+    """
     return [
         (
             _WAYS[way.name],
