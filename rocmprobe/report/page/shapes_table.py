@@ -1,4 +1,4 @@
-"""Tables for a run with ``--shapes``: the recorded program's step time under each setting, and its problems."""
+"""Tables for a run with ``--shapes``: step time of the recorded program under each setting, and problems."""
 
 from __future__ import annotations
 
