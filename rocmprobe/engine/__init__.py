@@ -1,1 +1,2 @@
-"""The execution of checks: plan, trials in child processes, journal, time limit of a check."""
+"""Execution of checks: plan, trials in child processes, journal, and the time limit of ``rocmprobe
+check``."""

@@ -1,7 +1,8 @@
-"""The prober of ``rocmprobe check``: it detects the machine and runs a few small cases in one worker.
+"""The prober: the process of ``rocmprobe check`` that detects the machine and runs a few small cases in a
+worker.
 
-Any step can block forever, even reading a file. Then ``engine/watchdog.py`` kills the prober. Nothing is left
-behind, because the worker dies with the prober and the guardian removes the prober's folder.
+Any step, even reading a file, can block forever. Then ``engine/watchdog.py`` kills the prober. The worker
+dies with the prober, and the guardian process removes the prober's folder.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: The name of a check among the holders of a device, where a run has its folder.
+#: Stored in a device lease by a check. A run stores its folder there.
 CHECK = "check"
-#: Shares of the budget for the longest silence of a worker: at its start, in a first call, in any other call.
+#: Time limits of a worker as fractions of the budget: at its start, for a first call, for any other call.
 _START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
-#: Folders for temporary files if Python's usual folders have no room.
+#: Folders for temporary files if Python's usual folders are full.
 _OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
-#: Bytes written to test if a disk is full. A worker's databases and kernels need far more.
+#: Number of bytes written to test whether a disk is full. A worker's databases and kernels need far more.
 _TRIED_BYTES = 1 << 16
 #: Number of convolution problems tested in float32, and in each other dtype.
 _FLOAT32_PROBLEMS, _OTHER_PROBLEMS = 2, 1
-#: Checks below convolution, which every setting needs, lowest first.
+#: Simpler checks that every setting needs, in their order.
 _BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
-    """Exception that ends the check, with its state and reason."""
+    """Ends the check with a state and a reason."""
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
@@ -63,7 +64,7 @@ class CheckOver(Exception):
 
 
 def probe(options: CheckOptions, pipe: Pipe) -> None:
-    """Run the check, and report on ``pipe``."""
+    """Run the check and report to ``pipe``."""
     try:
         _find_temporary_folder()
         _probe(options, pipe)
@@ -76,7 +77,7 @@ def probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _find_temporary_folder() -> None:
-    """Use a folder with enough room for temporary files. Raise CheckOver if no folder has enough room."""
+    """Choose a folder with enough room for temporary files. Raise CheckOver if there is none."""
     named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     failed = ""
     for folder in filter(None, dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS))):  # noqa: S108
@@ -87,7 +88,7 @@ def _find_temporary_folder() -> None:
         except OSError as error:
             failed = failed or f"{error.strerror} in {folder}"
             continue
-        # The variable is for the worker and its compilers.
+        # The environment variable is for the worker and its compilers.
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         return
     raise CheckOver("unknown", "error", f"no room for temporary files: {failed}; name a folder with TMPDIR")
@@ -137,7 +138,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _set_override(before: Mapping[str, str]) -> None:
-    """Set the ISA override to the value in the run that wrote the results."""
+    """Set the ISA override to ``before``, its value in the run that wrote the results."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(before)
@@ -146,12 +147,12 @@ def _set_override(before: Mapping[str, str]) -> None:
 def _results(
     options: CheckOptions, simulated: Optional[SimulatedMachine]
 ) -> tuple[Optional[Path], Optional[Results]]:
-    """Return the results that name the configuration, with their path."""
+    """Return the results whose configuration is checked, and their path, or (None, None)."""
     if options.results is None:
         try:
             return (RECOMMENDED, read_results(RECOMMENDED)) if not simulated else (None, None)
         except (BadInput, OSError):
-            # The user did not name this file, so it can be absent or broken.
+            # This file is only a default, so it can be absent or invalid.
             return None, None
     path = options.results / "results.json" if options.results.is_dir() else options.results
     results = read_results(path)
@@ -165,10 +166,8 @@ def _results(
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how a worker starts in ``environment``, or else in this Python.
-
-    Also return the machine as this Python detects it.
-    """
+    """Return how to start a worker in ``environment`` (None: this Python), and the facts about the
+    machine."""
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
@@ -185,10 +184,10 @@ def _machine(
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
-    """Return the device to check. ``auto`` stands for the device of the results, else the first GPU.
+    """Return the device to check. For ``auto``, this is the device of the results, else the first GPU.
 
-    ``auto`` falls back to the CPU only if there is no GPU and torch is a CPU build. A check of the CPU would
-    say nothing about a GPU that torch cannot use.
+    ``auto`` selects the CPU only if there is no GPU and torch is a CPU build, because a check of the CPU says
+    nothing about a GPU that torch cannot use.
     """
     recommended = results.recommendation if results else None
     judged = recommended is None or recommended.verdict != "gpu-not-tested"
@@ -209,10 +208,7 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are of another chip.
-
-    Their recommendation does not apply to this chip.
-    """
+    """Raise CheckOver if the results are from another chip, to which their recommendation does not apply."""
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))
@@ -226,14 +222,14 @@ def _name(options: CheckOptions, results: Optional[Results]) -> str:
 
 
 def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
-    """Take and return the lease of the device, so that a run waits until the check is over.
+    """Acquire and return the lease of the device, so that runs wait until the check is over.
 
     Raise CheckOver if another process uses the device.
     """
     on_cpu = setting.device == "cpu"
     name = "cpu" if on_cpu else lease_name(target)
     lease = None
-    # If there is no folder for leases, no other process has a lease either.
+    # If the folder for leases cannot be used, no other process has a lease either.
     with contextlib.suppress(OSError):
         lease = DeviceLease([name], Path(CHECK))
         if not lease.take(wait=False):
@@ -254,8 +250,8 @@ def _words(run: str) -> str:
 def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
     """Return the setting ``name`` for the backend of ``target`` and the version ``torch`` of PyTorch.
 
-    A derived setting is taken from ``results``. Raise BadInput if the results do not hold it, or if the
-    backend has no setting of this name.
+    If ``results`` have a derived setting of this name, return it. Raise BadInput if the backend has no
+    setting of this name, or if only a run can determine its content.
     """
     found = results.setting(name) if results else None
     if found and found.derived:
@@ -276,12 +272,12 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
 def cases_of(
     target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
 ) -> dict[Case, Optional[float]]:
-    """Return the cases to run, in order, each with the seconds of its first call in ``results`` if known.
+    """Return the cases to run, in order, each with the seconds of its first call in ``results`` or None.
 
-    These are the ladder, convolution in float32 (backward only for training), batch norm, and convolution in
-    the other dtypes for which ``results`` recommend the same setting. ``own`` problems replace the
-    convolution problems. If ``results`` recommend this setting, the cases that failed there are left out,
-    except convolution in float32.
+    The cases are: copy, elementwise and gemm, convolution in float32 (backward only for training), batch
+    norm, and convolution in each other dtype for which ``results`` recommend the same setting. The problems
+    in ``own`` replace the convolution problems. If ``results`` recommend this setting, cases that failed
+    there are left out, except convolution in float32.
     """
     recommended = results.recommendation if results else None
     follows = recommended is not None and recommended.configuration.setting == setting.name
@@ -297,9 +293,9 @@ def cases_of(
 
 
 def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
-    """Return the outcome of the same case in the results.
+    """Return the outcome of the same case in the results, or None.
 
-    For the ladder, use ``default``, the only setting under which runs test it.
+    Runs test copy, elementwise and gemm only under ``default``, so use that outcome for any setting.
     """
     under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
@@ -333,7 +329,7 @@ def _problems(
 ) -> tuple[Problem, ...]:
     """Return a few small problems of each dtype.
 
-    Prefer problems that were correct in the results, else take them from level quick.
+    They are problems that were correct in the results, else problems of level quick.
     """
     if own:
         return tuple(map(parse_problem, own))
@@ -353,7 +349,7 @@ def _problems(
 
 
 def _other_dtypes(setting: Setting, purpose: str, results: Optional[Results]) -> tuple[str, ...]:
-    """Return the dtypes other than float32 for which the results recommend this setting."""
+    """Return the dtypes except float32 for which the results recommend this setting."""
     per = results.recommendation.per if results and results.recommendation else {}
     found = (key.partition("/") for key, answer in per.items() if answer.get("setting") == setting.name)
     return tuple(dtype for dtype, _, of in found if of == purpose and dtype != "float32")

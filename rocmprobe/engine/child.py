@@ -1,6 +1,6 @@
-"""A child process: forked by a fork server or started from scratch, connected by pipes, and reliably ended.
+"""A child process: forked by a fork server or started as a new process, connected by pipes, and always ended.
 
-Each interpreter has one fork server (``worker/server.py``), which has imported torch.
+Each interpreter has one fork server (``worker/server.py``), which has already imported torch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rocmprobe.engine.launch import OWN, Launch, kept
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
-#: Bytes without a newline after which a child counts as broken. An event has a few KiB.
+#: After this many bytes without a newline, the bytes are discarded. An event has a few KiB.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
-#: More bytes than a pipe holds, so that all earlier output is read.
+#: More bytes than fit into a pipe, so reading this many reads all earlier output.
 _PIPE_BYTES = 1 << 20
-#: Seconds to wait after SIGKILL. A process that is stuck in a driver never ends.
+#: Seconds to wait after SIGKILL. A process that is blocked in a driver never ends.
 _UNKILLABLE_AFTER = 10.0
-#: Seconds that a ready server gets for a fork.
+#: Timeout in seconds for a fork by a server that is ready.
 _FORK_SECONDS = 30.0
 _LONGEST_MESSAGE = 1 << 16
 
@@ -38,7 +38,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Capture:
-    """A byte sink that keeps the first and the last ``size`` bytes."""
+    """A byte sink that stores only the first and the last ``size`` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -55,7 +55,7 @@ class Capture:
             del self._tail[: -self._size]
 
     def text(self) -> str:
-        """Return the bytes as text, without colours and control characters."""
+        """Return the stored bytes as text, without colours and control characters."""
         tail = bytes(self._tail[-self._size :])
         dropped = self._dropped + len(self._tail) - len(tail)
         gap = f"\n[{dropped} bytes left out]\n".encode() if dropped else b""
@@ -63,10 +63,10 @@ class Capture:
 
 
 class Child:
-    """A worker process that sends events. Its output goes to ``log``.
+    """A worker process that sends events. ``log`` captures its output.
 
-    A fork server forks the worker, unless ``spawn`` is set or the server is not ready within ``seconds``.
-    ``launch`` names the interpreter.
+    The worker is forked by a fork server, unless ``spawn`` is True or the server is not ready within
+    ``seconds``. ``launch`` says which interpreter to use.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Child:
         return self._process.pid
 
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
-        """Write one command line.
+        """Write one command line. Stop after ``seconds`` if the child does not read.
 
-        Ignore an error from a child that is gone or does not read, because such a child sends no event.
+        Errors are ignored, because a child that is gone or does not read is noticed by its missing events.
         """
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
@@ -113,7 +113,7 @@ class Child:
                 data = data[os.write(self._commands, data) :]
 
     def mark(self) -> None:
-        """Empty ``since_mark``."""
+        """Empty the capture ``since_mark``."""
         self.since_mark = Capture(_LOG_BYTES)
 
     def event(self, seconds: float) -> Optional[dict[str, Any]]:
@@ -140,7 +140,7 @@ class Child:
             self._pump(min(remaining, 1.0))
 
     def _pump(self, seconds: float) -> None:
-        """Read available data into the buffers. Raise EOFError at the end of the events."""
+        """Read available data into the buffers. Raise EOFError if the child has ended."""
         for key, _ in self._selector.select(seconds):
             data = _read(key.fd)
             if data is None:
@@ -159,12 +159,12 @@ class Child:
         if b"\n" in self._buffer or self._process.poll() is None:
             return
         if all(key.fd != self._events for key, _ in self._selector.select(0)):
-            # A grandchild can hold the pipes open, but only the child counts.
+            # The child has ended, even if a grandchild keeps the pipes open.
             self._drain()
             raise EOFError
 
     def _drain(self) -> None:
-        """Read all earlier output, but no more than a pipe holds, because a child can print without end."""
+        """Read the output so far, but not more than fits into a pipe, because a child can print endlessly."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
@@ -175,24 +175,25 @@ class Child:
         self.since_mark.write(data)
 
     def dump_stacks(self) -> None:
-        """Make faulthandler print every thread's stack into the log."""
+        """Make faulthandler print the stack of every thread into the log."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
         time.sleep(0.3)
         self._drain()
 
     def close(self, seconds: float) -> str:
-        """Close the command pipe, so that the child ends, and kill it after ``seconds``.
+        """Close the command pipe, so that the child ends. Kill it after ``seconds``.
 
-        Return how it ended.
+        Return the exit status like ``exit``.
         """
         self._close_commands()
         return self.exit(seconds)
 
     def exit(self, seconds: float) -> str:
-        """Wait for the child's end, and kill it after ``seconds``.
+        """Wait until the child ends. Kill it after ``seconds``.
 
-        Return "0", a code, a signal or "killed".
+        Return the exit status: an exit code as text (e.g. "0"), the name of a signal, "killed" or
+        "unkillable".
         """
         below = descendants(self.pid)
         ends = time.monotonic() + seconds
@@ -208,8 +209,9 @@ class Child:
         return status
 
     def kill(self, grace: float = 2.0) -> str:
-        """Send TERM and after ``grace`` seconds KILL to the group. Return "killed" or "unkillable"."""
-        # Processes in their own session are not in the group.
+        """Send SIGTERM to the process group, and SIGKILL after ``grace`` seconds. Return "killed" or
+        "unkillable"."""
+        # Descendants in another session are not in the group.
         below = descendants(self.pid)
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
             self._signal_group(number)
@@ -225,8 +227,8 @@ class Child:
     def _gone(self) -> str:
         self._drain()
         code = self._process.poll()
-        # Kill the processes that the child left behind. The child's own pid can belong to another process
-        # now.
+        # Kill the group, not the pid: processes of the group can still exist, but the pid can belong to
+        # another process now.
         kill_group(self.pid)
         self._close_commands()
         self._selector.close()
@@ -243,7 +245,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
-        """Signal the group, and the child itself, which may have no group yet."""
+        """Send a signal to the group, and to the child itself, which may not have a group yet."""
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)
@@ -253,7 +255,7 @@ def _spawned(
     commands: int, events: int, output: int, environ: Mapping[str, str], workdir: Path, launch: Launch
 ) -> subprocess.Popen[bytes]:
     arguments = str(commands), str(events), str(os.getpid())
-    # Own working directory, because `python -c` imports from it.
+    # `python -c` imports from the working directory, so use an empty one.
     return subprocess.Popen(
         launch.command("rocmprobe.worker", *arguments), stdin=subprocess.DEVNULL, stdout=output,
         stderr=output, env=dict(environ), cwd=workdir, pass_fds=(commands, events), start_new_session=True,
@@ -261,7 +263,7 @@ def _spawned(
 
 
 def _read(descriptor: int) -> Optional[bytes]:
-    """Return up to 64 KiB, b"" at the end, or None if nothing is available."""
+    """Return up to 64 KiB, b"" at the end of the stream, or None if nothing is available."""
     try:
         return os.read(descriptor, 65536)
     except BlockingIOError:
@@ -275,14 +277,14 @@ def _parsed(line: bytes) -> Optional[dict[str, Any]]:
     return event if isinstance(event, dict) and "event" in event else None
 
 
-#: Keyed by interpreter. None stands for a server that failed to start.
+#: Fork servers, keyed by interpreter. The value is None if the server failed to start.
 _servers: dict[str, Optional[ForkServer]] = {}
 
 
 def start_fork_server(launch: Launch) -> None:
-    """Start the server of an interpreter, unless the server runs or has failed.
+    """Start the fork server of an interpreter, but do not wait until it is ready.
 
-    Do not wait until the server is ready.
+    Do nothing if the server runs or has failed to start before.
     """
     server = _servers.get(launch.python)
     if launch.python in _servers and not (server and server.has_ended()):
@@ -293,10 +295,10 @@ def start_fork_server(launch: Launch) -> None:
 
 
 def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
-    """Return the server of an interpreter, started if necessary, or None if the server failed.
+    """Return the fork server of an interpreter, started if necessary, or None if it failed to start.
 
-    A server that takes more than ``seconds`` to import torch, or that opens a device, is killed and never
-    started again. A server that ended after its start is replaced.
+    A server that needs more than ``seconds`` to import torch, or that opens a device, is killed and never
+    started again. A server that ended later is started again.
     """
     start_fork_server(launch)
     server = _servers[launch.python]
@@ -307,7 +309,7 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
 
 
 class ForkServer:
-    """A server that has imported torch, and the children that it forked."""
+    """A process that has imported torch and forks children, and a record of these children."""
 
     def __init__(self, launch: Launch) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -331,7 +333,8 @@ class ForkServer:
         return self._clean
 
     def fork(self, commands: int, events: int, output: int, workdir: Path) -> Optional[ForkedProcess]:
-        """Return a child that works in ``workdir`` with these descriptors, or None if the server is gone."""
+        """Return a child with the working directory ``workdir`` and these descriptors, or None if the
+        server is gone."""
         request = json.dumps({"workdir": str(workdir)}).encode()
         try:
             socket.send_fds(self._channel, [request], [commands, events, output])
@@ -346,7 +349,7 @@ class ForkServer:
         return child
 
     def _message(self, key: str, seconds: float) -> Any:
-        """Return the server's next value of ``key``, or None if none arrives within ``seconds``."""
+        """Return the value of ``key`` in the next message that has it, or None after ``seconds``."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0:
             message = self._receive(left)
@@ -357,13 +360,13 @@ class ForkServer:
         return None
 
     def has_ended(self) -> bool:
-        """Return True if the server is gone. Record the exit codes that it has reported."""
+        """Return True if the server has ended. First read the exit codes of children that it has reported."""
         while self._clean is not None and self._receive(0.0) is not None:
             pass
         return self._gone or self._process.poll() is not None
 
     def end(self) -> None:
-        """Kill the server. Its children end with it."""
+        """Kill the server. Its children die with it."""
         self._gone = True
         self._process.kill()
         self._channel.close()
@@ -371,7 +374,7 @@ class ForkServer:
             self._process.wait(1)
 
     def _receive(self, seconds: float) -> Optional[dict[str, Any]]:
-        """Return the next message, or None if the server sends none within ``seconds`` or is gone."""
+        """Return the next message, or None if there is none within ``seconds`` or the server is gone."""
         if self._gone or not select.select([self._channel], [], [], seconds)[0]:
             return None
         try:
@@ -387,7 +390,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A child of a fork server, with the part of Popen's interface that ``Child`` uses."""
+    """A child of a fork server, with those methods of ``subprocess.Popen`` that ``Child`` uses."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
@@ -395,8 +398,8 @@ class ForkedProcess:
         self._server = server
 
     def poll(self) -> Optional[int]:
-        """Return the exit code, a signal as a negative number, or None while the process lives."""
-        # The server sends no exit code after its own end, which kills the child.
+        """Return the exit code (negative for a signal), or None while the process runs."""
+        # If the server ended, its children were killed with it, and it did not report their exit codes.
         if self._server.has_ended() and self.returncode is None and started(self.pid) is None:
             self.returncode = -signal.SIGKILL
         return self.returncode

@@ -1,4 +1,4 @@
-"""The evidence of a try: how the child ended, its library calls, and the output that explains the end."""
+"""Evidence about a try: how the child ended, its library calls, and the output that explains it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.model.results import CRASH_CAUSES
 from rocmprobe.text.log import same
 
-#: A try makes about fifty calls. This limits the results if a library calls itself in a loop.
+#: Maximum number of stored calls. A try makes about fifty, but a library can call itself in a loop.
 _MOST_CALLS = 400
-#: Lines of each kind that are kept.
+#: Maximum number of lines of each kind.
 _MOST_LINES = 15
-#: Innermost frames kept of a stack.
+#: Maximum number of frames of a stack, the innermost ones.
 _FRAMES = 8
 _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
 
@@ -23,9 +23,9 @@ _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", r
 def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     """Return lines of evidence, the most informative first.
 
-    First come the errors in the library's log (``reading``) and its last command, then lines that look like a
-    failure. Then come the stack, the exception in Python, and the end of the output. If lines differ only by
-    numbers, addresses and names of temporary files, only the first is kept.
+    The order is: errors in the library's log (``reading``) and its last command, lines that look like a
+    failure, the stack, the Python exception, and the end of the output. Of lines that differ only in numbers,
+    addresses and names of temporary files, only the first is returned.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -45,13 +45,13 @@ def _distinct(lines: Iterable[str]) -> list[str]:
 
 
 def _stack(printed: list[str]) -> list[str]:
-    """Return the innermost frames of the last stack that faulthandler printed for the current thread."""
+    """Return the innermost frames of the current thread in the last stack that faulthandler printed."""
     starts = [number for number, line in enumerate(printed) if line.startswith("Current thread 0x")]
     return printed[starts[-1] : starts[-1] + _FRAMES + 1] if starts else []
 
 
 def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Return the cause of a crash. ``status`` is "0", a code, a signal, "killed" or "unkillable"."""
+    """Return the cause of a crash. ``status`` is the exit status from ``Child.exit``."""
     if status == "SIGKILL" and oom_killed:
         return "oom-kill"
     if status in CRASH_CAUSES:
@@ -62,16 +62,17 @@ def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
 
 
 def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Describe the end of the child, as part of a sentence."""
+    """Return a description of how the child ended, as part of a sentence."""
     if crash_cause(status, oom_killed) == "oom-kill":
         return "SIGKILL from the kernel, which had no memory left"
     return f"exit code {status}" if crash_cause(status) == "exit" else status
 
 
 def oom_kills(root: Path = Path("/")) -> dict[str, int]:
-    """Count the kernel's kills for lack of memory, in this process's cgroup and on the machine.
+    """Return how many processes the kernel has killed for lack of memory, in this process's cgroup and on the
+    machine.
 
-    A counter that cannot be read is left out.
+    The keys are "cgroup" and "machine". A counter that cannot be read is left out.
     """
     files = {"machine": root / "proc/vmstat"}
     try:
@@ -86,11 +87,10 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 
 
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
-    """Return True if the kernel killed a process for lack of memory between two counts.
+    """Return True if the kernel killed a process for lack of memory between two results of ``oom_kills``.
 
-    Return None if no counter could be read.
-
-    The machine's counter includes other programs, so the cgroup's counter comes first.
+    Return None if no counter could be read. The cgroup's counter is preferred, because the machine's counter
+    includes other programs.
     """
     for name in ("cgroup", "machine"):
         if name in before and name in after:
@@ -110,10 +110,10 @@ def _counter(path: Path) -> Optional[int]:
 
 
 class Calls:
-    """The library calls of one try, as a child of the driver ``capi`` reports them.
+    """The library calls of one try that a child of the driver ``capi`` reported, each with its status.
 
-    Each call has its status. Equal successive calls become one entry. A call after ``end`` only tests if the
-    device still responds, so it is listed only if it does not return.
+    Equal successive calls become one entry. A call after ``end`` only tests whether the device still
+    responds, so it is listed only if it does not return.
     """
 
     def __init__(self) -> None:
@@ -123,11 +123,11 @@ class Calls:
         self._ended = False
 
     def end(self) -> None:
-        """Mark the result of the try as complete."""
+        """Mark that the result of the try is complete."""
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Add a call that starts (``number`` is None) or has returned."""
+        """Add a call that starts (``number`` is None) or that has returned the status ``number``."""
         function, number = str(event["function"]), event["number"]
         if number is None:
             self._running = function
@@ -145,16 +145,16 @@ class Calls:
 
     @property
     def last(self) -> Optional[str]:
-        """The running function, or else the last call that returned, with its status."""
+        """The function that is running, else the last call that returned, with its status."""
         return self._running or (self._done[-1][0] if self._done else None)
 
     @property
     def where(self) -> str:
-        """The running function, for the end of a sentence, or an empty text."""
+        """ ", in FUNCTION" for the function that is running, else "". It is the end of a sentence."""
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:
-        """Return the calls for ``Outcome.calls``."""
+        """Return the calls as text, for ``Outcome.calls``."""
         lines = [text if count == 1 else f"{text}, {count} times" for text, count in self._done]
         if self._left_out:
             lines.append(f"[{self._left_out} calls left out]")

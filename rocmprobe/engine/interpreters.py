@@ -1,6 +1,6 @@
-"""The Python environments that ``--python`` names: their interpreters, and whether they can be tested.
+"""The Python environments given by ``--python``: their interpreters, and whether they can be tested.
 
-An interpreter needs torch, but none of rocmprobe's own requirements.
+An interpreter needs torch, but not the packages that rocmprobe requires.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted_text
 
-#: Passes the interpreters' paths to the processes of a run, because the journal holds only redacted paths.
+#: Environment variable that passes the interpreters' paths to the other processes of a run, because paths in
+#: the journal are redacted.
 VARIABLE = "ROCMPROBE_PYTHONS"
-#: Timeout in seconds for the start of an interpreter. On a cold or a network disk the start takes a few.
+#: Timeout in seconds for the start of an interpreter, which can take seconds on a slow disk.
 _ANSWER_SECONDS = 20.0
-#: ``-c`` adds the working directory to ``sys.path``, which the interpreter does not have otherwise.
+#: Script that prints facts about an interpreter. It leaves out the empty path that ``-c`` adds to
+#: ``sys.path``.
 _QUESTION = """
 import json, sys
 reads_toml = False
@@ -42,10 +44,10 @@ _OLDEST = (3, 9)
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter of a Python environment: its path, its version and its ``sys.path``.
+    """The interpreter of a Python environment: its path, version and ``sys.path``.
 
-    ``reads_toml`` is True if the interpreter has a TOML parser. ``unusable`` is the reason why the
-    environment cannot be tested, or empty.
+    ``reads_toml`` is True if it has a TOML parser. ``unusable`` is the reason why the environment cannot be
+    tested, or "".
     """
 
     name: str
@@ -57,16 +59,15 @@ class Interpreter:
 
     @property
     def imports(self) -> Python:
-        """Version and import path of the interpreter, in the form that detection needs."""
+        """Version and import path of the interpreter, in the form that the detection of the machine needs."""
         return Python(self.version, self.path)
 
 
 def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
-    """Return the interpreters that ``wanted`` names, as "PATH" or "NAME=PATH".
+    """Return the interpreters for ``wanted``, whose items are "PATH" or "NAME=PATH".
 
-    A path names an interpreter or a virtual environment. An interpreter that does not run is unusable.
-
-    Raise BadInput for an invalid or repeated name, and if all interpreters are unusable.
+    PATH is an interpreter or a virtual environment. An interpreter that does not run is returned as unusable.
+    Raise BadInput if a name is invalid or repeated, or if all interpreters are unusable.
     """
     named = [_named(text) for text in wanted]
     for name in [name for name, _ in named]:
@@ -93,7 +94,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def _name_of(path: Path) -> str:
-    """Return a name for the environment at ``path``: the name of its folder, or else of the interpreter."""
+    """Return the name of the environment's folder, else that of the interpreter."""
     folder = path if path.is_dir() else path.parent.parent
     if (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir():
         name = folder.name
@@ -125,9 +126,9 @@ def _asked(name: str, path: Path) -> Interpreter:
 
 
 def _interpreter(path: Path) -> Optional[str]:
-    """Return the interpreter at or below ``path``.
+    """Return the interpreter at ``path`` or in this folder.
 
-    Keep links, because a virtual environment's interpreter is a link.
+    Links are not resolved, because a virtual environment's interpreter is a link.
     """
     names = ("bin/python", "bin/python3", "python") if path.is_dir() else ("",)
     return next((str(path / name) if name else str(path) for name in names if (path / name).is_file()), None)
@@ -139,9 +140,9 @@ def pass_on(found: Sequence[Interpreter]) -> None:
 
 
 def found_again(name: str, python: str) -> str:
-    """Return the interpreter of an environment that the journal names in redacted form.
+    """Return the path of the interpreter ``name``. ``python`` is its redacted path from the journal.
 
-    Raise BadInput if the interpreter is gone.
+    Raise BadInput if the interpreter does not exist any more.
     """
     passed = json_line(os.environ.get(VARIABLE, "")) or {}
     expanded = python.replace("<home>", str(Path.home()), 1)

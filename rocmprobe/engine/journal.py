@@ -1,8 +1,8 @@
-"""The journal: one JSON line per event of a run, appended with a single write and fsynced.
+"""The journal of a run: a file with one JSON line per event, each appended by a single write and fsynced.
 
-Results, gates and resumption are all read from the journal, by every process of the run. A torn last line is
-skipped, because the machine died during the write. Each kind of record has a class. ``docs/results.md``
-describes the records.
+Every process of the run reads the journal to get results, to find out which cases may run, and to resume. An
+incomplete last line is ignored: the machine died while it was written. Each kind of record has a class.
+``docs/results.md`` describes the records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAME = "journal.jsonl"
 
 @dataclass(frozen=True)
 class Run:
-    """The first record: the run at its start."""
+    """The first record: the options, machine, devices and settings of the run."""
 
     rocmprobe: str
     started: str
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Against:
-    """The earlier run that this run is compared with."""
+    """The earlier run to which this run is compared."""
 
     baseline: Baseline
 
@@ -81,9 +81,10 @@ class Intent:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A silent child, and the seconds until its timeout, or 0 when the child sends events again.
+    """A case that waits for its child, with the seconds until the timeout, or 0 when the child responds
+    again.
 
-    In the phase ``device``, the case waits for another run, and ``left`` is None.
+    In the phase "device", the case waits until another run releases the device, and ``left`` is None.
     """
 
     case: str
@@ -93,7 +94,8 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The present state of a soak: its ``progress`` as numerics of its outcome, and its ``conditions``."""
+    """The state of a running soak: ``progress`` and ``conditions`` become numerics and conditions of its
+    outcome."""
 
     at: float
     case: str
@@ -103,7 +105,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Settled:
-    """A case with its outcome."""
+    """The outcome of a case."""
 
     at: float
     outcome: Outcome
@@ -118,7 +120,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Derived:
-    """The result of the search for a derived setting."""
+    """The content of a derived setting (a setting that earlier outcomes determine), or the reason why
+    there is none."""
 
     device: str
     driver: str
@@ -128,14 +131,14 @@ class Derived:
 
 @dataclass(frozen=True)
 class Wedged:
-    """A device that stopped responding."""
+    """A device that does not respond any more."""
 
     device: str
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The point from which a resumed run continues."""
+    """The resumption of a run."""
 
     at: str
     boot: str = ""
@@ -143,7 +146,7 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Retry:
-    """A case that runs again."""
+    """A case whose result is discarded, so that it runs again."""
 
     case: str
 
@@ -155,7 +158,7 @@ class End:
     at: str
 
 
-#: Keyed by the value of the field ``record``.
+#: Classes of records, keyed by the value of the field ``record``.
 KINDS: Mapping[str, type[Any]] = {
     "run": Run, "baseline": Against, "plan": Plan, "intent": Intent, "waiting": Waiting,
     "progress": Progressed, "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,
@@ -166,25 +169,25 @@ KINDS: Mapping[str, type[Any]] = {
 def to_record(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record as plain JSON data.
 
-    Raise TypeError for a field that the kind of record lacks.
+    Raise TypeError if ``content`` has a field that this kind of record does not have.
     """
     plain: dict[str, Any] = to_json(KINDS[kind](**content))
     return plain
 
 
 def from_record(record: Mapping[str, Any]) -> Any:
-    """Return a record as an object of its class, or None for an unknown kind.
+    """Return a record as an object of its class, or None if the kind is unknown.
 
-    Raise BadInput for an invalid field.
+    Raise BadInput if a field is invalid.
     """
     kind = KINDS.get(record["record"])
     return kind and from_json(kind, record)
 
 
 def is_whole(record: Any) -> bool:
-    """Return True if a line has a kind, and the fields of its kind with the right JSON types.
+    """Return True if a line is a record with all required fields and the right JSON types.
 
-    The content of objects and arrays is left to ``from_record``.
+    The content of objects and arrays is not checked. ``from_record`` does this.
     """
     if not isinstance(record, dict) or not isinstance(record.get("record"), str):
         return False
@@ -209,15 +212,15 @@ def _json_types(kind: Any) -> tuple[type, ...]:
 
 
 class CannotWrite(OSError):
-    """The journal cannot be written, so later outcomes would be lost."""
+    """The journal cannot be written, so outcomes would be lost."""
 
 
 @dataclass
 class RunState:
     """The state of a run after the records so far.
 
-    ``questions`` are the started cases, by id. ``progress`` is the last progress of a soak, by case.
-    ``derived`` is keyed by device, driver and setting.
+    ``questions`` are the started cases, keyed by id. ``progress`` is the last progress of each soak, keyed by
+    case. ``derived`` is keyed by device, driver and setting.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -231,7 +234,7 @@ class RunState:
     boot: str = ""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Update the state by one record. Raise BadInput if a field has the wrong type."""
+        """Update the state with one record. Raise BadInput if a field is invalid."""
         found = from_record(record)
         if isinstance(found, Intent):
             self.questions[found.case] = found.question
@@ -244,14 +247,14 @@ class RunState:
             self.progress.pop(found.case, None)
             self.outcomes.pop(found.case, None)
         elif isinstance(found, Resumed):
-            # The user may have restarted the machine and removed the reason why cases were blocked.
+            # The reason why cases were blocked may be gone, e.g. because the machine was restarted.
             self.wedged.clear()
             self.outcomes = {case: each for case, each in self.outcomes.items() if each.state != "blocked"}
             self.finished, self.boot = None, found.boot
         elif isinstance(found, Wedged):
             self.wedged.add(found.device)
         elif isinstance(found, Derived):
-            # The first record counts, whichever process wrote it.
+            # The first record applies, whichever process wrote it.
             self.derived.setdefault((found.device, found.driver, found.setting), found.cure)
         elif isinstance(found, Ended):
             self.trials.append(found.trial)
@@ -264,14 +267,14 @@ class RunState:
 
 
 class Appended:
-    """The records that are appended to the journal at ``path``."""
+    """Reader of the records that are appended to the journal at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the complete records appended since the last call. An absent journal has none."""
+        """Return the complete records appended since the last call, or [] if there is no journal."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -284,7 +287,7 @@ class Appended:
 
 
 class BaseJournal(ABC):
-    """A journal, and the state of the run according to its records."""
+    """A journal and the state of the run that follows from its records."""
 
     def __init__(self) -> None:
         self._state = RunState()
@@ -295,23 +298,24 @@ class BaseJournal(ABC):
 
     @property
     def state(self) -> RunState:
-        """The state according to all records, including the records of other processes."""
+        """The state according to all records, including those of other processes."""
         return self._state
 
     def outcome(self, outcome: Outcome) -> None:
-        """Add an outcome."""
+        """Add a record with an outcome."""
         self.append("outcome", at=time.time(), outcome=outcome)
 
     def intent(self, case: Case) -> None:
-        """Add the intent to run ``case``."""
+        """Add a record that ``case`` is about to run."""
         self.append("intent", at=time.time(), case=case.id, question=case)
 
     def find(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case if any process has settled it."""
+        """Return the outcome of a case, or None if no process has recorded one yet."""
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Count the cases of the same device, driver and setting (or check) that ended in ``state``."""
+        """Return how many cases with the same device, driver and setting (or check) as ``case`` ended in
+        ``state``."""
 
         def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
             # The operator sweep is counted separately.
@@ -322,15 +326,16 @@ class BaseJournal(ABC):
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in found)
 
     def derive(self, case: Case, cure: Cure) -> None:
-        """Add the content of the derived setting of ``case``."""
+        """Add a record with the content of the derived setting of ``case``."""
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Optional[Cure]:
-        """Return the content of the derived setting of ``case`` if any process has found it."""
+        """Return the content of the derived setting of ``case``, or None if no process has determined it
+        yet."""
         return self.state.derived.get((case.device, case.driver, case.setting))
 
     def wedged(self, device: str) -> bool:
-        """Return True if the canary found that the device no longer responds."""
+        """Return True if a process recorded that the device does not respond any more."""
         return device in self.state.wedged
 
 
@@ -344,7 +349,7 @@ class Journal(BaseJournal):
         self._appended = Appended(self.path)
 
     def append(self, record: str, **content: Any) -> None:
-        """Write one record, and wait until the record is on disk. Raise CannotWrite if that fails."""
+        """Write one record and wait until it is on disk. Raise CannotWrite if this fails."""
         plain = to_record(record, content)
         line = json.dumps({"record": record, **(redacted(plain) if self._redact else plain)}) + "\n"
         try:
@@ -356,7 +361,8 @@ class Journal(BaseJournal):
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size
-            # If a writer was killed in mid-line, this record must not become part of the torn line.
+            # If another process was killed while it wrote a line, this record must not become part of that
+            # line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
             data = ("\n" * bool(torn) + line).encode()
             while data:
@@ -373,7 +379,7 @@ class Journal(BaseJournal):
 
 
 class NullJournal(BaseJournal):
-    """A journal that writes nothing to disk. ``listener`` receives every record."""
+    """A journal that writes nothing to disk. ``listener`` is called with every record."""
 
     def __init__(self, listener: Callable[[Mapping[str, Any]], None] = lambda record: None) -> None:
         super().__init__()
@@ -386,7 +392,7 @@ class NullJournal(BaseJournal):
 
 
 def run_of(folder: Path) -> Run:
-    """Return the first record of the journal in ``folder``. Raise BadInput if no run wrote the journal."""
+    """Return the first record of the journal in ``folder``. Raise BadInput if the journal is not of a run."""
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
@@ -396,28 +402,25 @@ def run_of(folder: Path) -> Run:
 
 
 def journal_of(folder: Path) -> Journal:
-    """Return the journal of the run in ``folder``.
+    """Return the journal of the run in ``folder``. It redacts if the options of the run say so.
 
-    The journal redacts if the options of the run request redaction. Raise BadInput if the journal is not a
-    run's.
+    Raise BadInput if the journal is not of a run.
     """
     return Journal(folder, run_of(folder).options.redact)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """Return every complete record of the journal in ``folder``.
+    """Return all complete records of the journal in ``folder``.
 
-    Raise BadInput if no run wrote the journal.
+    Raise BadInput if the journal is not of a run.
     """
     return list(_of_a_run(folder))
 
 
 @contextlib.contextmanager
 def naming_journal(folder: Path) -> Iterator[None]:
-    """Run the block.
-
-    If an invalid record raises BadInput, add the path of the journal in ``folder`` to its message.
-    """
+    """Add the path of the journal in ``folder`` to the message of a BadInput raised inside of the ``with``
+    block."""
     path = str(folder / NAME)
     try:
         yield
@@ -444,5 +447,6 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records in ``lines``. Skip lines that are torn, too long, too deep, or lack a field."""
+    """Yield the records in ``lines``. Skip lines that are incomplete, too long, nested too deeply, or lack
+    a field."""
     return (record for record in map(reading.json_line, lines) if is_whole(record))

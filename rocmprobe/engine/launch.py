@@ -1,7 +1,5 @@
-"""The launch of a child: the command of its interpreter, its environment, and its folders.
-
-The folders hold databases and compiled kernels.
-"""
+"""How to start a child: the command of its interpreter, its environment, and its folders for databases and
+kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +22,8 @@ from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.text.tables import AS_JSON, write_as_json
 
-#: Makes this package importable in any interpreter, but nothing else of its folder. Then runs a module.
+#: Script that makes this package, but nothing else in its folder, importable in any interpreter, and then
+#: runs a module of the package.
 _LAUNCH = """
 import importlib.util, runpy, sys
 package, module = sys.argv[1:3]
@@ -39,7 +38,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Launch:
-    """The way to start a worker in an interpreter.
+    """How to start a worker in an interpreter.
 
     ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
     """
@@ -55,7 +54,7 @@ class Launch:
 
 
 def _own_flags() -> tuple[str, ...]:
-    """Return the flags that make another process of this interpreter find the same modules."""
+    """Return the flags with which another process of this interpreter finds the same modules."""
     flags = {
         "-s": sys.flags.no_user_site,
         "-E": sys.flags.ignore_environment,
@@ -69,13 +68,13 @@ OWN = Launch(sys.executable, flags=_own_flags())
 
 
 def launch_of(python: str, reads_toml: bool) -> Launch:
-    """Return how a worker starts in the interpreter ``python``."""
+    """Return how to start a worker in the interpreter ``python``."""
     return Launch(python, {} if reads_toml else {AS_JSON: str(_tables())})
 
 
 @functools.lru_cache(maxsize=1)
 def _tables() -> Path:
-    """Return a folder with the tables in JSON, for a Python without a TOML parser.
+    """Return a folder with the data tables as JSON, for a Python without a TOML parser.
 
     The folder is removed at exit.
     """
@@ -87,7 +86,7 @@ def _tables() -> Path:
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of the user's environment that a child inherits."""
+    """Return the part of ``environ`` that children inherit."""
     patterns = [row.name for row in variables() if row.keep]
     return {
         name: value
@@ -97,10 +96,10 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def picks_kernels_alone(setting: Setting) -> bool:
-    """Return True if a setting changes which kernels run, but not how kernels are compiled.
+    """Return True if a setting changes which kernels run, but not how they are compiled.
 
-    These settings can share their compiled kernels. A kernel that fails to compile enters no cache, so each
-    setting still meets the failure.
+    Such settings can share compiled kernels. A kernel that fails to compile is not cached, so the failure
+    still occurs under each setting.
     """
     return all(
         name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
@@ -110,11 +109,11 @@ def picks_kernels_alone(setting: Setting) -> bool:
 def environment(
     setting: Setting, folder: Path, kernels: Path, trace: Mapping[str, str], user: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables of a trial's child.
+    """Return the environment of a trial's child.
 
     ``folder`` is for the databases of this setting and run, ``kernels`` for its compiled kernels. ``trace``
-    makes the vendor library log which implementation it runs. The setting ``as-found`` keeps the user's
-    environment and folders.
+    has variables that make the vendor library log which implementation it runs. The setting ``as-found`` uses
+    the user's environment and folders.
     """
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
@@ -122,7 +121,7 @@ def environment(
     return {**kept(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
 
 
-#: The folders of databases and caches, keyed by the variables that name them.
+#: Names of the folders of databases and caches, keyed by the environment variable for their path.
 OWN_FOLDERS = {
     "MIOPEN_USER_DB_PATH": "miopen-db",
     "MIOPEN_CUSTOM_CACHE_DIR": "miopen-cache",
@@ -133,9 +132,9 @@ OWN_FOLDERS = {
 
 
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
-    """Make folders for the vendor library's databases and for compiled kernels.
+    """Create folders for the vendor library's databases and for compiled kernels.
 
-    Return the variables that name the folders.
+    Return the environment variables with their paths.
     """
     own = {
         variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
@@ -147,7 +146,8 @@ def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
 
 
 def must_spawn(setting: Setting) -> bool:
-    """Return True if a variable of this setting is read before a forked child could change it."""
+    """Return True if a fork server is too late for this setting: a variable is read when a library is
+    loaded or imported."""
     if setting.inherit_environment:
         return True
     early = [row.name for row in variables() if row.read in ("load", "import")]
@@ -157,7 +157,7 @@ def must_spawn(setting: Setting) -> bool:
 def databases_folder(base: Path, case: Case) -> Path:
     """Return the folder for the databases of the child for ``case``.
 
-    The trials of a setting share a folder. A start-up has its own folder, because a cold start needs an empty
+    All trials of a setting share a folder. A start-up case has its own, because a cold start needs an empty
     folder.
     """
     words = [
@@ -172,7 +172,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the kernels that the child for ``case`` compiles.
 
-    Settings that compile the same kernels share a folder. A start-up has its own folder.
+    Settings that compile the same kernels share a folder. A start-up case has its own.
     """
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)
@@ -180,5 +180,5 @@ def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
 
 
 def _named(base: Path, words: Sequence[str]) -> Path:
-    # Some compilers pass these paths through a shell, and solvers have names like "A<2-3>".
+    # Some compilers pass these paths to a shell, and there are solvers with names like "A<2-3>".
     return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)

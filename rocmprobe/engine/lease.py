@@ -1,8 +1,8 @@
-"""The lease of devices: only one process at a time uses a device, across the processes of all runs.
+"""Leases of devices: only one process at a time uses a device, across all runs of a user.
 
-A lease is ``flock`` on a file for each device below the user's runtime folder. The kernel wakes waiting
-processes in their order, and ends a lease with its process. The file names the holder, so that waiting
-processes can report it.
+A lease is an ``flock`` on a file for each device in the user's runtime folder. The kernel wakes waiting
+processes in their order, and releases a lease when its process ends. The file contains the holder, so that
+waiting processes can name it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ with contextlib.suppress(ImportError):
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a device: its run's folder, and since when (seconds since the epoch).
+    """A process that holds a lease: ``run`` is its run's folder, ``since`` the time of acquisition (seconds
+    since the epoch).
 
-    ``start`` and ``space`` distinguish the holder from a later process with the same number, and from a
-    process of another container.
+    ``start`` (start time) and ``space`` (process id namespace) distinguish it from a later process with the
+    same id, and from a process of another container.
     """
 
     pid: int
@@ -46,9 +47,9 @@ class Holder:
 
     @property
     def lives(self) -> bool:
-        """True unless the process is known to be gone.
+        """True unless the process is known to have ended.
 
-        A process of another container counts as alive, because it is not visible.
+        A process of another container is not visible, so it is assumed to run.
         """
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
@@ -64,7 +65,10 @@ def hold_for_good(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Lock a file for the block, and create it if needed. Yield False if another process has locked it."""
+    """Lock a file inside of the ``with`` block, and create it if needed.
+
+    Yield False if another process has locked it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield _lock(descriptor, wait=False)
@@ -73,13 +77,13 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock a file. If another process has locked the file, wait if ``wait`` is set, else return False."""
+    """Lock a file. If another process has locked it, wait if ``wait`` is True, else return False."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
-        # Without lock support in the file system, the run must still continue.
+        # If the file system does not support locks, the run continues without them.
         return True
     return True
 
@@ -89,22 +93,23 @@ def holder(device: str) -> Optional[Holder]:
     try:
         found: Holder = from_json(Holder, read_json(_file(device), ""))
     except (OSError, BadInput, TypeError):
-        # The file is absent, released, or being written.
+        # The file does not exist, is empty after a release, or is being written.
         return None
     return found if found.lives else None
 
 
 class DeviceLease:
-    """The lease of ``devices``, by the names that ``leased`` returns. ``run`` is the folder of the run."""
+    """The lease of ``devices``, which are names from ``lease_name``. ``run`` is the folder of the run."""
 
     def __init__(self, devices: Iterable[str], run: Path) -> None:
-        # Every process takes devices in this order, so that no two processes wait for each other.
+        # Every process acquires devices in this order, so that no two processes wait for each other.
         self._devices = sorted(set(devices))
         self._run = run
         self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
-        """Take the devices. If another process holds a device, wait if ``wait`` is set, else return False."""
+        """Acquire the lease. If another process holds a device, wait if ``wait`` is True, else return
+        False."""
         taken = False
         try:
             taken = all(self._take(device, wait) for device in self._devices)
@@ -114,7 +119,7 @@ class DeviceLease:
         return taken
 
     def release(self) -> None:
-        """Release the devices."""
+        """Release all devices."""
         while self._descriptors:
             descriptor = self._descriptors.pop()
             with contextlib.suppress(OSError):
@@ -122,7 +127,7 @@ class DeviceLease:
             os.close(descriptor)
 
     def _take(self, device: str, wait: bool) -> bool:
-        # Children do not inherit it, because a leaked descriptor would keep the lock alive.
+        # Children must not inherit the descriptor, because it would keep the lock after this process ends.
         descriptor = os.open(_file(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         locked = False
         try:
@@ -138,14 +143,14 @@ class DeviceLease:
     def _write_holder(self, descriptor: int) -> None:
         pid = os.getpid()
         own = Holder(pid, str(self._run), time.time(), started(pid), pid_namespace())
-        # The name of the holder is only information, so a full disk must not fail the run.
+        # The holder is only information, so a full disk must not stop the run.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(asdict(own)).encode(), 0)
 
 
 def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]:
-    """Return the names of the devices that a case under ``setting`` uses, in a run with ``targets``."""
+    """Return the names of the devices that a case uses under ``setting``, in a run with ``targets``."""
     own = next(each for each in targets if each.device == case.device)
     if setting.device == "cpu":
         return ["cpu"]
@@ -155,18 +160,20 @@ def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]
 
 
 def lease_name(target: Device) -> str:
-    """Return the name of a device's lease: the PCI address of a GPU, else torch's name.
+    """Return the name of a device's lease: for a GPU its PCI address if known, else torch's name of the
+    device.
 
-    torch's numbers of GPUs change with variables like HIP_VISIBLE_DEVICES.
+    torch's indices of GPUs depend on variables like HIP_VISIBLE_DEVICES, so they cannot identify a GPU across
+    runs.
     """
     address = target.gpu.address.value if target.gpu else None
     return f"GPU {address}" if address else target.device
 
 
 def _file(device: str) -> Path:
-    """Return the file of a lease. Create the folder of the file if needed."""
+    """Return the path of a lease's file. Create its folder if needed."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
-    # In sudo and containers, the variable is often set but its folder is absent.
+    # Under sudo and in containers, the variable is often set although its folder does not exist.
     if not os.access(base, os.W_OK | os.X_OK):
         base = tempfile.gettempdir()
     folder = Path(base) / f"rocmprobe-locks-{os.getuid()}"

@@ -1,4 +1,4 @@
-"""The ROCm libraries that the driver ``capi`` calls, and their facts about the GPUs."""
+"""The ROCm libraries that the driver ``capi`` calls, and what they report about the GPUs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted
 
-#: Passes a folder that was named by hand to the other processes of a run, because the journal is redacted.
+#: Environment variable that passes the folder given by ``--libraries`` to the other processes of a run,
+#: because paths in the journal are redacted.
 VARIABLE = "ROCMPROBE_LIBRARIES"
-#: The driver needs both libraries. rocBLAS is optional.
+#: Libraries that the driver requires. rocBLAS is optional.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = "searched LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's lib/"
-#: The first start of a GPU after boot is slow. Loading some GB from a cold disk is slow, too.
+#: Timeout in seconds. The first use of a GPU after boot and loading some GB from a disk can both be slow.
 _QUERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class HipReport:
-    """The report of HIP.
+    """What HIP reports about the GPUs.
 
-    ``devices`` are in HIP's order, each with its ``arch``, ``name`` and ``bytes``. ``versions`` are reported
-    by the libraries, or empty. ``mapped`` are the files that the child had mapped.
+    ``devices`` are in HIP's order, each with ``arch``, ``name`` and ``bytes`` of memory. ``versions`` are the
+    versions that the libraries report, or "". ``mapped`` are the library files that the child process had
+    loaded.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -39,7 +41,7 @@ class HipReport:
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """Return a GPU from HIP's facts alone. HIP does not know the native ISA."""
+        """Return a GPU with only the facts from HIP. HIP does not know the native ISA."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -51,10 +53,11 @@ class HipReport:
 
 
 def find_place(wanted: str, first: str = "") -> Place:
-    """Return the place that ``wanted`` names: one of ORIGINS, a folder, or "" for the best place.
+    """Return the place of the libraries for ``wanted``: a name of ORIGINS, a folder, or "" for the best
+    place.
 
-    The origin ``first`` is preferred if it has all libraries. Raise BadInput for any other word, and
-    NothingToTest if no place has HIP and MIOpen.
+    If ``wanted`` is "", the origin ``first`` is preferred if it has all required libraries. Raise BadInput if
+    ``wanted`` is anything else, and NothingToTest if no place has HIP and MIOpen.
     """
     if wanted and wanted not in ORIGINS:
         if not Path(wanted).is_dir():
@@ -79,10 +82,8 @@ def _lacking(place: Place) -> list[str]:
 
 
 def found_again(place: Place) -> Place:
-    """Return the place that the journal of a run names in redacted form.
-
-    Raise BadInput if the place is gone.
-    """
+    """Return the place whose redacted form in the journal is ``place``. Raise BadInput if it does not
+    exist any more."""
     named = os.environ.get(VARIABLE)
     candidates = [*([place_in(named)] if named else []), *places(os.environ)]
     for candidate in candidates:
@@ -92,9 +93,9 @@ def found_again(place: Place) -> Place:
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ``. If the folder was named by hand, add it to the loader's path.
+    """Return ``environ``. If the folder was given by the user, add it to LD_LIBRARY_PATH.
 
-    The loader finds every other place without help.
+    The loader finds all other places by itself.
     """
     if place.origin != "folder":
         return dict(environ)
@@ -104,9 +105,10 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
-    """Return the report of the libraries of ``place``, from a child that runs at most ``seconds``.
+    """Return what the libraries in ``place`` report, queried in a child process with a timeout of
+    ``seconds``.
 
-    Raise NothingToTest with the reason if the child crashes or hangs, or if HIP does not start.
+    Raise NothingToTest with the reason if the child crashes or hangs, or if HIP fails.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
@@ -138,7 +140,7 @@ def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
 
 
 def _release(number: str) -> str:
-    """Return HIP's version as MAJOR.MINOR.PATCH. The numbers of older runtimes stay as they are."""
+    """Return HIP's version as MAJOR.MINOR.PATCH. The version numbers of older runtimes stay unchanged."""
     value = int(number) if number.isdigit() else 0
     if value < 10_000_000:
         return number

@@ -1,4 +1,5 @@
-"""The operators that a run sweeps: a child reads their names from the OpInfo database of the tested torch."""
+"""The operators of the operator sweep. A child process reads their names from the OpInfo database of the
+tested torch."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from rocmprobe.engine.options import RunOptions
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 
-#: Importing torch and its database takes a few seconds, from a cold disk up to a minute.
+#: Timeout in seconds. The import of torch and its database takes seconds, from a slow disk up to a minute.
 _SECONDS = 120.0
 _MOST_BYTES = 1 << 20
-#: The names do not depend on a GPU, so no GPU is started.
+#: Hides all GPUs, so that the import starts none. The names do not depend on a GPU.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -27,8 +28,8 @@ def sweeps(options: RunOptions) -> bool:
 def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the operators to test on ``device_type``, by dtype.
 
-    The result is empty if the database cannot be imported. If the import fails, the case of the check reports
-    the reason.
+    Return {} if the database cannot be imported. In this case, the single case of the check reports the
+    reason.
     """
     command = launch.command("rocmprobe.worker.device_query", "operators", device_type)
     environ = {**kept(os.environ), **launch.variables, **_NO_GPU}

@@ -1,4 +1,4 @@
-"""The options of a run, which the journal keeps for ``--resume``, and the time limits of its level."""
+"""The options of a run, which the journal stores for ``--resume``, and the time limits of each level."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rocmprobe.model.shapes import Shapes
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of ``rocmprobe run`` that decide what is tested.
+    """The options of ``rocmprobe run`` that determine what is tested.
 
-    If there are ``shapes``, ``problems`` hold their problems. ``estimate`` describes a workload, or is empty.
-    ``note`` is for readers of the report. ``minutes`` is the duration of a soak, or 0 for the level's
-    duration. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of the
-    device.
+    If ``shapes`` is set, ``problems`` are the problems in it. ``estimate`` describes a workload, or is "".
+    ``note`` is a text for readers of the report. ``minutes`` is the duration of a soak, or 0 for the duration
+    of the level. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of
+    the device.
     """
 
     device: str = "auto"
@@ -41,9 +41,10 @@ class RunOptions:
     stop_at: float = 0
 
     def selects(self, case: Case) -> bool:
-        """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) keep the case.
+        """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) select the
+        case.
 
-        The cases that this case depends on run only if they are selected, too.
+        The cases on which this case depends run only if they are selected, too.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:
@@ -56,7 +57,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class WrittenTarget:
-    """A tested device in ``results.json``. ``libraries`` are the files that ``capi`` loads."""
+    """A tested device in ``results.json``. ``libraries`` are the files that the driver ``capi`` loads."""
 
     device: str
     backend: str
@@ -76,17 +77,18 @@ class WrittenOptions(RunOptions):
 
 @dataclass(frozen=True)
 class Budgets:
-    """The time limits of a run, in seconds, and other limits.
+    """The time limits of a run in seconds, and other limits.
 
-    A child can be silent for ``start`` while it imports torch, for ``first_call`` while it searches and
-    compiles, for ``steady`` in repeated calls and references, and for ``teardown`` at its end. ``server`` is
-    for the start of the fork server (None stands for ``start``). ``measure`` is for one throughput
-    measurement, ``starts`` for repeated cold and warm starts.
+    A child may send no event for ``start`` seconds while it imports torch, ``first_call`` seconds while it
+    searches and compiles, ``steady`` seconds in repeated calls and references, and ``teardown`` seconds at
+    its end. ``server`` is the limit for the start of the fork server (None: same as ``start``). ``measure``
+    is the duration of one throughput measurement, ``starts`` that of repeated cold and warm starts, ``soak``
+    that of a soak.
 
-    After ``hangs`` hangs or ``crashes`` crashes under one setting, its other cases are blocked. They would
-    show nothing new, and each hang costs its whole time limit. ``sweep_mb`` is the memory in MiB that the
-    search for the largest batch can fill on a CPU. A case is tried at most ``tries`` times. If ``tries`` is
-    1, no canary runs. ``soak`` is the duration of a soak.
+    After ``hangs`` hangs or ``crashes`` crashes under one setting, its other cases are blocked: they would
+    show nothing new, and each hang costs the full time limit. ``sweep_mb`` is how much memory in MiB the
+    search for the largest batch may fill on a CPU. A case is tried at most ``tries`` times. If ``tries`` is
+    1, the device is not tested after a failure.
     """
 
     start: float
@@ -106,7 +108,7 @@ class Budgets:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
 
 
-#: Keyed by the level of the run.
+#: Time limits, keyed by the level of the run.
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
     "standard": Budgets(

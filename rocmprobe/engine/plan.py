@@ -20,12 +20,12 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of ``@pytest.mark.check``.
+    """The arguments of ``@pytest.mark.check``, by which a suite requests cases of a check.
 
-    ``settings`` are names of settings, "every", or "forced" for the settings that each force one solver.
-    ``problems`` is a key of ``data/problems.toml`` or "matrix", and replaces ``dtypes``. If ``directions``,
-    each direction is a case. If ``operators``, each operator of the installed torch is a case. ``level`` is
-    the first level that includes the check.
+    ``settings`` are names of settings, "every" for all settings, or "forced" for the settings that each force
+    one solver. ``problems`` is a key of ``data/problems.toml`` or "matrix". If it is set, ``dtypes`` is
+    ignored. If ``directions`` is True, each direction is a separate case. If ``operators`` is True, each
+    operator of the installed torch is a case. ``level`` is the lowest level that includes the check.
     """
 
     check: str
@@ -58,9 +58,10 @@ def cases_under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]] = None,
 ) -> Iterator[Case]:
-    """Yield the cases of ``request`` under one setting, even if the request names other settings.
+    """Yield the cases of ``request`` under ``setting``, even if the request does not name this setting.
 
-    ``chosen`` problems replace the request's problems. They are in the form that ``setting`` needs.
+    The problems in ``chosen`` replace those of the request. They must have the memory format and dtype that
+    ``setting`` needs.
     """
     native = native_problems(options, setting) if chosen is None else chosen
     form = Case(target.device, driver, setting.name, request.check, "")
@@ -69,17 +70,18 @@ def cases_under(
 
 
 def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
-    """Return the problems of convolution that a run tests first, in the form that ``setting`` needs."""
+    """Return the problems of the check ``convolution``, in the memory format and dtype that ``setting``
+    needs."""
     return _problems("native", options, setting)
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
     """Return the cases in the order in which they run: dependencies first, the cases of a trial together.
 
-    First comes ``default``, on which all other settings depend. Then come the solvers, from which a setting
-    is derived, then the other settings, then ``by-layer``, which is derived from the other settings.
-    Measurements come last in each group, because they depend on correct results. Checks that can stop the
-    machine end the run.
+    First comes ``default``, on which all other settings depend, then the solvers, whose outcomes determine a
+    setting, then the other settings, and last ``by-layer``, which the other settings determine. Within each
+    of these groups, measurements come last, because they depend on correct results. Checks that can stop the
+    machine are at the end of the run.
     """
     checks = list(CHECKS)
     trials: dict[str, int] = {}
@@ -96,10 +98,10 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 
 
 def _requested_at(request: Request, options: RunOptions) -> bool:
-    """Return True if the run includes the request.
+    """Return True if the level of the run includes the request.
 
-    The request's level decides, with two exceptions. A check that ``--only`` names runs at any level, and an
-    estimate includes the models. For inference, no model is trained.
+    There are three exceptions: a check named by ``--only`` runs at any level, an estimate needs the models,
+    and no model is trained if the purpose is inference.
     """
     if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
         return False
@@ -137,16 +139,17 @@ def _under(
 
 
 def _wanted(setting: Setting, options: RunOptions) -> bool:
-    """Return True if the user requests ``setting`` even if ``default`` passes."""
+    """Return True if the user requested ``setting`` even if ``default`` passes."""
     return options.settings == "all" or setting.name in options.settings.replace(" ", "").split(",")
 
 
 def _sweep(
     request: Request, form: Case, target: Device, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """Yield the cases that a forced solver supports, to run if ``default`` fails or all settings are wanted.
+    """Yield the cases that a forced solver supports.
 
-    Level quick tests only the first problem of each dtype, made small.
+    They run only if ``default`` fails or the user requested all settings. Level quick tests only the first
+    problem of each dtype, made small.
     """
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
@@ -163,9 +166,9 @@ def _sweep(
 
 
 def _small(problem: Problem) -> Problem:
-    """Return the same layer for at most two images of 28 pixels a side, or of the size of the filter.
+    """Return the same layer with at most two images of at most 28x28 pixels (more if the filter is larger).
 
-    The layer decides which kernel runs. The images decide how long the kernel and its reference take.
+    The layer determines which kernel runs. The images only determine how long it takes.
     """
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
     cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
@@ -175,7 +178,7 @@ def _small(problem: Problem) -> Problem:
 def _directly(request: Request) -> Request:
     """Return the request for the driver capi.
 
-    It tests batch norm under every setting, because capi has no training step that would show if a setting
+    Batch norm is requested under every setting, because capi has no training step to show whether a setting
     can train.
     """
     dtypes = CHECKS[request.check].capi_dtypes
@@ -190,16 +193,16 @@ def _directly(request: Request) -> Request:
 
 
 def _through_torch(request: Request) -> Request:
-    """Return the request for the driver torch, without settings if only capi runs the check."""
+    """Return the request for the driver torch, with no settings if only capi has the check."""
     return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
 def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     """Return True if the request applies to ``setting``.
 
-    A setting that changes the problems runs only checks of problems. A setting with its own dtype runs only
-    convolution. A setting that uses the user's own databases runs no cold start. `rocmprobe soak` names its
-    setting.
+    A setting that changes the problems runs only checks with problems. A setting with a fixed dtype runs only
+    convolution. A setting with the user's own databases runs no cold start. The soak runs under the setting
+    given to ``rocmprobe soak``.
     """
     if setting.solver:
         return "forced" in request.settings
@@ -220,9 +223,9 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Return the directions of a request, or None for all in one case.
+    """Return the directions to test, each in a separate case. ``(None,)`` means one case for all directions.
 
-    Training is timed in all directions.
+    Timing for training is one case for all directions.
     """
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
@@ -231,10 +234,12 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's problems, or else the problems of the level, in the form that ``setting`` needs.
+    """Return the user's problems, else those of the level, in the dtype and memory format that ``setting``
+    needs.
 
-    Given problems also replace the matrix, because the native suite runs them under every setting. If
-    ``few``, use only the heaviest convolutions of a recorded program.
+    The user's problems also replace the problem matrix, because the check ``convolution`` runs them under
+    every setting. If ``few`` is True, only the most expensive convolutions of a recorded program are
+    returned.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -252,11 +257,11 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 
 
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
-    """Return ``problem`` in the dtype and memory format of ``setting``.
+    """Return ``problem`` in the dtype and memory format of ``setting``, or None if it must not be tested.
 
-    Return None if the problem cannot have this dtype and format. Also return None if the problem has them
-    already, because then ``default`` tests the problem. The user's ``own`` problem is kept even if it is
-    channels-last already, because a program is judged by all its convolutions.
+    It is not tested if it cannot have this dtype and format, or if it already has them, because ``default``
+    tests it then. A problem of the user (``own``) that is already channels-last is tested anyway, because a
+    program is judged by all its convolutions.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
@@ -272,15 +277,15 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the cases that ``case`` depends on. If one of these cases fails, ``case`` is blocked.
+    """Return the ids of the cases on which ``case`` depends. If one of them fails, ``case`` is blocked.
 
-    The setting ``cpu`` depends on nothing of the GPU. ``native`` are the problems and ``directions`` the
-    directions that the run tests under ``setting``.
+    ``native`` and ``directions`` are the problems and directions of the check ``convolution`` under
+    ``setting``. Cases under the setting ``cpu`` depend on no other case.
     """
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # The driver capi tests the rungs below GEMM once, with bytes. No rung is tested with integers.
+    # The driver capi tests copy and elementwise only as float32. No such check exists for integers.
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
@@ -308,13 +313,11 @@ def _needs(
 def _convolutions(
     which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids for ``Requires.convolution``.
+    """Return the ids of the convolutions that ``Requires.convolution`` (``which``) requires.
 
-    The ids name convolutions of one native problem, which is the first of the same dtype, or else the first
-    of all.
-
-    If ``which`` is "own" and the dtype is float64, there are no ids. PyTorch does not send such a convolution
-    to MIOpen, so it can pass where native problems fail.
+    They are convolutions of one problem: the first of the same dtype, else the first of all. If ``which`` is
+    "own" and the dtype is float64, return (): PyTorch does not send such a convolution to MIOpen, so it can
+    pass even if others fail.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

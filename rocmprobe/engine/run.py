@@ -1,6 +1,7 @@
-"""The start, resumption and results of a run.
+"""Start, resumption and results of a run.
 
-A joined run is an ordinary run for each of several Python environments, in folders below one folder.
+A joined run consists of one ordinary run for each of several Python environments, in subfolders of one
+folder.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import redacted_text
 
-#: The link to the newest run, in the same folder.
+#: Name of the symbolic link to the newest run.
 _LATEST = "latest"
 
 
@@ -79,15 +80,15 @@ def begin(
     former: Optional[Path] = None,
     interpreter: Optional[Interpreter] = None,
 ) -> Path:
-    """Detect the machine, make the run's folder and write its first record. Return the folder.
+    """Detect the machine, create the run's folder, write the first record of the journal, and return the
+    folder.
 
-    ``verified`` is a setting that an earlier run derived. The setting keeps its variables, and no solver runs
-    alone. ``former`` is the results.json of the run that this run is compared with. ``interpreter`` is
-    another Python whose torch is tested.
+    ``verified`` is a setting that an earlier run derived. It is used unchanged, so the solver sweep does not
+    run. ``former`` is the results.json of the run to compare to. ``interpreter`` is another Python whose
+    torch is tested.
 
-    Raise BadInput for an unknown option value, and for results that are no baseline for this machine. Also
-    raise BadInput if the folder cannot be written or holds a run already. Raise NothingToTest if the machine
-    lacks the device or torch.
+    Raise BadInput if an option is invalid, if ``former`` is not from this machine, or if the folder cannot be
+    written or already contains a run. Raise NothingToTest if the machine lacks the device or torch.
     """
     before = read_results(former, member=interpreter.name if interpreter else "") if former else None
     for text in options.problems:
@@ -118,7 +119,8 @@ def begin(
     started = now()
     folder = out or _new_folder(started, _label(targets))
     try:
-        # A journal without its first record is not a run, and would prevent a run in this folder.
+        # Signals wait, because a journal without its first record is not a run, and no run could start here
+        # again.
         with held():
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -137,7 +139,7 @@ def begin(
             if against:
                 journal.append("baseline", baseline=against)
     except CannotWrite as error:
-        # A torn first record would look like a run.
+        # A journal with an incomplete first record would look like a run.
         (folder / NAME).unlink()
         raise _unwritable(folder, error, "name another with --out") from error
     except OSError as error:
@@ -150,10 +152,10 @@ def begin(
 def begin_joined(
     options: RunOptions, out: Optional[Path], found: Sequence[Interpreter], former: Optional[Path] = None
 ) -> Path:
-    """Begin a run for each interpreter, and write the ``results.json`` that names them. Return its folder.
+    """Begin a run for each interpreter, write a ``results.json`` that lists them, and return its folder.
 
-    ``former`` is the results.json of the run, or joined run, to compare with. Raise BadInput as ``begin``
-    does, and NothingToTest if no environment has the device and torch.
+    ``former`` is the results.json of the run, or joined run, to compare to. Raise BadInput like ``begin``.
+    Raise NothingToTest if no environment has the device and torch.
     """
     started = now()
     folder = out or _new_folder(started, "environments")
@@ -182,20 +184,23 @@ def _member(options: RunOptions, folder: Path, each: Interpreter, former: Option
 
 
 def members(folder: Path) -> list[Path]:
-    """Return the folders of the runs joined in ``folder``, in the order of the command line."""
+    """Return the folders of the runs of the joined run in ``folder``, or [] if it is not a joined run."""
     joined = read_joined(folder / "results.json")
     return [folder / each.name for each in joined.runs] if joined else []
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Return the folders of the joined runs that are not complete."""
+    """Return the folders of the incomplete runs of a joined run."""
     return [each for each in members(folder) if results(each).partial]
 
 
 def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
-    """Return the wanted settings. For MIOpen, add a setting for each forced solver, which only Find obeys."""
+    """Return the requested settings. For MIOpen, add a setting for each solver that forces this solver.
+
+    These settings use the Find API, because only it obeys the variable that forces a solver.
+    """
     rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
         return tuple(verified if row.name == verified.name else row for row in rows)
@@ -209,7 +214,7 @@ def _settings(
 def _with_operators(
     targets: tuple[Device, ...], simulated: bool, interpreter: Optional[Interpreter]
 ) -> tuple[Device, ...]:
-    """Return the devices with the operators of their torch.
+    """Return the devices with the names of the operators to test.
 
     A simulated device has the operators of the CPU.
     """
@@ -225,14 +230,14 @@ def _with_operators(
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    """Return the facts of an interpreter that the journal keeps, so that a resumed run can start workers."""
+    """Return the facts about an interpreter that a resumed run needs to start workers."""
     if interpreter is None:
         return None
     return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
 
 
 def _name_libraries(wanted: str) -> None:
-    """Pass a folder that was named by hand to the other processes of this run."""
+    """Pass the folder given by ``--libraries`` to the other processes of this run."""
     if wanted and wanted not in ORIGINS:
         os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
 
@@ -240,13 +245,13 @@ def _name_libraries(wanted: str) -> None:
 def resume(
     folder: Path, retry_aborted: bool, pythons: Sequence[str] = (), wanted_libraries: str = ""
 ) -> None:
-    """Resume the run in ``folder``, or each incomplete run that is joined there.
+    """Resume the run in ``folder``, or each incomplete run of the joined run there.
 
-    Cases that were in flight become ``aborted``, or run again if ``retry_aborted``. If the run was given
-    interpreters or libraries by path, ``pythons`` and ``wanted_libraries`` name them again.
+    Cases that were running become ``aborted``, or run again if ``retry_aborted`` is True. ``pythons`` and
+    ``wanted_libraries`` repeat the paths of interpreters and libraries that were given to the run.
 
-    Raise BadInput if the folder holds no run or cannot be written, or if another process still runs the run.
-    Also raise BadInput if the libraries or the interpreter of the run are gone.
+    Raise BadInput if the folder contains no run or cannot be written, if another process still runs it, or if
+    its libraries or interpreter do not exist any more.
     """
     if pythons:
         pass_on(interpreters(pythons))
@@ -272,7 +277,7 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
 
 
 def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
-    """Record the outcome of the cases that were in flight, and the resumption of the run."""
+    """Record the outcomes of the cases that were running, and the resumption of the run."""
     targets = {target.device: target for target in run.targets}
     cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
@@ -287,13 +292,13 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
 
 
 def _with_progress(outcome: Outcome, state: RunState) -> Outcome:
-    """Return the outcome of an unfinished soak with its progress so far. Other outcomes stay unchanged."""
+    """Return the outcome of an unfinished soak with its progress so far. Return other outcomes unchanged."""
     found = state.progress.get(outcome.id)
     return replace(outcome, numerics=found.progress, conditions=found.conditions) if found else outcome
 
 
 def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
-    """Return the outcomes of soaks that were in flight when the run ended, keyed by case."""
+    """Return the outcomes of soaks that were running when the run ended, keyed by case."""
     targets = {target.device: target for target in run.targets}
     cases = [state.questions[name] for name in state.progress if name in state.questions]
     reason = "the run ended before the soak finished"
@@ -305,7 +310,7 @@ def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
 
 
 def _boot() -> str:
-    """Return a digest of the kernel's boot id, which changes with each start of the machine."""
+    """Return a digest of the kernel's boot id, which is different after each start of the machine."""
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -318,19 +323,20 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 
 
 def workers(folder: Path, wanted: Optional[int] = None) -> int:
-    """Return the number of processes that test: ``wanted``, or one for each device if there are enough cores.
+    """Return the number of processes that run tests: ``wanted``, or one for each device if there are enough
+    cores.
 
-    One process serves a device, so there are never more processes than devices.
+    The number is never larger than the number of devices.
     """
     devices = len(set(run_of(folder).devices))
     return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 
 
 def results(folder: Path) -> Results:
-    """Return the content of the journal in ``folder``, before judgement.
+    """Return the content of the journal in ``folder`` as results, not yet judged.
 
-    Its field ``partial`` is True if cases are missing. Raise BadInput if the folder holds no run, or if a
-    record is damaged.
+    ``partial`` is True if cases have no outcome. Raise BadInput if the folder contains no run, or if a record
+    is invalid.
     """
     run, found, state = run_of(folder), records(folder), RunState()
     with naming_journal(folder):
@@ -347,7 +353,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
     for (_, _, name), cure in state.derived.items():
         if name not in settings:
             raise BadInput(f"setting: {quoted(name)} is not a setting of this run")
-        # The recommendation is about the first of several devices.
+        # The recommendation is about the first device, so its derived setting applies.
         if cure.env is not None and name not in derived:
             settings[name] = cure.applied(settings[name])
             derived.add(name)
@@ -375,13 +381,13 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
-    """Return the sampler of the sensors during a run, or None for a simulated machine."""
+    """Return the object that samples the sensors during a run, or None for a simulated machine."""
     run = run_of(folder)
     return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
 
 
 def baseline(folder: Path) -> Optional[Baseline]:
-    """Return the earlier run that the run in ``folder`` is compared with, or None."""
+    """Return the earlier run to which the run in ``folder`` is compared, or None."""
     found = (record for record in records(folder) if record["record"] == "baseline")
     return next((from_record(each).baseline for each in found), None)
 
@@ -395,14 +401,14 @@ def _written(target: Device) -> WrittenTarget:
 
 
 def now() -> str:
-    """Return the present time in the format of results."""
+    """Return the current time in the format of results (ISO 8601, UTC)."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _new_folder(started: str, label: str) -> Path:
-    """Make a folder below ``reports``, with a number if two runs begin in one second.
+    """Create a folder below ``reports``. Append a number to its name if it already exists.
 
-    Raise BadInput if that fails.
+    Raise BadInput if this fails.
     """
     folder = Path("reports", f"{re.sub('[:-]', '', started)}-{label}")
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
@@ -423,7 +429,8 @@ def _label(targets: tuple[Device, ...]) -> str:
 
 
 def _simulated(machine: Machine, here: Machine) -> Machine:
-    """Return the facts of a simulated machine, plus the facts of this machine that explain its speed."""
+    """Return the facts about a simulated machine, plus the facts about this machine that explain the
+    speed."""
     own = {
         name: Fact(here.value(name), "this machine, which stands in for the GPU")
         for name in ("cpu.name", "cpu.cores")
@@ -434,7 +441,8 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the link ``recommended``, next to ``latest``, at a run whose configuration programs can use."""
+    """Point the symbolic link ``recommended`` to the run in ``folder`` if programs can use its
+    configuration."""
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 
@@ -446,9 +454,9 @@ def is_complete(results: Results) -> bool:
 
 
 def _link(folder: Path, name: str) -> None:
-    """Point the link ``name``, in the parent of ``folder``, at ``folder``."""
+    """Point the symbolic link ``name``, in the parent of ``folder``, to ``folder``."""
     temporary = folder.with_name(f".{name}-{os.getpid()}")
-    # The link is only a convenience, so a file system without links must not fail the run.
+    # The link is only a convenience, so a file system without links must not stop the run.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.name)

@@ -1,7 +1,7 @@
-"""Sampling of the sensors of each device, about once a second, into ``samples.jsonl`` in the run's folder.
+"""Sampling of the sensors of each device, about once per second, into ``samples.jsonl`` in the run's folder.
 
-The controller has a thread for each device, which only sleeps and reads small files. A read that never
-returns (from the controller of a dead GPU) costs only the samples of that device.
+Each device has a thread in the controller process, which only sleeps and reads small files. If a read never
+returns, as on a dead GPU, only the samples of this device are missing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from rocmprobe.text.reading import BadInput, json_line, read_bytes
 from rocmprobe.text.redact import redacted
 
 NAME = "samples.jsonl"
-#: Seconds between two samples in the first hour of a run. Later the interval grows, so that a day has about
-#: 15 000 samples instead of 86 400.
+#: Seconds between two samples, and number of seconds for which this holds. Later the interval grows, so that
+#: a day has about 15 000 samples instead of 86 400.
 _INTERVAL, _EVERY_SECOND_FOR = 1.0, 3600.0
-#: Seconds that the end of a run waits for a read.
+#: Seconds that the end of a run waits for the threads.
 _PATIENCE = 1.0
 
 
 class Sampler:
-    """A sampler of the sensors in ``tree``, which writes to ``folder`` from ``start`` to ``stop``."""
+    """Writer of samples of the sensors in ``tree`` to ``folder``, from ``start`` to ``stop``."""
 
     def __init__(self, folder: Path, redact: bool, tree: Tree, interval: float = _INTERVAL) -> None:
         self._path = folder / NAME
@@ -44,14 +44,14 @@ class Sampler:
     def start(self) -> None:
         with contextlib.suppress(OSError):
             if self._path.exists():
-                # The run is resumed, and its last line can be torn.
+                # The run is resumed, and its last line can be incomplete.
                 with self._path.open("a") as stream:
                     stream.write("\n")
-        # In a thread, because the search for devices also reads files.
+        # The search for devices also reads files that can block, so it needs a thread.
         self._begin(self._watch)
 
     def stop(self) -> None:
-        """End the threads. No sample is written after this returns."""
+        """End the threads. No sample is written after the return."""
         with self._lock:
             self._over.set()
         ends = time.monotonic() + _PATIENCE
@@ -72,7 +72,7 @@ class Sampler:
     def _sample(self, device: sensing.SensorDevice) -> None:
         began = time.monotonic()
         awake: Optional[bool] = None
-        # On a full disk, only the samples end here. The journal reports the error.
+        # If the disk is full, only sampling ends here. The journal reports the error.
         with contextlib.suppress(OSError):
             while not self._over.is_set():
                 reading = sensing.read(self._tree, device)
@@ -95,7 +95,7 @@ class Sampler:
 
 
 def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
-    """Return the telemetry of each device from the samples in ``folder``. Skip torn lines."""
+    """Return the telemetry of each device from the samples in ``folder``. Skip invalid lines."""
     names: dict[str, str] = {}
     limits: dict[str, dict[str, Limit]] = {}
     samples: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
@@ -123,7 +123,7 @@ def sampled(folder: Path) -> tuple[DeviceTelemetry, ...]:
 def _summary(
     device: str, name: str, limits: Mapping[str, Limit], samples: list[tuple[float, Mapping[str, float]]]
 ) -> DeviceTelemetry:
-    # The clock can be changed during the run.
+    # Sort, because the system clock can be changed during the run.
     samples = sorted(samples, key=lambda sample: sample[0])
     began = samples[0][0]
     started = datetime.fromtimestamp(began, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

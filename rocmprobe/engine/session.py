@@ -1,4 +1,5 @@
-"""A session: one process's part of a run. It settles each case once, after the cases that it depends on."""
+"""A session: the part of a run in one process. It determines the outcome of each case once, after those of
+its dependencies."""
 
 from __future__ import annotations
 
@@ -38,10 +39,9 @@ _SWEEP_PATIENCE = 3
 class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
-    ``run`` is the folder that other processes see as the holder of a device. ``run`` is None if this process
-    needs no lease. ``launch`` is the way to start a child. If ``spawn``, every child starts from scratch,
-    without a fork server. ``caches`` are variables that name folders of databases and kernels which outlive
-    the session.
+    ``run`` is the folder that other processes see as the holder of a device, or None if no lease is needed.
+    ``launch`` is how to start a child. If ``spawn`` is True, no fork server is used. ``caches`` are
+    environment variables with paths of databases and kernels that are not removed after the session.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Session:
 
     @classmethod
     def of_run(cls, folder: Path) -> Session:
-        """Return this process's session in the run begun in ``folder``."""
+        """Return this process's session for the run in ``folder``."""
         run = run_of(folder)
         budgets = BUDGETS[run.options.level]
         if run.options.minutes:
@@ -97,7 +97,7 @@ class Session:
             run.settings,
             budgets,
             Journal(folder, run.options.redact),
-            # The timings of a simulated machine mean nothing, so no measurement waits for another.
+            # The times of a simulated machine are meaningless, so measurements need no lease.
             None if run.simulation else folder.resolve(),
             run.simulation,
             _launch(run.interpreter),
@@ -108,11 +108,11 @@ class Session:
         self._cases = {case.id: case for case in cases}
 
     def close(self, at_once: bool) -> None:
-        """End the child. If ``at_once``, do not wait until the child is done."""
+        """End the child process. If ``at_once`` is True, do not wait until it is done."""
         self._trials.close(at_once)
 
     def outcome(self, case: Case) -> Outcome:
-        """Return the outcome of a case, after it is in the journal."""
+        """Return the outcome of a case. Run the case if the journal has no outcome yet."""
         settled = self.journal.find(case.id)
         if settled:
             return settled
@@ -125,9 +125,9 @@ class Session:
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """Return the outcome of a case that must not run, or None if the case can run.
 
-        The outcome is ``blocked`` if the device is gone, a dependency failed, or too many cases hung or
-        crashed. It is ``skipped`` if there is no reason to run the case, and ``n/a`` if the case has no
-        meaning here.
+        The outcome is ``blocked`` if the device does not respond, a dependency failed, or too many cases hung
+        or crashed. It is ``skipped`` if there is no reason to run the case, and ``n/a`` if the case makes no
+        sense here.
         """
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
@@ -159,7 +159,7 @@ class Session:
         return self._needless(case) or (self._uncured(case) if setting.undecided else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        """Return the reason why the case's setting has no meaning on this GPU, or None."""
+        """Return the reason why the case's setting makes no sense on this GPU, or None."""
         setting, target = self._setting(case), self._target(case)
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
@@ -174,11 +174,10 @@ class Session:
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:
-        """Return the outcome ``skipped`` or ``blocked`` if no failed case is a reason to run this case.
+        """Return None if a failed case is a reason to run this case, else an outcome ``skipped`` or
+        ``blocked``.
 
-        Else return None.
-
-        If a case of ``if_failed`` is not in the run, the user has requested this case by name, and it runs.
+        If a case in ``if_failed`` is not part of the run, the user requested this case by name, so it runs.
         """
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
@@ -196,7 +195,8 @@ class Session:
         )
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
-        """Derive the case's setting from earlier outcomes. Return an outcome if no setting can be derived."""
+        """Determine the content of the case's derived setting. Return an outcome if there is none, else
+        None."""
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer
@@ -204,7 +204,7 @@ class Session:
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             self.journal.derive(case, made)
-            # Another process can have written the first record, which counts.
+            # If another process wrote a record first, that record applies.
             found = self.journal.derived(case)
         assert found is not None, "it was written a moment ago"
         if found.env is None:
@@ -213,9 +213,9 @@ class Session:
         return None
 
     def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
-        """Return the outcomes of ``checks`` on the device and by the driver of ``case``.
+        """Return the outcomes of ``checks`` on the device and with the driver of ``case``.
 
-        An empty ``setting`` stands for all settings.
+        ``setting`` "" means all settings.
         """
         wanted = [
             each.id
@@ -227,15 +227,16 @@ class Session:
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
-        """Return True if the run has a case of ``check`` on the device and by the driver of ``case``."""
+        """Return True if the run has a case of ``check`` on the device and with the driver of ``case``."""
         same = (case.device, case.driver)
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
-        """Return the content of the setting ``by-layer``.
+        """Return the variables and flags of ``by-layer``, which chooses a working setting for each kind of
+        layer.
 
-        Convolution stays unchanged if it passes or was not tested. Else convolution uses a setting that makes
-        convolution pass.
+        Convolution stays unchanged if it passes or was not tested. Otherwise it uses a setting under which it
+        passes.
         """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
@@ -254,8 +255,9 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case that another case depends on, or None if the run lacks that case."""
-        # One process settles all cases of a device, so it can settle both cases.
+        """Return the outcome of a case on which another case depends, or None if it is not part of the
+        run."""
+        # One process runs all cases of a device, so it can run the dependency now.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
 
@@ -264,14 +266,14 @@ class Session:
         with self._leased(case):
             outcome = self._answered(case)
         self.journal.outcome(outcome)
-        # The redacted form, because pytest and its plugins show it.
+        # Return the redacted outcome from the journal, because pytest and its plugins show it.
         return self.journal.find(case.id) or outcome
 
     @contextmanager
     def _leased(self, case: Case) -> Iterator[None]:
-        """Lease the devices of a case for the block.
+        """Hold the lease of a case's devices inside of the ``with`` block.
 
-        Record in the journal if another process holds a device.
+        If another process holds a device, write this to the journal.
         """
         if self._run is None:
             yield
@@ -292,7 +294,7 @@ class Session:
         except CannotWrite:
             raise
         except Exception:
-            # A fault in this process becomes the outcome of this case, and the other cases still run.
+            # An error in this process becomes the outcome of this case, and the other cases still run.
             self._trials.drop()
             lines = traceback.format_exc().splitlines()
             return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
@@ -318,14 +320,14 @@ def start_server(folder: Path) -> None:
 
 
 def _launch(interpreter: Optional[Interpreter]) -> Launch:
-    """Return the launch of a child in the interpreter that the journal names, or in this interpreter."""
+    """Return how to start a child in the interpreter from the journal, or in this one if it is None."""
     if interpreter is None:
         return OWN
     return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)
 
 
 def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
-    """Return the outcome of a case that no trial ran."""
+    """Return the outcome of a case that did not run in a trial."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,
         rung=case.rung, state=state, native_isa=target.native_isa, effective_isa=target.effective_isa,

@@ -1,7 +1,7 @@
-"""The watch over a soak: sensors, the kernel's log, and the temperature that ends the soak.
+"""Observation of a soak: sensors, the kernel log, and the temperature that ends the soak.
 
-Everything learned is kept in this process and in the journal, because the child can be killed, or the machine
-can freeze, at any moment.
+All results are stored in this process and in the journal, because the child can be killed, or the machine can
+freeze, at any moment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from rocmprobe.engine.journal import BaseJournal
 from rocmprobe.model.results import Gpu
 from rocmprobe.model.telemetry import CHIP, LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit
 
-#: Seconds between two readings of the sensors (and two records in the journal), and of the kernel's log.
+#: Seconds between two readings of the sensors (and two records in the journal), and of the kernel log.
 _SENSORS_EVERY, _KERNEL_EVERY = 1.0, 10.0
-#: Quantities whose largest value is kept.
+#: Sensors whose largest value is stored.
 _PEAKS = (*TEMPERATURES, "temperature_c", "power_w")
 _MOST_EVENTS = 20
 
@@ -28,19 +28,19 @@ Reading = Mapping[str, float]
 
 
 class Sensors:
-    """The sensors of the device under load, which is the GPU, or the processor without a GPU."""
+    """The sensors of the tested device: the GPU, or the processor if there is no GPU."""
 
     def __init__(self, gpu: Optional[Gpu], tree: Tree) -> None:
         self._gpu, self._tree = gpu, tree
         self.limits: Mapping[str, Limit] = limits_of(tree, gpu) if gpu else {}
 
     def read(self, seconds: float) -> Reading:
-        """Return the present reading. The ``seconds`` since the soak began matter only in a simulation."""
+        """Return the current reading. Only a simulation uses ``seconds``, the time since the soak began."""
         return read_conditions(self._tree, self._gpu)
 
 
 class SimulatedSensors(Sensors):
-    """The sensors of a simulated machine, by the clock of its soak."""
+    """The sensors of a simulated machine, whose readings depend on the time since the soak began."""
 
     def __init__(self, telemetry: Optional[DeviceTelemetry]) -> None:
         self._telemetry = telemetry
@@ -53,7 +53,7 @@ class SimulatedSensors(Sensors):
 
 
 class KernelLog:
-    """The kernel's messages about AMD GPUs since the soak began.
+    """The messages about AMD GPUs in the kernel log since the soak began.
 
     ``source`` says where the log is read, or why it cannot be read.
     """
@@ -66,11 +66,11 @@ class KernelLog:
         self._simulated: list[dict[str, Any]] = []
 
     def add(self, lines: Iterable[str]) -> None:
-        """Add lines of a simulated machine's log."""
+        """Add lines to the log of a simulated machine."""
         self._simulated += dmesg.parse("\n".join(lines)).events
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the events since the soak began, each with its number of occurrences."""
+        """Return the events since the soak began, each with the number of its occurrences."""
         events = [*(self._read()[0] or ()), *self._simulated]
         counted = [{**event, "count": event["count"] - self._before.get(_key(event), 0)} for event in events]
         return [event for event in counted if event["count"] > 0][:_MOST_EVENTS]
@@ -81,7 +81,7 @@ def _key(event: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def kernel_log(tree: Tree) -> KernelLog:
-    """Return the log of this machine's kernel."""
+    """Return the kernel log of this machine."""
 
     def read() -> tuple[Optional[list[dict[str, Any]]], str]:
         fact = dmesg.read_facts(tree)["dmesg.events"]
@@ -91,9 +91,9 @@ def kernel_log(tree: Tree) -> KernelLog:
 
 
 class SoakWatch:
-    """The present state of a soak, in the form of its outcome: ``numerics`` and ``conditions``.
+    """The state of a soak, as ``numerics`` and ``conditions`` of its outcome.
 
-    ``stop_at`` is a temperature that ends the soak instead of the device's own limits.
+    ``stop_at`` is the temperature in degrees Celsius that ends the soak, or 0 for the device's own limits.
     """
 
     def __init__(
@@ -119,7 +119,8 @@ class SoakWatch:
         }
 
     def take(self, progress: Mapping[str, Any]) -> bool:
-        """Add the progress of the child. Return False if the soak must end because the device is too hot."""
+        """Store the progress of the child. Return False if the soak must end because the device is too
+        hot."""
         now, before = time.monotonic(), self.numerics.get("mismatches", 0)
         news = progress["mismatches"] > before
         self.numerics.update(progress)
@@ -137,11 +138,12 @@ class SoakWatch:
         return not stopped
 
     def logged(self, lines: Iterable[str]) -> None:
-        """Add lines that the kernel of a simulated machine logs."""
+        """Add lines to the kernel log of a simulated machine."""
         self._kernel.add(lines)
 
     def end(self, answers: Optional[bool] = None) -> None:
-        """Read the kernel's log once more. ``answers`` says if the device still responds after a failure."""
+        """Read the kernel log for the last time. ``answers`` says whether the device responds after a
+        failure."""
         self.numerics["kernel_events"] = self._kernel.new()
         if answers is not None:
             self.numerics["answers"] = answers
@@ -164,7 +166,7 @@ class SoakWatch:
                 peak[name] = max(reading[name], peak.get(name, reading[name]))
         hot = [name for name, limit in self._limits.items() if reading.get(name, 0.0) >= limit.value]
         self._hot = self._hot + 1 if hot else 0
-        # A single reading can be a fault of the sensor.
+        # A single high reading can be an error of the sensor.
         if self._hot >= LASTING_SAMPLES:
             limit = self._limits[hot[0]]
             self.numerics["stopped"] = {
@@ -172,7 +174,7 @@ class SoakWatch:
             }  # fmt: skip
 
     def _with_heat(self, mismatch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a mismatch with the temperature and the power at its first report."""
+        """Return a mismatch with the temperature and the power at the time of its first report."""
         if mismatch["step"] not in self._described:
             reading = self.conditions.get("after", {})
             name = next((name for name in CHIP if name in reading), "")
@@ -185,7 +187,7 @@ class SoakWatch:
 def of_machine(
     case: str, journal: BaseJournal, gpu: Optional[Gpu], stop_at: float, tree: Optional[Tree] = None
 ) -> SoakWatch:
-    """Return the watch over a soak of ``gpu``, or of the processor."""
+    """Return the observer for a soak of ``gpu``, or of the processor if it is None."""
     tree = tree or Tree(Path("/"))
     return SoakWatch(case, journal, Sensors(gpu, tree), kernel_log(tree), stop_at)
 
@@ -193,6 +195,7 @@ def of_machine(
 def of_simulation(
     case: str, journal: BaseJournal, telemetry: Optional[DeviceTelemetry], stop_at: float
 ) -> SoakWatch:
-    """Return the watch over a soak of a simulated machine, whose device has this telemetry."""
+    """Return the observer for a soak of a simulated machine, whose sensors have the readings in
+    ``telemetry``."""
     log = KernelLog(lambda: ([], "the simulated machine"))
     return SoakWatch(case, journal, SimulatedSensors(telemetry), log, stop_at)

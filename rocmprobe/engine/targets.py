@@ -1,6 +1,7 @@
 """The devices of a run, and the drivers that can use them.
 
-For the driver ``torch``, the facts of the machine decide. For ``capi``, a child queries HIP.
+Devices for the driver ``torch`` follow from the facts about the machine. For ``capi``, a child process asks
+HIP.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ _DEVICE = re.compile(r"cuda(?::(\d{1,9}))?")
 
 @dataclass(frozen=True)
 class Device:
-    """A device to test: torch's name for it, its backend, the GPU (if it is a GPU), and the drivers.
+    """A device to test: torch's name of the device, its backend, the GPU (None for the CPU), and the drivers.
 
-    ``place`` holds the libraries that ``capi`` calls. ``operators`` are the names in torch's OpInfo database
-    to test, by dtype. ``operators`` is empty if the run does not test operators, or if the database cannot be
-    imported.
+    ``place`` has the libraries that ``capi`` calls. ``operators`` are names in torch's OpInfo database to
+    test, by dtype. It is empty if the run tests no operators or the database cannot be imported.
     """
 
     device: str
@@ -53,16 +53,16 @@ def _number(wanted: str) -> int:
 
 
 def _first_card(gpus: list[Gpu]) -> int:
-    """Return the number of the first GPU that is a card, or 0 if all are part of a processor."""
+    """Return the index of the first GPU that is not integrated in a processor, or 0 if there is none."""
     return next((number for number, gpu in enumerate(gpus) if not in_processor(gpu)), 0)
 
 
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
-    """Return the devices that ``wanted`` ("auto", "cpu", "cuda:N", "all") names on ``machine``.
+    """Return the devices of ``machine`` that ``wanted`` ("auto", "cpu", "cuda:N", "all") selects.
 
-    ``auto`` is the AMD GPU if torch is a ROCm build, the NVIDIA GPU if it is a CUDA build, else the CPU. If
-    there are several GPUs, ``auto`` is the first that is not part of a processor. Raise NothingToTest if
-    torch or the device is missing, and BadInput for any other word.
+    ``auto`` selects an AMD GPU if torch is a ROCm build, an NVIDIA GPU if it is a CUDA build, else the CPU.
+    Of several GPUs, it selects the first that is not integrated in a processor. Raise NothingToTest if torch
+    or the device is missing, and BadInput if ``wanted`` is invalid.
     """
     kind = machine.value("torch.kind")
     if kind is None:
@@ -93,10 +93,10 @@ def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
 def targets_of(
     device: str, driver: str, wanted_libraries: str, machine: Machine
 ) -> tuple[tuple[Device, ...], Machine]:
-    """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with HIP's facts.
+    """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with the facts from HIP.
 
-    ``auto`` includes torch if torch is installed, and capi if there are an AMD GPU, HIP and MIOpen. Raise
-    NothingToTest and BadInput as ``find_targets`` and ``libraries`` do.
+    ``auto`` uses torch if it is installed, and capi if there are an AMD GPU, HIP and MIOpen. Raise
+    NothingToTest and BadInput like ``find_targets`` and ``libraries.find_place``.
     """
     if driver not in ("auto", *DRIVERS):
         raise BadInput(f"--driver {driver!r}: unknown; use auto, {', '.join(DRIVERS)}")
@@ -114,7 +114,7 @@ def targets_of(
                 f"GPU. Without torch: {reason}"
             ) from reason
     if device != "cpu" and (kind == "rocm" or machine.amd_gpus or (kind == "cpu" and device != "auto")):
-        # With torch's own libraries, the two drivers differ only in the caller.
+        # If both drivers use torch's libraries, they differ only in who calls them.
         first = "torch" if kind == "rocm" else ""
         try:
             direct, machine = _called_directly(device, wanted_libraries, machine, first)
@@ -129,7 +129,8 @@ def targets_of(
 
 
 def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return torch's devices, with capi added if HIP has them too, and then the devices that only HIP has."""
+    """Return torch's devices, with the driver capi added if HIP has them, too, then the devices that only
+    HIP has."""
     places = {target.device: target.place for target in direct}
     both = tuple(
         replace(target, drivers=DRIVERS, place=places[target.device]) if target.device in places else target
@@ -143,7 +144,7 @@ def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[D
 def _called_directly(
     device: str, wanted: str, machine: Machine, first: str = ""
 ) -> tuple[tuple[Device, ...], Machine]:
-    """Return the devices of the driver capi, and the machine with HIP's facts."""
+    """Return the devices of the driver capi, and the machine with the facts from HIP."""
     if device == "cpu":
         raise NothingToTest(
             "--driver capi calls HIP, rocBLAS and MIOpen, which need a GPU; use --driver torch, or a GPU"

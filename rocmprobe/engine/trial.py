@@ -1,4 +1,4 @@
-"""Trials: child processes that run cases, and the outcomes of their results, crashes and hangs."""
+"""Trials: child processes that run cases. Answers, crashes and hangs become outcomes."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.worker.main import STOP
 
-#: Number of tries of a case, keyed by the state in which the case ends its child.
+#: Maximum number of tries of a case that ends its child, keyed by the state of the case.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
-#: Seconds of silence after which the journal records the wait.
+#: Seconds without an event after which the journal records that the case waits.
 _SOON = 2.0
-#: Pairs of a cold and a warm start, if the budget allows. By chance alone, three warm starts are faster than
-#: three cold ones once in twenty times.
+#: Number of pairs of a cold and a warm start, if there is time. That all three warm starts are faster than
+#: all three cold ones happens by chance only once in twenty times.
 START_ROUNDS = 3
 
 
 @dataclass
 class _Reply:
-    """The answers of one child to one case. ``over`` is True if the child is gone or unusable."""
+    """The answers of one child to one case. ``over`` is True if the child has ended or is unusable."""
 
     answers: list[dict[str, Any]]
     over: bool = False
@@ -78,16 +78,14 @@ class _Reply:
         return str(self.answers[-1]["state"])
 
 
-#: The calls of a child that does not report them.
+#: For children that do not report their library calls.
 _BY_TORCH = Calls()
-#: The reply of a child that has imported torch.
+#: Reply of a child that is ready for a case.
 _READY = _Reply([])
 
 
 @dataclass
 class _Live:
-    """The current child and its trial."""
-
     child: Child
     id: str
     key: str
@@ -104,8 +102,8 @@ class _Live:
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
     """Return the number of threads for the kernels of a child, or 0 for torch's default.
 
-    On the CPU, this is the ``recorded`` number of a program, but never more than this process's part of the
-    cores, which ``sharing`` processes divide. Threads without a core make each other wait.
+    On the CPU, return the number ``recorded`` from a program, but not more than this process's share of the
+    cores if ``sharing`` processes run tests at once. Threads without a core make each other wait.
     """
     if not on_cpu:
         return 0
@@ -115,7 +113,8 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
 
 
 class Trials:
-    """The trials of a session. At most one child lives, and successive cases of a trial share it."""
+    """The trials of a session. There is at most one child at a time. Successive cases of a trial use the
+    same child."""
 
     def __init__(
         self,
@@ -134,11 +133,11 @@ class Trials:
     ) -> None:
         """Set up the trials.
 
-        ``targets`` and ``settings`` are keyed by device. ``threads`` is the number of threads that a program
-        had for its kernels on the CPU, or 0 if unknown. ``sharing`` processes test at once. ``launch`` is the
-        way to start a child. If ``spawn``, every child starts from scratch, without a fork server. ``caches``
-        are variables that name folders of databases and kernels which outlive the session. ``stop_at`` is the
-        temperature that ends a soak, or 0 for the limits of the device.
+        ``targets`` and ``settings`` are keyed by device. ``threads`` is the recorded number of CPU threads of
+        a program, or 0 if unknown. ``sharing`` is the number of processes that run tests at once. ``launch``
+        is how to start a child. If ``spawn`` is True, no fork server is used. ``caches`` are environment
+        variables with paths of databases and kernels that are not removed after the session. ``stop_at`` is
+        the temperature in degrees Celsius that ends a soak, or 0 for the limits of the device.
         """
         self._caches = caches or {}
         self._spawn = spawn
@@ -164,7 +163,7 @@ class Trials:
         self._guardian.remove(self._folder)
 
     def derive(self, case: Case, setting: Setting) -> None:
-        """Set the content of the derived setting of ``case``."""
+        """Set the content of the derived setting of ``case``, which earlier outcomes determine."""
         self._derived[case.device, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
@@ -172,9 +171,9 @@ class Trials:
         return derived or self._settings[case.device][case.setting]
 
     def close(self, at_once: bool) -> None:
-        """End the child and remove the databases and caches.
+        """End the child, and remove the databases and caches.
 
-        If ``at_once``, do not wait until the child is done.
+        If ``at_once`` is True, do not wait until the child is done.
         """
         try:
             self._end_child(at_once)
@@ -188,7 +187,7 @@ class Trials:
         self._live = None
 
     def outcome(self, case: Case) -> Outcome:
-        """Run ``case`` in a child. A start-up needs several children, one after the other."""
+        """Run ``case`` in a child. A start-up case runs in several children, one after the other."""
         self._conditions = {}
         if case.check == "soak":
             return self._soaked(case)
@@ -196,7 +195,7 @@ class Trials:
         return replace(outcome, conditions=self._conditions)
 
     def _soaked(self, case: Case) -> Outcome:
-        """Run a soak while its sensors are watched. After a failure, test if the device still responds."""
+        """Run a soak and observe the sensors. After a failure, test whether the device still responds."""
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         if self._simulated:
             number = int(case.device.partition(":")[2] or 0)
@@ -224,9 +223,9 @@ class Trials:
         )  # fmt: skip
 
     def _start_up(self, case: Case) -> Outcome:
-        """Run cold and warm starts in turns, so that a change of the load affects both.
+        """Alternate cold and warm starts, so that a change of the machine's load affects both.
 
-        If caches outlive the session, the first cold start uses the caches unchanged.
+        If the caches existed before the session, the first start uses them as they are.
         """
         cold: list[Outcome] = []
         warm: list[Outcome] = []
@@ -242,13 +241,13 @@ class Trials:
         return merge_starts(cold, warm)
 
     def _asked(self, case: Case) -> Outcome:
-        """Run a case. If the case ends its child, try it again alone in a fresh child."""
+        """Run a case. If the case ends its child, run it again alone in a new child."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         if self._budgets.tries == 1:
             return self._made(case, replies, trials)
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
-            # If the import of torch failed, the device was not reached.
+            # If the import of torch failed, the device was not used, so it needs no test.
             if replies[-1].phase != "start" and not self._device_answers(case):
                 self._journal.append("wedged", device=case.device)
                 break
@@ -260,9 +259,9 @@ class Trials:
         return self._made(case, replies, trials)
 
     def _tries(self, state: str, case: Case) -> int:
-        """Return the number of tries for a case in ``state``.
+        """Return the maximum number of tries for a case in ``state``.
 
-        Only the first hang under a setting, or in the solver sweep, is confirmed by a second try.
+        Only the first hang under a setting, or in the solver sweep, is tried a second time.
         """
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
@@ -287,9 +286,10 @@ class Trials:
         return reply
 
     def _read_conditions(self, case: Case, when: str) -> None:
-        """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` the last.
+        """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` each
+        measurement.
 
-        On a simulated machine, the values are those of the CPU.
+        On a simulated machine, they are those of the CPU.
         """
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
@@ -301,12 +301,12 @@ class Trials:
         return self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
 
     def _backend(self, case: Case) -> Backend:
-        """Return the backend of the target, or the backend of the CPU if the setting computes on the CPU."""
+        """Return the backend of the case's device, or that of the CPU if the setting computes on the CPU."""
         on_cpu = self._setting(case).device == "cpu"
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
-        """Start a child for the case's trial and send its task. The child is not ready yet."""
+        """Start a child for the case's trial and send its task. Do not wait until it is ready."""
         target, setting = self._targets[case.device], self._setting(case)
         folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
@@ -314,9 +314,9 @@ class Trials:
         kernels = kernels_folder(self._folder, case, setting)
         environ = {**environment(setting, folder, kernels, trace, os.environ), **self._caches}
         if self._simulated:
-            # Speeds of this machine's CPU must not be kept for the simulated GPU.
+            # The speed of this machine's CPU must not be stored as that of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
-        # The fork server's torch can have loaded another HIP.
+        # capi needs a new process, because torch in the fork server can have loaded another HIP.
         place = self._places[case.device] if case.driver == "capi" else None
         if place:
             environ = with_folder(place, environ)
@@ -331,7 +331,7 @@ class Trials:
         # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         if self._simulated and case.check == "soak":
-            # Its speed is not measured, and its steps are too small for threads on a busy machine.
+            # The speed is not measured, and for such small steps several threads mostly wait for each other.
             threads = 1
         child.send(
             {
@@ -352,10 +352,9 @@ class Trials:
             try:
                 event = child.event(waited)
                 if event is None and budget > _SOON:
-                    # Activity is measured from here, because the start of Python does not explain the
-                    # silence.
+                    # Measure the CPU time from here, because the start of Python is not what takes so long.
                     active, waited = active_seconds(child.pid), budget - _SOON
-                    # The journal shows the progress to observers, also after the run has died.
+                    # The journal tells observers that the case waits, even after the run has died.
                     event = self._awaited(child, phase, waited)
             except EOFError:
                 return self._crashed(child, phase)
@@ -406,7 +405,7 @@ class Trials:
                 )
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
-        """Return the child's next event. Write to the journal before and after the wait."""
+        """Return the child's next event, or None. Write a record to the journal before and after the wait."""
         case = self._live.case.id if self._live else ""
         self._journal.append("waiting", case=case, phase=phase, left=seconds)
         try:
@@ -415,10 +414,8 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return the answer that the child sent before a yardstick, if the child ended in the yardstick.
-
-        Else return ``answer``.
-        """
+        """Return ``answer``, or the answer sent before the yardsticks if the child ended during a
+        yardstick."""
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
@@ -441,7 +438,7 @@ class Trials:
         return live.calls if live and live.case.driver == "capi" else _BY_TORCH
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
-        """Return ``Outcome.ending`` for the current child, which is gone."""
+        """Return ``Outcome.ending`` for the current child, which has ended."""
         live = self._live
         before, after = (live.oom_kills if live else {}), oom_kills()
         return {
@@ -484,11 +481,11 @@ class Trials:
             self._journal.append("wedged", device=live.case.device)
 
     def _device_answers(self, case: Case) -> bool:
-        """Run the canary: a small exact sum in a fresh child without a setting, with two tries.
+        """Return True if the device still responds.
 
-        Return True if the device still responds. If the canary has not passed in this run before, only a
-        hang counts as a lost device. Other failures may have another cause. For example, torch may have no
-        code for the chip.
+        Run the canary: a small exact sum in a new child under ``default``, with two tries. If it has not
+        passed in this run before, only a hang means that the device is lost. Other failures can have other
+        causes, e.g. a torch without code for the chip.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
@@ -553,15 +550,15 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """Return an answer in the form that a worker sends, for a worker that did not send an answer."""
+    """Return an answer as a worker sends it, for a worker that sent none."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 
 
 def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
-    """Return the last outcome, with the attempts of all starts.
+    """Return the last outcome with the attempts of all starts.
 
-    Add the times if every start measured them.
+    If every start measured its times, add their medians and ranges.
     """
     last = (warm if len(warm) == len(cold) else cold)[-1]
     made = [outcome for pair in zip(cold, warm) for outcome in pair]

@@ -1,8 +1,8 @@
-"""The watchdog of ``rocmprobe check``: the process that keeps the time limit.
+"""The watchdog of ``rocmprobe check``: the process that enforces the time limit.
 
 It forks the prober (``engine/check.py``), which detects the machine and runs the cases, and which can hang
-with the GPU. The watchdog itself reads no file outside /proc, so nothing can block it. The prober reports the
-records of its journal as JSON lines on a pipe, and two more kinds: ``facts`` and ``over``.
+with the GPU. The watchdog reads files only in /proc, so nothing can block it. The prober sends the records of
+its journal as JSON lines through a pipe, plus two more kinds: ``facts`` and ``over``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.process.processes import bytes_read, descendants, kill_group, kill_same, runs, started
 from rocmprobe.text.reading import json_line
 
-#: Seconds of the budget that are kept for killing hung processes, and for the verdict.
+#: Seconds of the budget that are reserved for killing hung processes and for the verdict.
 RESERVE = 1.0
-#: Seconds between two checks if a starting worker reads anything.
+#: Seconds between two checks whether a starting worker reads files.
 _LOOK = 1.0
-#: Seconds after SIGKILL until a process counts as unkillable: it is stuck in a driver.
+#: A process that still exists this many seconds after SIGKILL is unkillable: it is blocked in a driver.
 _GONE_AFTER = 0.5
-#: The largest share of the budget that a process can have spent before it became the check by exec.
+#: Maximum time before the start of this program that counts, as a fraction of the budget, because a wrapper
+#: script can have become this process by exec.
 _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -40,8 +41,8 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class CheckOptions:
     """The options of ``rocmprobe check``.
 
-    ``results`` is a file or a folder, or None for the results of the last complete run, if any. An empty
-    ``setting`` stands for the recommended setting, else ``default``. ``budget`` is in seconds.
+    ``results`` is a file or a folder, or None for the results of the last complete run, if any. If
+    ``setting`` is "", the recommended setting is used, else ``default``. ``budget`` is in seconds.
     """
 
     results: Optional[Path] = None
@@ -64,7 +65,7 @@ class Pipe:
             data = data[os.write(self._descriptor, data) :]
 
     def facts(self, **content: Any) -> None:
-        """Write facts about the check: setting, device and the like."""
+        """Write facts about the check, e.g. the setting and the device."""
         self.write({"record": "facts", **content})
 
     def over(self, **content: Any) -> None:
@@ -73,11 +74,11 @@ class Pipe:
 
 
 class _Ended(BaseException):
-    """Raised when a signal requests the end of this process."""
+    """Raised when a signal asks this process to end."""
 
 
 class Watchdog:
-    """The time limit of one check. ``progress`` grows until ``wait`` returns."""
+    """The time limit of one check. ``progress`` is updated until ``wait`` returns."""
 
     def __init__(self, options: CheckOptions) -> None:
         budget = options.budget
@@ -89,7 +90,7 @@ class Watchdog:
         self._bytes_read = -1
 
     def wait(self) -> CheckProgress:
-        """Start the prober and listen until it is done, the time is over, or a signal arrives."""
+        """Start the prober, and read its records until it is done, the time is over, or a signal arrives."""
         readable, writable = os.pipe()
         try:
             _take_signals()
@@ -106,9 +107,9 @@ class Watchdog:
         return self.progress
 
     def end(self) -> None:
-        """Kill every process of the check. Set ``progress.unkillable`` if any process survives.
+        """Kill every process of the check. Set ``progress.unkillable`` if a process survives.
 
-        A signal ends the wait for the processes, because the sender of the signal waits for the verdict.
+        A signal ends the waiting for the processes, because the sender of the signal waits for the verdict.
         """
         with contextlib.suppress(_Ended):
             if self._prober:
@@ -116,7 +117,7 @@ class Watchdog:
         _ignore_signals()
 
     def limit(self, over: float, code: int) -> None:
-        """Make this process exit with ``code`` when it has exceeded the budget by ``over`` seconds."""
+        """Make this process exit with ``code`` once it has exceeded the budget by ``over`` seconds."""
         signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
         left = self._began + self._options.budget + over - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, max(0.01, left))
@@ -130,7 +131,8 @@ class Watchdog:
         guardian = {pid: start for pid, start in below.items() if pid == self._guardian}
         left = {pid: start for pid, start in below.items() if pid not in guardian}
         for pid in left:
-            # The group of a worker holds processes whose own parent has ended.
+            # A worker's group can contain processes whose parent has ended, so they are no descendants any
+            # more.
             kill_group(pid)
         left[self._prober] = started(self._prober)
         kill_same(left)
@@ -162,23 +164,23 @@ class Watchdog:
                     self.progress.add(record, time.monotonic())
 
     def _look_at_start(self) -> None:
-        """Record if a worker that imports torch reads files.
+        """Record whether a worker that imports torch reads files.
 
-        An import from a slow disk takes long without processor time, but is no hang.
+        An import from a slow disk uses little CPU time for long, but does not hang.
         """
         if not self.progress.running or self.progress.answers:
             return
         read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
-        # The sum falls when a process ends.
+        # The sum decreases when a process ends, so only an increase shows that a file was read.
         if 0 <= self._bytes_read < read:
             self.progress.last_read = time.monotonic()
         self._bytes_read = read
 
 
 def _began(budget: float) -> float:
-    """Return the time at which this process started (monotonic clock), but at most half of ``budget`` ago.
+    """Return the monotonic time at which this process started, but at most half of ``budget`` ago.
 
-    If a wrapper script became this process by exec, its time does not count.
+    The limit is for a wrapper script that became this process by exec: its time should not count.
     """
     now = time.monotonic()
     try:
@@ -194,7 +196,7 @@ def _alive(pids: Mapping[int, Optional[int]]) -> dict[int, Optional[int]]:
 
 
 def _take_signals() -> None:
-    """Raise _Ended at the first signal that ends a program."""
+    """Raise _Ended at the first signal that asks a program to end."""
 
     def handle(number: int, frame: Optional[FrameType]) -> None:
         _ignore_signals()
@@ -211,7 +213,7 @@ def _ignore_signals() -> None:
 
 
 def _forked(options: CheckOptions, writable: int) -> int:
-    """Fork the prober, which inherits the pipe and no other descriptor. Return its process id."""
+    """Fork the prober, which inherits only the pipe, and return its process id."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -240,7 +242,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the inherited descriptors, because a reader of the output waits for all copies to close."""
+    """Close the inherited descriptors, because a reader of the output waits until all copies are closed."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
