@@ -1,4 +1,4 @@
-"""Vendor libraries behind PyTorch's convolution: oneDNN on a CPU, cuDNN on NVIDIA, MIOpen on AMD."""
+"""Vendor libraries that compute PyTorch's convolution: oneDNN on a CPU, cuDNN on NVIDIA, MIOpen on AMD."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), 
 
 
 def backend_for(device: str, torch_kind: str) -> Backend:
-    """Return the backend of torch's ``device`` ("cpu", "cuda:0") in a build of ``torch_kind``.
+    """Return the backend of torch's ``device`` ("cpu" or e.g. "cuda:0").
 
-    cuDNN and MIOpen share the device type. ``torch_kind`` is "rocm" if ``torch.version.hip`` is set, which
-    selects MIOpen.
+    cuDNN and MIOpen have the same device type, "cuda". ``torch_kind`` decides between them. It is "rocm" if
+    ``torch.version.hip`` is set, which means MIOpen.
     """
     if device.startswith("cuda"):
         return BACKENDS["miopen" if torch_kind == "rocm" else "cudnn"]

@@ -1,7 +1,7 @@
 """The interface of a backend.
 
-Modules of this package import torch only inside functions, because the controller reads captured logs with a
-backend and never imports torch.
+Modules of this package import torch only inside functions. The parent process uses backends to read captured
+logs, and must never import torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.knowledge.miopen_log import Reading
 
 
 class Backend(TestedLibrary, Protocol):
-    """A vendor library behind a torch device type."""
+    """A vendor library that computes convolution on one of torch's device types."""
 
     @property
     def library(self) -> str:
@@ -23,7 +23,7 @@ class Backend(TestedLibrary, Protocol):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        """Variables that make the library name the implementation it runs."""
+        """Environment variables that make the library log which implementation it runs."""
 
     def vendor_library_off(self) -> AbstractContextManager[None]:
         """Return a context in which PyTorch uses its own kernels instead of the library."""
@@ -32,21 +32,25 @@ class Backend(TestedLibrary, Protocol):
         """Return the version of the library that the running torch reports, or None if torch reports none."""
 
     def read(self, log: str) -> Reading:
-        """Parse a captured ``log`` for its last convolution and its failures."""
+        """Parse a captured ``log`` for the last convolution and for failures."""
 
     def is_fallback(self, implementation: str) -> bool:
-        """Return True if an implementation is the library's last resort: correct, but slow."""
+        """Return True if ``implementation`` is the library's last resort: correct, but slow."""
 
     def demands_exactness(self) -> bool:
-        """Return True if convolutions sum plain products, so that results of integers must be exact.
+        """Return True if convolutions sum plain products, so that results with integer operands must be
+        exact.
 
-        Return False if the library may choose transforms (Winograd, FFT) or reduced precision.
+        Return False if the library can choose transforms (Winograd, FFT) or reduced precision.
         """
 
 
 @contextmanager
 def switched(switches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Set attributes (owner, name, value) during the block, and restore the old values at the end."""
+    """Set attributes during the block, and restore the old values at the end.
+
+    Each switch is (object, name of the attribute, value).
+    """
     before: list[tuple[Any, str, Any]] = []
     try:
         for owner, name, value in switches:

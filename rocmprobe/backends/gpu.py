@@ -1,6 +1,6 @@
-"""cuDNN and MIOpen, PyTorch's convolution libraries on NVIDIA and AMD GPUs.
+"""Backends for cuDNN and MIOpen, PyTorch's convolution libraries on NVIDIA and AMD GPUs.
 
-PyTorch drives both through the same device type and the same switches (``torch.backends.cudnn``).
+PyTorch uses the same device type and the same switches (``torch.backends.cudnn``) for both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cudnn:
     def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `cudnn.flags`, which resets every flag that is not passed to its default.
+        # `cudnn.flags` is not used, because it resets every flag that is not passed to the flag's default.
         return switched([(torch.backends.cudnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
@@ -49,7 +49,7 @@ class Cudnn:
         import torch
 
         def bytes_of(what: str) -> int:
-            # Requested bytes, because blocks are larger. A torch before 2.1 counts only blocks.
+            # Requested bytes are exact, but blocks are larger. A torch before 2.1 counts only blocks.
             stats = torch.cuda.memory_stats(device)
             return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
 
@@ -62,11 +62,11 @@ class Cudnn:
         meter.peak_bytes = bytes_of("peak") - before
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return three quarters of the free memory, because a desktop may run on the same card."""
+        """Return three quarters of the free memory, because a desktop can use the same card."""
         import torch
 
         torch.cuda.empty_cache()
-        # A driver may report more free memory than the card has.
+        # Some drivers report more free memory than the card has.
         return min(torch.cuda.mem_get_info(device)) * 3 // 4
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
@@ -88,19 +88,22 @@ class Cudnn:
         return limited
 
     def read(self, log: str) -> Reading:
-        # cuDNN's log names descriptors, not kernels.
+        # cuDNN's log lists descriptors, but not the kernels that ran.
         return Reading()
 
     def is_fallback(self, implementation: str) -> bool:
         return False
 
     def demands_exactness(self) -> bool:
-        # cuDNN may choose Winograd or FFT without logging the choice.
+        # cuDNN can choose Winograd or FFT without logging the choice.
         return False
 
 
 def unpacked(version: int) -> str:
-    """Return MAJOR.MINOR.PATCH of MIOpen's version in torch: major * 1000000 + minor * 1000 + patch."""
+    """Return a version as MAJOR.MINOR.PATCH. torch stores MIOpen's version as one number.
+
+    The number is major * 1000000 + minor * 1000 + patch.
+    """
     return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
 
 
@@ -110,8 +113,8 @@ class Miopen(Cudnn):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        # Level 5 names the choice of Find and the solver of immediate mode. A log of level 6 is six times as
-        # long. Every call comes with its command line for MIOpenDriver.
+        # Level 5 logs the choice of Find and the solver of immediate mode. A log of level 6 is six times as
+        # long. The second variable logs a MIOpenDriver command line for every call.
         return {"MIOPEN_LOG_LEVEL": "5", "MIOPEN_ENABLE_LOGGING_CMD": "1"}
 
     def library_version(self) -> Optional[str]:

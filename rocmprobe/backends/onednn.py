@@ -1,4 +1,4 @@
-"""oneDNN, PyTorch's convolution library on a CPU."""
+"""Backend for oneDNN, PyTorch's convolution library on a CPU."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rocmprobe.checks.tools.context import Meter
 from rocmprobe.knowledge.miopen_log import Reading
 from rocmprobe.knowledge.settings import LIBRARIES
 
-# ONEDNN_VERBOSE=1 prints one line per executed primitive. v1 marks oneDNN 3, which put a field in front.
-# A time stamp may follow:
+# ONEDNN_VERBOSE=1 prints one line per executed primitive. oneDNN 3 added the field v1. A time stamp can
+# follow v1:
 #   onednn_verbose[,v1][,123.4],[primitive,]exec,cpu,convolution,jit:avx512_core,forward_training,...
 _EXECUTED = re.compile(
     r"^(?:onednn|dnnl)_verbose,(?:v\d+,)?(?:[\d.]+,)?(?:primitive,)?exec,cpu,(?:de)?convolution,([^,\s]+),"
@@ -39,30 +39,30 @@ class Onednn:
     def vendor_library_off(self) -> AbstractContextManager[None]:
         import torch
 
-        # Not `mkldnn.flags`, which resets every flag that is not passed to its default.
+        # `mkldnn.flags` is not used, because it resets every flag that is not passed to the flag's default.
         return switched([(torch.backends.mkldnn, "enabled", False)])
 
     def library_version(self) -> Optional[str]:
-        """Return the version of oneDNN that torch was built with."""
+        """Return the version of oneDNN with which torch was built."""
         import torch
 
         match = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
         return match[1] if match else None
 
     def synchronize(self, device: str) -> None:
-        """Do nothing, because a CPU has no queue."""
+        """Do nothing, because computations on a CPU are complete when the call returns."""
 
     @contextmanager
     def meter(self, device: str) -> Iterator[Meter]:
-        """Meter every allocation and release of torch's CPU allocator, as the profiler records them.
+        """Measure allocations and releases of torch's CPU allocator with torch's profiler.
 
-        Allocations inside oneDNN (scratchpads) are not seen. A release of older memory may be missed, so the
-        block should allocate and release its own memory.
+        Allocations inside oneDNN (scratchpads) are not measured. A release of memory from before the block
+        can be missed, so the block should allocate and release its own memory.
         """
         import torch
 
         meter = Meter()
-        # Not `torch.profiler.profile`, which imports torch._dynamo and so takes over a second.
+        # `torch.profiler.profile` would import torch._dynamo, which takes more than a second.
         profiler: Any = torch.autograd.profiler.profile(profile_memory=True, use_kineto=True)
         with profiler:
             yield meter
@@ -76,7 +76,7 @@ class Onednn:
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
         """Limit the size of the address space (RLIMIT_AS), so that allocations inside oneDNN count.
 
-        From here on the process allocates a little slower, but the limit is exact to the megabyte.
+        Afterwards, allocations in this process are a little slower, but the limit is exact to the megabyte.
         """
         import resource
 
@@ -107,15 +107,15 @@ class Onednn:
         return _family(implementation, "") == "naive"
 
     def demands_exactness(self) -> bool:
-        # oneDNN chooses Winograd only if it is requested by name.
+        # oneDNN uses Winograd only if the caller requests Winograd by name.
         return True
 
 
 def _keep_no_freed_memory() -> None:
     """Make glibc return large blocks to the kernel when they are freed.
 
-    Otherwise glibc keeps up to about 60 MiB of freed blocks. A memory limit would count these blocks, a
-    different amount each time.
+    Otherwise glibc keeps up to about 60 MiB of freed blocks. These blocks would count towards a memory limit,
+    with a different size each time.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
@@ -133,10 +133,10 @@ def _family(implementation: str, algorithm: str) -> Optional[str]:
 
 
 def _peak(events: Any) -> int:
-    """Return the peak of the running sum over the profiler's ``[memory]`` events, in order of time."""
+    """Return the largest running sum of the profiler's ``[memory]`` events in order of time."""
     live = peak = 0
     changes = [event for event in events if event.name() == "[memory]"]
-    # torch 2.x counts in ns, 1.13 in us. Only the order matters.
+    # torch 2.x has times in ns, 1.13 in us. Only the order of the events matters.
     changes.sort(key=lambda event: event.start_ns() if hasattr(event, "start_ns") else event.start_us())
     for event in changes:
         live += event.nbytes()

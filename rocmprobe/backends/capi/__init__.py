@@ -1,4 +1,4 @@
-"""HIP, rocBLAS and MIOpen through ctypes: the same libraries as under PyTorch, without torch and NumPy.
+"""Calls to HIP, rocBLAS and MIOpen through ctypes, without torch and NumPy. PyTorch uses the same libraries.
 
 A call can crash or hang the process, so only the child process of a worker makes calls.
 """

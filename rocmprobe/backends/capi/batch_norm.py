@@ -1,6 +1,6 @@
-"""Batch norm through MIOpen: training, its backward pass and inference, in float32, per channel.
+"""Batch norm through MIOpen: training, the backward pass of training, and inference. float32, per channel.
 
-Arguments come from include/miopen/miopen.h. They are the same from ROCm 3.5 (MIOpen 2.4) on.
+Arguments come from include/miopen/miopen.h. They have not changed since ROCm 3.5 (MIOpen 2.4).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EPSILON = 1e-5
 
 
 class BatchNorm:
-    """Batch norm of an input x (N, C, ...).
+    """Batch norm of an input x (N, C, ...). Use ``batch_norm`` to make the object.
 
-    ``batch_norm`` makes the object. Elements that a call does not write are NaN.
+    Elements that a call does not write are NaN.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class BatchNorm:
         self._x = x
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
-        """Normalize x with the moments of the batch. Return the result under the key ``output``."""
-        # As in PyTorch, request the moments but no running statistics, because MIOpen compiles another kernel
-        # without the moments.
+        """Normalize x with mean and variance of the batch. Return the result under the key ``output``."""
+        # Request mean and variance of the batch, but no running statistics, as PyTorch does. Without this
+        # request, MIOpen would compile another kernel than for PyTorch.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias)
@@ -58,7 +58,7 @@ class BatchNorm:
         mean: Sequence[float],
         variance: Sequence[float],
     ) -> dict[str, list[float]]:
-        """Normalize x with the given moments. Return the result under the key ``output``."""
+        """Normalize x with the given mean and variance. Return the result under the key ``output``."""
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias, mean, variance)
@@ -116,7 +116,10 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
 def batch_norm(
     hip: Hip, miopen: MiopenLibrary, shape: Sequence[int], x: Sequence[float]
 ) -> Iterator[BatchNorm]:
-    """Yield ``x`` of ``shape`` (N, C, ...) on the device, with the descriptors that batch norm needs."""
+    """Yield a ``BatchNorm`` of ``x`` with ``shape`` (N, C, ...) on the device.
+
+    Descriptors are released at the end.
+    """
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))

@@ -15,17 +15,17 @@ from rocmprobe.runtimes.calls import INT, SIZE, released
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
-#: Families by number (miopenConvAlgorithm_t), the same in every direction. Only bwd-data has number 4.
+#: Names of the algorithms by number (miopenConvAlgorithm_t). Only bwd-data can have number 4.
 ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 4: "TransposeGEMM", 5: "ImplicitGEMM"}
 _MOST_SOLUTIONS = 64
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """A direction as MIOpen names and numbers it.
+    """Names and numbers that MIOpen uses for a direction.
 
-    ``find_order`` has the operands in the order of Find's call, ``other_order`` in the order of all other
-    calls. ``result`` is the tensor that the direction computes.
+    ``find_order`` lists the operands in the order in which Find takes them. All other functions use
+    ``other_order``. ``result`` is the tensor that the direction computes.
     """
 
     name: str
@@ -62,9 +62,10 @@ class _TensorArgument(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Found:
-    """An algorithm that MIOpen offers: ``milliseconds`` measured or guessed, ``workspace`` in bytes.
+    """An algorithm that MIOpen offers, with time in ``milliseconds`` and ``workspace`` in bytes.
 
-    ``number`` is the number of the algorithm (Find) or of the solver (immediate mode, Find 2.0).
+    The time was measured or estimated by MIOpen. ``number`` is the number of the algorithm (Find) or of the
+    solver (immediate mode, Find 2.0).
     """
 
     algorithm: str
@@ -74,7 +75,7 @@ class Found:
 
 
 class Convolution:
-    """A problem in one direction on tensors x, w and y. ``convolution`` makes the object."""
+    """A problem in one direction, with tensors x, w and y. Use ``convolution`` to make the object."""
 
     def __init__(
         self, miopen: MiopenLibrary, descriptor: Descriptor, tensors: dict[str, Tensor], direction: str
@@ -89,13 +90,16 @@ class Convolution:
         return self.tensors[self._direction.result].buffer
 
     def workspace_size(self) -> int:
-        """Return the largest workspace, in bytes, that a solver of Find requests."""
+        """Return the largest workspace, in bytes, that any solver in Find needs."""
         size = SIZE()
         self._call("{}GetWorkSpaceSize", *self._descriptors(), ctypes.byref(size))
         return size.value
 
     def find(self, workspace: Optional[Buffer] = None) -> list[Found]:
-        """Return the algorithms that Find compiled and timed (see MIOPEN_FIND_MODE), the fastest first."""
+        """Return the algorithms that Find compiled and timed (see MIOPEN_FIND_MODE).
+
+        The fastest comes first.
+        """
         results = (_AlgoPerf * len(ALGORITHMS))()
         count = INT()
         direction = self._direction
@@ -120,7 +124,7 @@ class Convolution:
         )  # fmt: skip
 
     def solutions(self) -> list[Found]:
-        """Return the solutions of immediate mode, from its database or heuristic. Nothing is compiled."""
+        """Return the solutions of immediate mode, from MIOpen's database or heuristic. Compile nothing."""
         count = SIZE()
         self._call("{}GetSolutionCount", *self._descriptors(), ctypes.byref(count))
         entries = (_Solution * max(count.value, 1))()
@@ -134,7 +138,10 @@ class Convolution:
         self._call("{}CompileSolution", *self._descriptors(), solution.number)
 
     def run_immediate(self, solution: Found, workspace: Optional[Buffer] = None) -> None:
-        """Run a solution of ``solutions``. If ``compile`` has not compiled the solution, MIOpen does."""
+        """Run one of ``solutions``.
+
+        If ``compile`` was not called for the solution, MIOpen compiles it now.
+        """
         direction = self._direction
         self._call(
             "{}Immediate", *self._operands(direction.other_order), self.descriptor.address,
@@ -145,7 +152,7 @@ class Convolution:
     def found_solutions(self) -> Iterator[list[tuple[Found, int]]]:
         """Yield the results of Find 2.0, the fastest first.
 
-        Each comes with the solution object for ``run_found``.
+        Each item is the result and the address of its solution object, for ``run_found``.
         """
         library = self.miopen.library
         problem = ctypes.c_void_p()
@@ -178,7 +185,7 @@ class Convolution:
             yield [(self._describe(solution), solution) for solution in offered]
 
     def run_found(self, solution: int, workspace: Optional[Buffer] = None) -> None:
-        """Run a solution object of ``found_solutions``."""
+        """Run a solution of ``found_solutions``. ``solution`` is the address of the solution object."""
         arguments = (_TensorArgument * len(self.tensors))(
             *(
                 _TensorArgument(_TENSOR_IDS[name], None, tensor.buffer.address)
@@ -199,7 +206,7 @@ class Convolution:
         return Found(_algorithm(algorithm.value), solver.value, time.value, size.value)
 
     def _operands(self, names: str) -> list[int]:
-        """Return descriptor and memory of each tensor in ``names``."""
+        """Return the addresses of descriptor and memory for each tensor in ``names``."""
         tensors = [self.tensors[name] for name in names]
         return [
             address for tensor in tensors for address in (tensor.descriptor.address, tensor.buffer.address)
@@ -217,7 +224,7 @@ class Convolution:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
 
-#: Bytes before and after a result, a multiple of every alignment that a kernel may need.
+#: Bytes before and after a result. The number is a multiple of every alignment that a kernel can need.
 MARGIN = 4096
 
 
@@ -229,9 +236,9 @@ def convolution(
 
     ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
     channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.
-    Margins around the result show what a kernel writes beyond the result. A 1-d convolution becomes a 2-d
-    convolution of height one, as in PyTorch. Raise ValueError for a transposed convolution, because PyTorch
-    passes it to MIOpen as bwd-data of a plain convolution.
+    Margins around the result show what a kernel writes outside the result. A 1-d convolution becomes a 2-d
+    convolution of height one, as in PyTorch. Raise ValueError for a transposed convolution, which PyTorch
+    passes to MIOpen as bwd-data of a plain convolution.
     """
     if problem.transposed:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""The ladder without torch, from copy to fused operators.
+"""The ladder of checks without torch, from copy to fused operators.
 
 The checks are copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's tensor
-operations, bias and fused operators. The ladder runs in a separate process, because any case may end the
-process. The cases here do not depend on each other. The caller knows which failure makes another case
-pointless.
+operations, bias and fused operators. The ladder runs in a separate process, because a check can end the
+process. The checks in this module do not depend on each other. The caller decides which checks to skip after
+a failure.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from rocmprobe.runtimes.calls import CallFailed, LoadFailed, NotAvailable, Obser
 from rocmprobe.runtimes.hip import Hip
 
 INTERFACES = ("find", "immediate", "find-2.0")
-#: Number of products that the plain-Python reference computes in some seconds.
+#: Number of products that the plain-Python reference can compute in a few seconds.
 MOST_PRODUCTS = 100_000_000
 _COPY_BYTES = 1 << 16
 _GEMM_SIZES = (17, 33, 65)
-#: The shape that the check through PyTorch uses, too.
+#: Shape of the input, the same as in the check through PyTorch.
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
-#: The function that computes the results of a part, and the expected results, both keyed by name.
+#: For each part of a check: a function that returns results by name, and the expected results by name.
 _Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping[str, Sequence[float]]]]
 
 
@@ -57,9 +57,9 @@ def _nothing(phase: str) -> None:
 class Ladder:
     """Checks that run on HIP's ``device`` with the libraries of ``place``.
 
-    ``interface`` is the interface of MIOpen that runs convolutions, one of INTERFACES. The first check that
-    needs a library loads the library. ``report_phase`` is called with "first-call" before the device is used,
-    and with "steady" afterwards.
+    ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. A library is loaded by the first
+    check that needs it. Checks call ``report_phase`` with "first-call" before they use the device, and with
+    "steady" afterwards.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Ladder:
     ) -> CheckResult:
         """Run one check.
 
-        If a library, symbol or device is missing, the state is n/a. A failed call is a result, not an
-        exception.
+        If a library, symbol or device is missing, the state of the result is n/a. A failed call gives a
+        result with an error, not an exception.
         """
         ask: Callable[[], CheckResult]
         if check == "convolution":
@@ -109,14 +109,14 @@ class Ladder:
             return CheckResult("error", str(error), _cause(error))
 
     def device_answers(self) -> bool:
-        """Return True if a copy to the device and back is still correct.
+        """Return True if a copy to the device and back still gives the correct bytes.
 
-        A failure can make the context unusable.
+        Use this after a failure, which can make the device context unusable.
         """
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
-        """Return MIOpen's version, or None if MIOpen does not report one. This needs no GPU."""
+        """Return MIOpen's version, or None if MIOpen does not report a version. This needs no GPU."""
         with suppress(CallFailed, LoadFailed, NotAvailable, NotApplicable):
             return self._loaded_miopen().version()
         return None
@@ -137,7 +137,7 @@ class Ladder:
         return _exactly(_unequal(back, content), "bytes came back changed", time.perf_counter() - started)
 
     def _fill(self) -> CheckResult:
-        """Run HIP's own kernels: fill, and copy from device memory to device memory."""
+        """Test HIP's own kernels: fill, and copy from device memory to device memory."""
         content = bytes(range(251)) * (_COPY_BYTES // 256)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -170,7 +170,7 @@ class Ladder:
         self._report_phase("steady")
         expected = reference.matrix_product(m, n, k, a, b)
         step = CheckResult(timings={"first_call": seconds})
-        # A product of integers is exact in any order of its sums.
+        # The operands are integers, so the result must be exact in any order of summation.
         return _judged(step, {"product": (result, expected)}, dtype, k, exact=True)
 
     def _convolve(self, asked: Problem, direction: str) -> CheckResult:
@@ -235,7 +235,10 @@ class Ladder:
         return judged
 
     def _normalise(self) -> CheckResult:
-        """Run training, its backward pass, and inference on separate inputs. So no failure hides another."""
+        """Run training, backward of training, and inference.
+
+        Each gets its own inputs, so failures stay separate.
+        """
         shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         terms = prod(shape) // channels
         x = reference.integers(prod(shape), 4, seed=3)
@@ -257,7 +260,7 @@ class Ladder:
             return self._by_parts(started, parts, "float32", terms, exact=False)
 
     def _operate(self, name: str, dtype: str) -> CheckResult:
-        """Run the parts of an operator on separate operands."""
+        """Run every part of the operator check ``name``. Each part has its own inputs."""
         check = OPERATOR_CHECKS[name](dtype)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -269,7 +272,7 @@ class Ladder:
         return self._by_parts(started, parts, dtype, check.terms, check.exact)
 
     def _by_parts(self, started: float, parts: _Parts, dtype: str, terms: int, exact: bool) -> CheckResult:
-        """Run each part even if another fails, and judge them together."""
+        """Run the parts, also after a failure, and return one result for all parts."""
         results: dict[str, Mapping[str, Sequence[float]]] = {}
         failures: dict[str, Exception] = {}
         for name, (compute, _) in parts.items():
@@ -330,7 +333,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen loads both by their SONAMEs, so it finds the copies that are already loaded.
+        # MIOpen loads both libraries by SONAME, so it uses the copies that are already loaded.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):
@@ -377,8 +380,8 @@ def _judged(
 ) -> CheckResult:
     """Return ``step`` with the errors of all results, or with the errors of the first wrong result.
 
-    Each element of a result is a sum of ``terms`` products. With ``exact``, results must equal the integers
-    of the reference. Otherwise results must round to these integers.
+    Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the integers
+    of the reference. Otherwise results must be equal after rounding to integers.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0
@@ -398,8 +401,7 @@ def _judged(
     return replace(step, numerics=numerics)
 
 
-#: The solution, MIOpen's number of its solver (None if the interface returns none), and a function that runs
-#: it.
+#: The solution, MIOpen's number of the solver (None if unknown), and a function that runs the solution.
 _Run = Iterator[tuple[Found, Optional[int], Callable[[], None]]]
 
 

@@ -1,7 +1,7 @@
-"""The files of HIP, rocBLAS and MIOpen.
+"""Search for the files of HIP, rocBLAS and MIOpen.
 
-Places are in the loader's order: LD_LIBRARY_PATH, ROCm installs, folders of the distribution, and a torch
-wheel's ``lib/`` with the ROCm packages next to it.
+The loader's order is: LD_LIBRARY_PATH, ROCm installs, folders of the distribution, and a torch
+wheel's ``lib/`` with the ROCm packages next to torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _DISTRIBUTION = (
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with ROCm's libraries. ``origin`` is one of ORIGINS, or "folder" if the user named it."""
+    """A folder with ROCm's libraries.
+
+    ``origin`` is one of ORIGINS, or "folder" if the user named the folder.
+    """
 
     origin: str
     folder: str
@@ -43,7 +46,7 @@ def places(
     root: Path = Path("/"),
     import_path: Optional[Sequence[str]] = None,
 ) -> list[Place]:
-    """Return every place with at least one of LIBRARIES, in the loader's order. Torch is not imported.
+    """Return every place that has at least one of LIBRARIES, in the loader's order. Torch is not imported.
 
     Search for torch on ``import_path``, by default ``sys.path``.
     """
@@ -64,15 +67,15 @@ def places(
 
 
 def place_in(folder: str) -> Place:
-    """Return the place of the libraries in ``folder``, in its ``lib/`` or in its ``lib64/``."""
+    """Return the place of the libraries in ``folder``, ``folder/lib`` or ``folder/lib64``."""
     at = Path(folder).absolute()
     return _place("folder", [at, at / "lib", at / "lib64"])
 
 
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
-    """Return the first place with the fewest missing libraries, or None.
+    """Return the place with the fewest missing libraries, the first of several equal places, or None.
 
-    Consider only places whose origin or folder is ``wanted``, or all places if ``wanted`` is "".
+    Only places whose origin or folder is ``wanted`` count. If ``wanted`` is "", all places count.
     """
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
@@ -85,7 +88,7 @@ def _version(install: Path) -> list[int]:
 def _place(origin: str, folders: Sequence[Path]) -> Place:
     """Return the place of ``folders``.
 
-    Take each library from the first folder that has it, in its newest version there.
+    Take each library from the first folder that has the library, in the newest version there.
     """
     files: dict[str, str] = {}
     for folder in folders:
@@ -102,7 +105,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _torch_folders(import_path: Optional[Sequence[str]]) -> list[list[Path]]:
-    """Return torch/lib, and the lib/ of the ROCm packages next to torch that newer wheels share."""
+    """Return ``torch/lib`` and, for newer wheels, the ``lib`` folders of the ROCm packages next to torch."""
     spec = importlib.machinery.PathFinder.find_spec(
         "torch", import_path if import_path is not None else sys.path
     )

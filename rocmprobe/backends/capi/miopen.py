@@ -1,11 +1,11 @@
-"""libMIOpen: version, handle and descriptors.
+"""The C interface of libMIOpen: version, handle and descriptors.
 
-Numbers come from include/miopen/miopen.h. The functions bound here have had the same arguments from ROCm 3.5
+Numbers come from include/miopen/miopen.h. The functions used here have had the same arguments from ROCm 3.5
 (MIOpen 2.4) to 6.3 (3.3). Find 2.0 exists only since ROCm 5.4. Tensor operations and bias exist since MIOpen
 1.3, fusion plans since 1.5, and miopenTransformTensor since 1.7.
 
-MIOpen has no miopenCopyTensor and no miopenCastTensor. MIOpen's RNN and convolution copy and cast with C++
-functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
+MIOpen has no C functions miopenCopyTensor and miopenCastTensor. Its RNN and convolution copy and cast with
+C++ functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rocmprobe.runtimes.calls import (
 from rocmprobe.runtimes.memory import Buffer
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
-#: ``miopenBNSpatial``: statistics of each channel.
+#: ``miopenBNSpatial``: one mean and variance per channel.
 SPATIAL = 1
 _FIND = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
@@ -44,12 +44,12 @@ _FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
 _IMMEDIATE = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
 )  # fmt: skip
-#: ``miopen::CopyTensor`` since ROCm 6.0, where the last argument forces a kernel, and before.
+#: ``miopen::CopyTensor`` since ROCm 6.0 and before 6.0. Since 6.0, the last argument forces a kernel.
 COPY_TENSOR = (
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pviib",
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pvii",
 )
-#: ``miopen::CastTensor`` since ROCm 6.1, where the second argument clamps to the largest number, and before.
+#: ``miopen::CastTensor`` since ROCm 6.1 and before 6.1. Since 6.1, the second argument turns clamping on.
 CAST_TENSOR = (
     "_ZN6miopen10CastTensorERKNS_6HandleEPKvbRKNS_16TensorDescriptorES4_S7_Pvii",
     "_ZN6miopen10CastTensorERKNS_6HandleEPKvRKNS_16TensorDescriptorES4_S7_Pvii",
@@ -135,14 +135,14 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The address of an object of MIOpen, such as a descriptor."""
+    """The address of an object that MIOpen created, such as a tensor descriptor."""
 
     address: int
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor descriptor and the device memory behind it."""
+    """A tensor descriptor and the device memory of the tensor."""
 
     descriptor: Descriptor
     buffer: Buffer
@@ -151,8 +151,8 @@ class Tensor:
 class MiopenLibrary:
     """MIOpen with one handle.
 
-    A failed call raises CallFailed, a missing function NotAvailable. A library that does not load raises
-    LoadFailed.
+    A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
+    raises LoadFailed.
     """
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
@@ -166,7 +166,7 @@ class MiopenLibrary:
         return ".".join(str(number.value) for number in numbers)
 
     def create(self) -> None:
-        """Create the handle on the current device. Without a GPU this fails with status 7."""
+        """Create the handle on the current device. Without a GPU, the call fails with status 7."""
         self.library.call("miopenCreate", ctypes.byref(self.handle))
 
     def destroy(self) -> None:
@@ -180,7 +180,10 @@ class MiopenLibrary:
         channels_last: bool = False,
         strides: Optional[Sequence[int]] = None,
     ) -> Descriptor:
-        """Return the descriptor of a tensor of ``shape`` (N, C, ...), packed unless it has ``strides``."""
+        """Return the descriptor of a tensor of ``shape`` (N, C, ...).
+
+        Without ``strides``, the tensor is packed.
+        """
         lengths = (INT * len(shape))(*shape)
         steps = (INT * len(shape))(*(strides or _strides(shape, channels_last)))
         descriptor = self.created("miopenCreateTensorDescriptor")
@@ -224,7 +227,10 @@ class MiopenLibrary:
         return derived
 
     def created(self, function: str, *arguments: Any) -> Descriptor:
-        """Return the object that ``function`` creates and stores in its first argument."""
+        """Return the object that ``function`` creates.
+
+        The function stores the object's address in its first argument.
+        """
         address = ctypes.c_void_p()
         self.library.call(function, ctypes.byref(address), *arguments)
         return Descriptor(address.value or 0)

@@ -1,4 +1,4 @@
-"""The operators other than plain convolution and batch norm: operands, calls, and expected results.
+"""Checks of operators other than plain convolution and batch norm: operands, calls, and expected results.
 
 Operands are small integers. Results of tensor operations and of bias are exact. Results of fused operators
 have the tolerances of convolution and batch norm.
@@ -29,7 +29,7 @@ from rocmprobe.runtimes.hip import Hip
 
 @dataclass(frozen=True)
 class Part:
-    """A result of a check: the library's computation, and the expected values."""
+    """One result of a check: the library's computation, and the expected values."""
 
     compute: Callable[[Hip, MiopenLibrary], list[float]]
     expected: Sequence[float]
@@ -37,11 +37,10 @@ class Part:
 
 @dataclass(frozen=True)
 class OperatorCheck:
-    """A check of an operator. ``parts`` are its results to compare, by name.
+    """A check of an operator. ``parts`` are the results to compare, by name.
 
-    Each element of a result is a sum of ``terms`` products.
-
-    If ``exact``, results must equal the expected values.
+    Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the expected
+    values.
     """
 
     parts: Mapping[str, Part]
@@ -50,10 +49,10 @@ class OperatorCheck:
 
 
 _SHAPE = (2, 3, 4, 5)
-#: Strides in elements: packed, channels-last, and with unused elements after each row or each channel.
+#: Strides in elements: packed, channels-last, with gaps after each row, and with gaps after each channel.
 _PACKED, _LAST = contiguous(_SHAPE), channels_last(_SHAPE)
 _ROWS_APART, _CHANNELS_APART = (96, 32, 8, 1), (75, 25, 5, 1)
-#: Content of a result's memory before the call, and between its elements after the call.
+#: Value in the result's memory before the call. Gaps between elements must still have this value afterwards.
 _FILLER = 9
 _FUNCTIONS: Mapping[str, Callable[[Any, Any], float]] = {"add": add, "mul": mul, "min": min, "max": max}
 #: Shapes of the second operand that MIOpen broadcasts.
@@ -61,9 +60,9 @@ _SECOND = {
     "equal shapes": _SHAPE, "per channel": (1, 3, 1, 1), "per position": (1, 1, 4, 5), "scalar": (1, 1, 1, 1),
 }  # fmt: skip
 _SCALES = (2, -3, 1)
-#: The problem that the check through PyTorch uses, too.
+#: Problems of the fused checks, the same as in the checks through PyTorch.
 _FUSED = {"float32": "conv2d-fp32-n2-c4-i8x8-k6-f3x3-p1", "float16": "conv2d-fp16-n2-c4-i8x8-k6-f3x3-p1"}
-#: The shape of the batch norm checks.
+#: Shape of the input in the batch norm checks.
 _NORMALIZED = (4, 16, 14, 14)
 
 
@@ -110,7 +109,7 @@ def tensor_transform(dtype: str) -> OperatorCheck:
 
 
 def tensor_copy(dtype: str) -> OperatorCheck:
-    """Copy as MIOpen's RNN does: between packed tensors, or slices of larger tensors."""
+    """Check the copy function of MIOpen's RNN, on packed tensors and on slices of larger tensors."""
     layouts = {
         "packed": (_PACKED, _PACKED), "to a slice": (_PACKED, _ROWS_APART),
         "from a slice": (_CHANNELS_APART, _PACKED), "between slices": (_ROWS_APART, _CHANNELS_APART),
@@ -139,7 +138,7 @@ def _copy(
 
 
 def tensor_cast(dtype: str) -> OperatorCheck:
-    """Cast from float32, as MIOpen does with sums of half precision."""
+    """Check the conversion from float32, which MIOpen uses for float32 sums of half precision products."""
     values = reference.integers(prod(_SHAPE), 5, seed=10)
 
     def compute(on_device: TensorOperations) -> list[float]:
@@ -242,7 +241,7 @@ def batch_norm_relu(dtype: str) -> OperatorCheck:
         with ExitStack() as stack:
             on_device = stack.enter_context(tensor_operations(hip, miopen, dtype))
             image = on_device.tensor(_NORMALIZED, x)
-            # Not a number, so that a missing element shows.
+            # Filled with NaN to show elements that the kernel does not write.
             result = on_device.tensor(_NORMALIZED, [float("nan")] * len(x))
             derived = miopen.derived_descriptor(image.descriptor, SPATIAL)
             stack.enter_context(released(partial(miopen.destroy_tensor_descriptor, derived)))
@@ -273,7 +272,7 @@ def _part(dtype: str, call: Callable[[TensorOperations], list[float]], expected:
     return Part(compute, expected)
 
 
-#: Keyed by the name of the check: the function that makes the check for a dtype.
+#: Functions that make a check for a dtype, by the name of the check.
 OPERATOR_CHECKS: Mapping[str, Callable[[str], OperatorCheck]] = {
     "tensor-op": tensor_op,
     "tensor-transform": tensor_transform,

@@ -1,6 +1,6 @@
-"""A reference in plain Python: exact on integers, but slow.
+"""Reference implementations in plain Python: exact on integers, but slow.
 
-Tensors are flat lists in PyTorch's own layout (N, C, ...).
+Tensors are flat lists in PyTorch's default layout (N, C, ...).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ARRAY_CODES = {"float32": "f", "float64": "d"}
 def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> list[int]:
     """Return ``count`` random integers in [-largest, largest].
 
-    On average, the share ``density`` is not zero.
+    On average, a fraction ``density`` of the integers is nonzero.
     """
     chosen = random.Random(seed)  # noqa: S311
     values = [value for value in range(-largest, largest + 1) if value]
@@ -34,7 +34,10 @@ def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> l
 
 
 def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
-    """Return the two inputs of a direction, by name. Their sums are representable with ``exact_fill``."""
+    """Return the two inputs of a direction, by name.
+
+    With ``exact_fill``, all their sums are exact in the dtype.
+    """
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
     return {
@@ -44,9 +47,10 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
 
 
 def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
-    """Return the problem and direction that PyTorch gives MIOpen: a transposed problem as a plain problem.
+    """Return problem and direction as PyTorch passes them to MIOpen.
 
-    The three tensors keep their shapes, but x and y change places.
+    PyTorch passes a transposed problem as a plain problem. The three tensors keep their shapes, but x and y
+    swap roles. A plain problem is returned unchanged.
     """
     if not problem.transposed:
         return problem, direction
@@ -62,7 +66,7 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
 
 
 def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[float]]) -> list[float]:
-    """Return the result of one direction, without bias: y of x and w, x of y and w, or w of y and x.
+    """Return the result of one direction without bias: y for fwd, x for bwd-data, w for bwd-weights.
 
     Raise ValueError if the problem is transposed.
     """
@@ -76,7 +80,7 @@ def convolve(problem: Problem, direction: str, operands: Mapping[str, Sequence[f
 
 
 def matrix_product(m: int, n: int, k: int, a: Sequence[float], b: Sequence[float]) -> list[float]:
-    """Return a (m, k) times b (k, n), row-major."""
+    """Return the product of a (m, k) and b (k, n), all row-major."""
     return [
         sum(a[row * k + inner] * b[inner * n + column] for inner in range(k))
         for row in range(m)
@@ -103,7 +107,10 @@ def batch_norm(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """Return batch norm of x (N, C, ...) with the given moments, which in training are the moments of x."""
+    """Return the batch norm of x (N, C, ...) with the given mean and variance.
+
+    In training, these are mean and variance of x.
+    """
     result = [0.0] * len(x)
     for channel, places in enumerate(_channels(shape)):
         factor = scale[channel] / math.sqrt(variance[channel] + epsilon)
@@ -140,7 +147,7 @@ def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
 
 
 def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
-    """Yield, for each channel, the indices of its elements in a flattened tensor (N, C, ...)."""
+    """Yield, for each channel, the indices of the channel's elements in a flattened tensor (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     for channel in range(channels):
         yield [
@@ -171,7 +178,9 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 def scattered(
     values: Sequence[float], shape: Sequence[int], strides: Sequence[int], filler: float
 ) -> list[float]:
-    """Return the memory of a tensor with ``strides`` (in elements), with ``filler`` between the elements."""
+    """Return the memory of a tensor with ``strides`` (in elements) and ``filler`` in the gaps between
+    elements.
+    """
     memory = [filler] * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides)))
     for value, index in zip(values, product(*map(range, shape))):
         memory[sum(map(mul, index, strides))] = value
@@ -179,7 +188,7 @@ def scattered(
 
 
 def broadcast(values: Sequence[float], shape: Sequence[int], to: Sequence[int]) -> list[float]:
-    """Return a tensor of ``shape`` broadcast to the shape ``to``. The tensor repeats along axes of size 1."""
+    """Return a tensor of ``shape`` broadcast to the shape ``to``, repeated along axes of size 1."""
     strides = [0 if size == 1 else prod(shape[axis + 1 :]) for axis, size in enumerate(shape)]
     return [values[sum(map(mul, index, strides))] for index in product(*map(range, to))]
 
@@ -194,7 +203,7 @@ def channels_last(values: Sequence[float], shape: Sequence[int]) -> list[float]:
 
 
 def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]:
-    """Return a tensor in channels-last order as (N, C, ...)."""
+    """Return a channels-last tensor in the order (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     return [
         values[(image * positions + position) * channels + channel]
@@ -203,7 +212,7 @@ def channels_first(values: Sequence[float], shape: Sequence[int]) -> list[float]
 
 
 def decode(content: bytes, dtype: str) -> list[float]:
-    """Return the values in bytes of ``dtype``, NaN and infinities included."""
+    """Return the numbers in ``content``, the bytes of a tensor of ``dtype``. NaN and infinities are kept."""
     if dtype == "float16":
         return list(struct.unpack(f"{len(content) // 2}e", content))
     if dtype == "bfloat16":

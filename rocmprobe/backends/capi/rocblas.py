@@ -1,4 +1,4 @@
-"""librocblas: matrix products. Numbers come from rocblas-types.h.
+"""The C interface of librocblas: matrix products. Numbers come from rocblas-types.h.
 
 rocBLAS aborts the process if its kernel files for the device are missing.
 """
@@ -36,7 +36,7 @@ _SIGNATURES = {
 _NO_TRANSPOSE = 111
 _FLOAT32 = 151
 _DATATYPES = {"float16": 150, "bfloat16": 168}
-#: Keyed by dtype: the function, and the type of its scalars.
+#: By dtype: the GEMM function, and the C type of its scalar arguments.
 _PLAIN: dict[str, tuple[str, Any]] = {
     "float32": ("rocblas_sgemm", ctypes.c_float), "float64": ("rocblas_dgemm", ctypes.c_double),
 }  # fmt: skip
@@ -50,8 +50,9 @@ def _status_name(library: SharedLibrary, number: int) -> str:
 class Rocblas:
     """rocBLAS with one handle.
 
-    A failed call raises CallFailed, a missing function NotAvailable. A library that does not load raises
-    LoadFailed. Matrices are row-major. rocBLAS is column-major, so it gets the factors in reverse order.
+    A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
+    raises LoadFailed. Matrices in this class are row-major. rocBLAS is column-major, so it gets the factors
+    in reverse order.
     """
 
     def __init__(self, path: str, observe: Optional[Observer] = None) -> None:
@@ -72,7 +73,7 @@ class Rocblas:
         return text.value.decode("ascii", "replace")
 
     def gemm(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """Compute c = a (m, k) times b (k, n) as PyTorch does: half precision with float32 sums."""
+        """Compute c (m, n) = a (m, k) times b (k, n). As in PyTorch, half precision is summed in float32."""
         size = (self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k)
         if dtype in _PLAIN:
             function, scalar = _PLAIN[dtype]

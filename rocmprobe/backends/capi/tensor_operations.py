@@ -1,4 +1,4 @@
-"""MIOpen's operations on tensors, and bias. MIOpen's RNN and convolutions use these operations, too."""
+"""MIOpen's operations on tensors, and bias. MIOpen's RNN and convolutions use the same operations."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rocmprobe.kernels.exact import encoded
 from rocmprobe.runtimes.calls import released
 from rocmprobe.runtimes.hip import Hip
 
-#: ``miopenTensorOp_t``.
+#: Numbers of the operations (``miopenTensorOp_t``).
 OPERATIONS = {"add": 0, "mul": 1, "min": 2, "max": 3}
 
 
 class StrayWrites(Exception):
-    """A write of a kernel outside of its result."""
+    """Raised if a kernel wrote outside of its result."""
 
 
 class TensorOperations:
-    """MIOpen's operations on tensors, made by ``tensor_operations``.
+    """MIOpen's operations on tensors. Use ``tensor_operations`` to make the object.
 
-    ``tensor`` copies a tensor to the device, and ``read`` copies it back.
+    ``tensor`` copies a tensor to the device, and ``read`` copies a tensor back.
     """
 
     def __init__(self, hip: Hip, miopen: MiopenLibrary, dtype: str, stack: ExitStack) -> None:
@@ -42,7 +42,7 @@ class TensorOperations:
         strides: Optional[Sequence[int]] = None,
         dtype: Optional[str] = None,
     ) -> Tensor:
-        """Return a tensor on the device. ``memory`` includes the values between its elements."""
+        """Return a tensor on the device. ``memory`` is the whole buffer, including gaps between elements."""
         descriptor = self.miopen.tensor_descriptor(dtype or self._dtype, shape, strides=strides)
         self._stack.enter_context(released(partial(self.miopen.destroy_tensor_descriptor, descriptor)))
         content = encoded(memory, dtype or self._dtype)
@@ -51,7 +51,10 @@ class TensorOperations:
         return Tensor(descriptor, buffer)
 
     def read(self, tensor: Tensor, dtype: Optional[str] = None) -> list[float]:
-        """Return the memory of ``tensor``. Raise StrayWrites if a kernel wrote outside of ``tensor``."""
+        """Return the whole buffer of ``tensor``.
+
+        Raise StrayWrites if a kernel wrote outside of ``tensor``.
+        """
         self._hip.synchronize()
         content = tensor.buffer.read()
         stray = tensor.buffer.stray_writes()
@@ -67,11 +70,14 @@ class TensorOperations:
         self._call("miopenOpTensor", OPERATIONS[operation], first, *_of(a), second, *_of(b), third, *_of(c))
 
     def transform(self, source: Tensor, target: Tensor) -> None:
-        """Copy between tensors of one shape, through the C interface."""
+        """Copy between tensors of equal shape, through MIOpen's C interface."""
         self._call("miopenTransformTensor", _ONE, *_of(source), _ZERO, *_of(target))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
-        """Copy between tensors of one shape, as MIOpen's RNN does. A failure aborts the process."""
+        """Copy between tensors of equal shape with the C++ function that MIOpen's RNN uses.
+
+        A failure aborts the process.
+        """
         function = self._exported(COPY_TENSOR)
         forced = (False,) if function == COPY_TENSOR[0] else ()
         self.miopen.library.call_procedure(
@@ -79,7 +85,7 @@ class TensorOperations:
         )
 
     def cast(self, source: Tensor, target: Tensor) -> None:
-        """Convert to the dtype of ``target``. A failure aborts the process."""
+        """Convert ``source`` to the dtype of ``target``. A failure aborts the process."""
         function = self._exported(CAST_TENSOR)
         clamps = (False,) if function == CAST_TENSOR[0] else ()
         self.miopen.library.call_procedure(
@@ -99,7 +105,7 @@ class TensorOperations:
         self._call("miopenConvolutionForwardBias", _ONE, *_of(bias), _ZERO, *_of(y))
 
     def bias_gradient(self, dy: Tensor, gradient: Tensor) -> None:
-        """Sum dy (N, C, ...) over everything but the channels."""
+        """Sum dy (N, C, ...) over all axes but the channels, and write the sums to ``gradient``."""
         self._call("miopenConvolutionBackwardBias", _ONE, *_of(dy), _ZERO, *_of(gradient))
 
     def _call(self, function: str, *arguments: Any) -> None:
@@ -108,7 +114,7 @@ class TensorOperations:
     def _exported(self, functions: Sequence[str]) -> str:
         """Return the first of ``functions`` that the library exports.
 
-        Return ``functions[0]`` if the library exports none of them.
+        If the library exports none of them, return ``functions[0]``.
         """
         return next(filter(self.miopen.library.has, functions), functions[0])
 
