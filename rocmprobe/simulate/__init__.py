@@ -1,1 +1,1 @@
-"""Simulated machines: facts from a table, and faults injected in place of calls to a GPU."""
+"""Simulated machines: facts from a table, and faults injected where a real machine would call the GPU."""

@@ -1,8 +1,9 @@
-"""Accumulation of half precision on the CPU: in fp32 as on a GPU, or in the dtype to simulate a bug.
+"""Half precision convolution on the CPU, summed in fp32 like on a GPU, or in half precision to simulate a
+bug.
 
-An old CPU build of PyTorch has no half kernels. Later builds round more than once in backward: the sum over
-taps (bwd-data) or samples (bwd-weights) runs in the dtype. torch 2.13 does this for fp16 on a CPU without
-AVX512-FP16, and for bf16 with oneDNN off. Forward rounds once.
+PyTorch's own CPU kernels cannot be used. Old builds have no half kernels, and later builds round more than
+once in backward: they keep the sum over taps (bwd-data) or samples (bwd-weights) in half precision. torch
+2.13 does this for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward rounds only once.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 
 
 def fp32_output(call: ConvolutionCall, proceed: Callable[[ConvolutionCall], Any]) -> Any:
-    """Return the output of ``call`` in its dtype, computed in fp32."""
+    """Return the output of ``call``, computed in fp32 and converted to the dtype of ``call``."""
     lifted = replace(call, input=widened(call.input), weight=widened(call.weight), bias=widened(call.bias))
     return proceed(lifted).to(call.input.dtype)
 
 
 def fp32_gradients(call: BackwardCall, proceed: Callable[[BackwardCall], Gradients]) -> Gradients:
-    """Return the gradients of ``call`` in its dtype, computed in fp32."""
+    """Return the gradients of ``call``, computed in fp32 and converted to the dtype of ``call``."""
     lifted = replace(
         call, grad_output=widened(call.grad_output), input=widened(call.input), weight=widened(call.weight)
     )
@@ -44,14 +45,15 @@ Call = Union[ConvolutionCall, BackwardCall]
 
 
 def accumulated(call: Call, direction: str) -> torch.Tensor:
-    """Return the result of ``call`` whose running sums are rounded to its dtype after every product.
+    """Return the result of ``call``, computed with running sums that are rounded to half precision at every
+    step.
 
-    The dtype is float16 or bfloat16. Any rank and direction is supported. One product per element is added at
-    a time, in the order of a loop over channels and taps (for the gradient of the weights: samples and
-    positions). The product itself is exact in fp32, as in a fused multiply-add.
+    The dtype of ``call`` is float16 or bfloat16. Products are added in the order of a loop over channels and
+    taps (for the gradient of the weights: samples and positions). The product itself is exact in fp32, as in
+    a fused multiply-add.
     """
     backward = call if isinstance(call, BackwardCall) else None
-    # The image is the padded side. The samples of the other side are its positions.
+    # The image is the padded tensor. The other tensor has one element for each position of the filter.
     image = None if backward is None else backward.grad_output
     positions = call.input
     if not call.transposed:
@@ -89,7 +91,7 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 
 
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
-    """Return the pixels of the padded image that a tap reads, one for each position."""
+    """Return the slices of the padded image that a tap reads, one pixel for each position of the filter."""
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)
         for tap, dilation, size, stride in zip(taps, call.dilation, sizes, call.stride)
@@ -108,7 +110,7 @@ def _gathered(call: Call, padded: torch.Tensor, weight: torch.Tensor, sizes: lis
 
 
 def _image_sizes(call: Call) -> list[int]:
-    """Return the sizes of the image that ``_scattered`` builds."""
+    """Return the spatial sizes of the image that ``_scattered`` builds."""
     if isinstance(call, BackwardCall):
         return list(call.input.shape[2:])
     sizes = zip(
@@ -157,7 +159,7 @@ def _weights(call: Call, image: torch.Tensor, positions: torch.Tensor, kernel: t
 
 
 def at(place: Iterable[Union[int, slice]]) -> Any:
-    """Return the index that selects a position along the last axes."""
+    """Return an index into the last axes of a tensor, such as ``(..., 2, 3)``."""
     return (..., *place)
 
 

@@ -1,9 +1,8 @@
 """Faulty kernels: the computations of the bugs in ``generated.py``.
 
 A bug affects one direction of one call. The faulty result is the output, the gradient of the input, or the
-gradient of the weights. A bug computes it from the call and from the function that computes the correct
-result. Of the two tensors on either side of the filter, the *image* is the padded tensor: the input, or the
-output of a transposed convolution.
+gradient of the weights. A bug function gets the call and a function that computes the correct result. In
+comments, the *image* is the padded tensor: the input, or the output of a transposed convolution.
 """
 
 from __future__ import annotations
@@ -25,17 +24,20 @@ from rocmprobe.simulate.accumulation import accumulated, at
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
 _TILE = 16
-#: In the order of the gradients that PyTorch requests.
+#: Directions of backward, in the order of PyTorch's output mask.
 _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug ``name`` in one library of one process. The object remembers results of earlier calls."""
+    """The bug ``name`` in one library of one process.
+
+    The object stores results of earlier calls for some bugs.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left: dict[Any, torch.Tensor] = {}
-        # Only the place of an error is random. A fixed seed makes runs repeatable.
+        # The bug places some errors at random. A fixed seed makes runs repeatable.
         self._generator = torch.Generator().manual_seed(0)
 
     def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
@@ -45,7 +47,7 @@ class KernelBug:
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``, faulty in ``directions``.
+        """Return the gradients of ``call``. The gradients of ``directions`` are faulty.
 
         ``compute(call)`` returns the correct gradients.
         """
@@ -95,7 +97,7 @@ class KernelBug:
     def _with_a_random_element(self, result: torch.Tensor) -> torch.Tensor:
         where = torch.randint(result.numel(), (), generator=self._generator)
         size = result.double().square().mean().sqrt()
-        # A result in another memory format has no flat view.
+        # A channels-last result has no flat view, so compute the index.
         place = tuple(index_of(int(where), result.shape))
         result[place] += size.to(result.dtype)
         return result
@@ -111,7 +113,7 @@ class KernelBug:
 
 
 class BitFlip(KernelBug):
-    """A fault of the hardware: one bit of the middle element of a result in float32 is flipped."""
+    """A fault of the hardware: one bit of the middle element of a float32 result is flipped."""
 
     def __init__(self, bit: int) -> None:
         super().__init__("flipped-bit")
@@ -129,7 +131,7 @@ class BitFlip(KernelBug):
 
 
 def problem_of(call: Call) -> Problem:
-    """Return the problem that ``call`` computes, without its memory format."""
+    """Return the problem that ``call`` computes, without the memory format."""
     rank = call.weight.dim() - 2
     batch, in_channels, *size = call.input.shape
     out_channels = call.weight.shape[1] * call.groups if call.transposed else call.weight.shape[0]
@@ -143,9 +145,10 @@ def problem_of(call: Call) -> Problem:
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
-    """Return (position, tap, pixel) along one spatial axis: the pixel that each tap reads at each position.
+    """Return the triples (position, tap, pixel) along one spatial axis: at ``position``, ``tap`` reads
+    ``pixel``.
 
-    Padding is left out. ``dilation`` replaces the problem's dilation.
+    Taps that read padding are left out. If ``dilation`` is given, it replaces the problem's dilation.
     """
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
@@ -160,7 +163,7 @@ def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozen
 
 
 def clamped_axis(problem: Problem) -> Optional[int]:
-    """Return the last spatial axis that has padding."""
+    """Return the last spatial axis that has padding, or None."""
     return max((axis for axis, padding in enumerate(problem.padding) if padding), default=None)
 
 
@@ -171,7 +174,7 @@ def unreached(problem: Problem, axis: int) -> frozenset[int]:
 
 
 def square_block(problem: Problem) -> bool:
-    """Return True if a group has as many output channels as input channels, and more than one."""
+    """Return True if a group has equal numbers of input and output channels, and more than one of each."""
     return problem.in_channels == problem.out_channels > problem.groups
 
 
@@ -213,23 +216,23 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     problem = problem_of(call)
     axes = [reads(problem, axis) for axis in range(problem.rank)]
     if not all(axes):
-        # Only padding is multiplied.
+        # Every product is with padding, so no term can be lost.
         return compute(call)
     if direction == "bwd-weights":
-        # The positions are those of the side that is not the image.
+        # Remove the last position of the last sample from the tensor that is not the image.
         name = "input" if call.transposed else "grad_output"
         without = getattr(call, name).clone()
         without[-1][at(max(position for position, _, _ in axis) for axis in axes)] = 0
         return compute(_with(call, name, without))
     weight, groups = _grouped(call)
-    # The sum runs along the weights' second axis in one direction, and along the first in the other.
+    # Depending on the direction, the sum runs along the first or the second axis of the weights.
     channels = groups.select(2 if (direction == "fwd") != call.transposed else 1, -1)
     channels[at(max(tap for _, tap, _ in axis) for axis in axes)] = 0
     return compute(replace(call, weight=weight))
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a copy of the weights, and its view as (groups, rows, columns, *filter)."""
+    """Return a copy of the weights, and a view of that copy as (groups, rows, columns, *filter)."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 
@@ -266,7 +269,7 @@ def _reduced_precision(call: Call, direction: str, compute: Compute) -> torch.Te
 
 def _reduced(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.float32:
-        # TF32 keeps 10 of fp32's 23 mantissa bits. Half of the last kept bit is added and the rest cut off.
+        # TF32 keeps 10 of fp32's 23 mantissa bits. Round by adding half of the last kept bit, then truncate.
         bits = tensor.contiguous().view(torch.int32) + (1 << 12)
         return (bits & -(1 << 13)).view(torch.float32)
     return tensor.to(torch.float32 if tensor.dtype == torch.float64 else torch.bfloat16).to(tensor.dtype)
@@ -310,12 +313,11 @@ def _swapped_dilation(call: Call, direction: str, compute: Compute) -> torch.Ten
 def _read_by_hand(
     call: Call, direction: str, compute: Compute, dilation: tuple[int, ...], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Return the result of a kernel that reads the image wrongly.
+    """Return the result of a kernel that reads the wrong pixels of the image.
 
-    A gradient is the exact adjoint of this wrong forward computation.
-
-    The image is read with ``dilation``, padded or cropped to the windows' reach. The padding before the first
-    pixel of the axis ``clamped`` repeats that pixel.
+    The kernel uses ``dilation`` instead of the correct dilation. Along the axis ``clamped``, padding before
+    the first pixel repeats that pixel. The image is padded or cropped to the size that the filter reads. A
+    gradient is the exact adjoint of this wrong forward computation.
     """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
@@ -344,9 +346,8 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Apply the adjoint of ``_padded`` to the result of ``call``.
-
-    That result has the size of the padded image.
+    """Compute ``call``, whose result has the size of the padded image, and apply the adjoint of ``_padded``
+    to it.
     """
     bias = None
     if isinstance(call, ConvolutionCall):
@@ -363,13 +364,15 @@ def _onto_image(
 
 
 def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
-    """Return ``image`` padded where ``edges`` are positive, then cropped where ``edges`` are negative."""
+    """Return ``image``, padded where a number in ``edges`` is positive and cropped where it is negative."""
     padded = F.pad(image, [max(pixels, 0) for pixels in edges])
     return F.pad(padded, [min(pixels, 0) for pixels in edges])
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """Return ``edges`` in F.pad's order, the last axis first, without the edge that ``_padded`` added."""
+    """Return ``edges`` in F.pad's order (last axis first), without the edge that ``_padded`` has already
+    added.
+    """
     flat: list[int] = []
     for axis in reversed(range(len(edges))):
         before, behind = edges[axis]

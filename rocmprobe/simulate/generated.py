@@ -1,9 +1,8 @@
-"""Simulated machines generated from the tables in this module, in the format of a machine's file
-(``data/machines/README.md``).
+"""Simulated machines generated from the tables in this module, in the format of a machine's file.
 
-``planted-NAME`` has one bug in MIOpen's convolutions. ``faulty_kernels.py`` computes the bug's results. Any
-machine's file can name these bugs. ``faults-PHASE-KIND`` has one fault in one phase of a worker, and
-``faults-all`` has all of these faults.
+The machine ``planted-NAME`` has one bug in MIOpen's convolutions, computed by ``faulty_kernels.py``. Any
+machine's file can use these bugs by name. The machine ``faults-PHASE-KIND`` has one fault in one phase of a
+worker, and ``faults-all`` has all of these faults. ``data/machines/README.md`` describes the format.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rocmprobe.model.results import DIRECTIONS
 _FACTS = {"torch.version": "2.4.0+rocm6.1", "torch.kind": "rocm"}
 _PLANTED = "planted-"
 _HALVES = ("float16", "bfloat16")
-#: Numbers of products in one element of a result: planted machines are tested with short and long sums.
+#: Numbers of products in one element of a result, because short and long sums must both be tested.
 _SUMS = (27, 18432)
 
 
@@ -27,8 +26,9 @@ _SUMS = (27, 18432)
 class PlantedBug:
     """A bug that makes the results of a convolution wrong.
 
-    The bug changes results in ``directions`` and ``dtypes``. ``filter`` and ``tokens`` are parts of the text
-    of a problem that shows the bug. ``source`` is the report of a real bug, if one is known.
+    The bug changes results in ``directions`` and ``dtypes``. The bug needs a problem with a certain
+    ``filter``, such as "3x3", and with certain ``tokens`` in its text form, such as "p1". ``source`` is the
+    report of a real bug, if there is one.
     """
 
     name: str
@@ -107,14 +107,14 @@ def planted_machine(bug: str) -> str:
 
 
 def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Problem:
-    """Return a small 2-d problem whose result in ``direction`` the bug changes.
+    """Return a small 2-d problem for which the bug changes the result in ``direction``.
 
-    An element of that result is a sum of ``terms`` products (``Problem.terms``), a multiple of the filter's
-    taps. ``dtype`` is torch's name.
+    Each element of the result is a sum of ``terms`` products (see ``Problem.terms``). ``terms`` must be a
+    multiple of the number of filter taps. ``dtype`` is torch's name.
     """
     groups = 2 if "g2" in bug.tokens else 1
     taps = 9 if bug.filter == "3x3" else 1
-    # Different numbers of input and output channels, so that a result that mixes them up has another shape.
+    # Numbers of input and output channels differ, so that a kernel that swaps them gives another shape.
     channels = {"c": 4 * groups, "k": 6 * groups}
     batch, side = 2, 4
     if direction == "bwd-weights":
@@ -132,9 +132,9 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
 
 
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
-    """Return the number of pixels along an axis for ``side`` positions.
+    """Return the number of input pixels along an axis that gives ``side`` output positions.
 
-    At stride 2, the filter does not reach one of them.
+    At stride 2, no filter position reaches the last pixel.
     """
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1
@@ -154,29 +154,29 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     **{name: {"effect": name} for name in _EFFECTS},
 }
 ALL_FAULTS = "faults-all"
-#: A problem without any fault.
+#: A problem that triggers no fault.
 FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
 _FAULTS_SOURCE = "made up: no machine breaks in all of these ways"
-#: Short, because every hang runs to its timeout. Only the fork server gets long, because it starts before any
-#: fault. Every fault is tested, however many cases hang or crash.
+#: Time limits in seconds. They are short, because every hang lasts until the timeout. The fork server starts
+#: before any fault, so its limit is long. The limits on hangs and crashes are high, so every fault is tested.
 _BUDGETS = {
     "server": 120, "start": 3, "first_call": 2, "steady": 2, "teardown": 3, "hangs": 1000, "crashes": 1000,
 }  # fmt: skip
 
 
 def fault_machine(phase: str, kind: str) -> str:
-    """Return the name of the simulated machine that has only this fault."""
+    """Return the name of the simulated machine that has only the fault ``kind`` in ``phase``."""
     return f"faults-{phase}-{kind}"
 
 
 def fault_problem(phase: str, kind: str) -> str:
-    """Return the problem that triggers this fault, on its own machine and in ``faults-all``."""
+    """Return the problem that triggers the fault ``kind`` in ``phase``, also on ``faults-all``."""
     number = PHASES.index(phase) * len(KINDS) + list(KINDS).index(kind)
     return f"conv2d-fp32-n1-c{number + 1}-i8x8-k4-f3x3"
 
 
 def generated(name: str) -> Optional[Mapping[str, Any]]:
-    """Return the content of the machine's file, or None if the machine is not generated here."""
+    """Return the content of the machine's file, or None if this module does not generate the machine."""
     if name.startswith(_PLANTED):
         bug = BUGS.get(name[len(_PLANTED) :])
         return None if bug is None else _with_bug(bug)
@@ -186,7 +186,7 @@ def generated(name: str) -> Optional[Mapping[str, Any]]:
 
 def _with_bug(bug: PlantedBug) -> Mapping[str, Any]:
     source = bug.source or "made up: a bug to try the checks on"
-    # PyTorch does not run float64 in MIOpen.
+    # Leave out dtypes that PyTorch does not run in MIOpen, such as float64.
     dtypes = [dtype for dtype in bug.dtypes if dtype in ("float32", "float16")]
     return {
         "summary": f"MIOpen computes convolutions wrongly under its default: {bug.summary}",

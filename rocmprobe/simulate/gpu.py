@@ -1,6 +1,6 @@
 """A simulated machine in a worker. This module decides when faults happen, and applies their effects.
 
-This module does not import torch, because a fault may happen before a worker imports torch.
+This module does not import torch, because a fault can happen before a worker imports torch.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rocmprobe.simulate.speeds import with_times
 
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
-#: Limit of further allocations in a process that is to run out of memory.
+#: Bytes that a process can still allocate before its simulated memory is full.
 _MEMORY_BYTES = 128 << 20
-#: Seconds of a soak's step on its simulated clock, so that no one waits for a simulated soak.
+#: Simulated seconds per step of a soak. The simulated clock saves real time.
 SOAK_STEP = 5.0
 
 
 class SimulatedCpu(Injector):
-    """The CPU of a simulated machine: without faults, but with the machine's versions."""
+    """The CPU of a simulated machine. It has no faults, but reports the versions of the simulated machine."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
@@ -57,7 +57,7 @@ class SimulatedCpu(Injector):
 class SimulatedGpu(SimulatedCpu):
     """A GPU of a simulated machine in one process under one setting.
 
-    ``name`` is torch's name for the GPU ("cuda:0"), ``events`` the pipe on which the worker sends events.
+    ``name`` is torch's name for the GPU ("cuda:0"). ``events`` is the pipe on which the worker sends events.
     """
 
     def __init__(self, machine: SimulatedMachine, setting: str, name: str, events: int) -> None:
@@ -89,7 +89,7 @@ class SimulatedGpu(SimulatedCpu):
         if phase == "yardstick":
             self.enter(phase, case)
         else:
-            # A check reports "prepare" again after its first calls, which must not trigger another fault.
+            # A check reports "prepare" again after its first calls. That must not trigger another fault.
             self._phase = phase
             self._steady_calls += phase == "steady"
 
@@ -98,7 +98,7 @@ class SimulatedGpu(SimulatedCpu):
             raise RuntimeError("the device context is unusable")
 
     def clock(self) -> float:
-        # The time of solver searches is added to the clock instead of waiting for it.
+        # The clock adds the time of simulated solver searches, so nobody has to wait.
         return time.perf_counter() + self._search_seconds
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
@@ -120,27 +120,30 @@ class SimulatedGpu(SimulatedCpu):
         return library_faults(self)
 
     def faults_of(self, *libraries: str) -> Iterator[Fault]:
-        """Yield the faults that may happen in a call of one of ``libraries`` in the current phase."""
+        """Yield the faults that can happen in a call of one of ``libraries`` in the current phase."""
         for fault in self.machine.faults:
             in_phase = fault.phase == "first-call" or fault.phase == "steady" == self._phase
             if in_phase and fault.library in libraries and self._steady_calls >= fault.after:
                 yield fault
 
     def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
-        """Return True if ``fault`` applies to this setting, environment, problem, dtype and direction."""
+        """Return True if ``fault`` applies to the current setting and environment, and to the arguments."""
         return fault.matches(self._setting, problem, dtype, direction, os.environ)
 
     def happens(self, fault: Fault) -> bool:
-        """Return True if a matching fault happens this time."""
+        """Return True if ``fault``, which matches, happens in this call.
+
+        Decide at random if its ``chance`` is below 1.
+        """
         if fault.effect == "flip" and id(fault) in self._injected:
             return False
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
-        """Apply the effect of ``fault`` to the process. The call returns only if the process survives.
+        """Apply the effect of ``fault`` to the process. If the process survives, return.
 
-        A fault that floods or leaves something behind happens once. A search happens once for each
-        ``problem`` and its directions.
+        Some effects happen only once in a process, such as output that floods or a process that stays behind.
+        A search happens once for each ``problem`` and its directions.
         """
         if fault.effect == "search":
             search = id(fault), problem, directions
@@ -160,7 +163,7 @@ class SimulatedGpu(SimulatedCpu):
         _break(fault, self._events)
 
     def _was_kept(self, search: str) -> bool:
-        """Return True if the user's database has the result of a search. If not, add the result."""
+        """Return True if the user's database already has the result of a search. Otherwise add the result."""
         folder = os.environ.get("MIOPEN_USER_DB_PATH")
         if not folder:
             return False
@@ -194,12 +197,12 @@ def _break(fault: Fault, events: int) -> None:
     while effect in ("signal", "hang", "ignore-term"):
         time.sleep(1)
     while effect == "busy":
-        # In C, without releasing the interpreter, as in a driver that spins.
+        # Compute in C without releasing the GIL, as a driver in a busy loop would.
         pow(3, 1 << 100_000, (1 << 100_000) - 1)
 
 
 def _allocate() -> None:
-    """Allocate until this process has no memory left. A limit protects the rest of the machine."""
+    """Allocate until this process has no memory left. A limit protects the other processes of the machine."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY_BYTES
@@ -214,7 +217,7 @@ def _allocate() -> None:
 
 
 def _leave_grandchild() -> None:
-    """Start a process that outlives this one and keeps its pipes open."""
+    """Start a process that outlives this process and keeps its pipes open."""
     if os.fork() == 0:
         while True:
             signal.pause()

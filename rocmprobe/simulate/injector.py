@@ -1,4 +1,4 @@
-"""The interface through which a simulated machine changes a worker. On a real device it changes nothing."""
+"""The interface through which a simulated machine changes a worker. On a real machine nothing is changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocmprobe.runtimes.loaded import mapped
 
 
 class Injector:
-    """Hooks of a worker that a simulated machine may override. This class is for a real device."""
+    """Hooks of a worker that a simulated machine can override. This base class is for a real machine."""
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
@@ -26,10 +26,10 @@ class Injector:
         """Record the phase that a check reports."""
 
     def check_context(self) -> None:
-        """Raise RuntimeError if an earlier fault has left the context of the device unusable."""
+        """Raise RuntimeError if an earlier fault made the device context unusable."""
 
     def clock(self) -> float:
-        """Return the seconds of the clock for measurements."""
+        """Return the time in seconds on the clock for measurements."""
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
@@ -37,25 +37,33 @@ class Injector:
         return result
 
     def soak_clock(self) -> float:
-        """Return the seconds of the clock of a soak."""
+        """Return the time in seconds on the clock for soaks."""
         return time.monotonic()
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
-        """Return the device that computes in place of ``device``, and the vendor library of that device."""
+        """Return the device that computes in place of ``device``, and the vendor library of the computing
+        device.
+        """
         return device, backend
 
     def compiler(self) -> Compiler:
-        """Return the compiler of kernels at run time."""
+        """Return the compiler that compiles kernels at run time."""
         return Compiler()
 
     def faults(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return a factory of contexts in which the libraries have the faults of the simulated machine."""
+        """Return a factory of contexts.
+
+        In such a context, the libraries have the faults of the simulated machine.
+        """
         return nullcontext
 
     def versions(self, found: Versions) -> Versions:
-        """Return the versions to use for settings instead of this process's versions."""
+        """Return the versions that decide which settings apply.
+
+        ``found`` are the versions in this process.
+        """
         return found
 
     def mapped(self) -> dict[str, list[str]]:
-        """Return the mapped files of the GPU libraries in this process, by library."""
+        """Return the GPU library files that this process has mapped, by library."""
         return mapped(LIBRARIES)

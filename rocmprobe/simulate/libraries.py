@@ -1,9 +1,9 @@
 """Libraries and compilers of a simulated machine.
 
 Faults are injected into calls of MIOpen, rocBLAS and kernels. The CPU computes the results. A convolution
-that would run in MIOpen on the real machine runs in oneDNN. Any other convolution (vendor library off,
-float64, groups with dilation) runs in PyTorch's own kernels, as on the real machine. The bypass computes
-convolution before the faulty calls, so it never triggers the faults of MIOpen.
+that would run in MIOpen on the real machine runs in oneDNN. Every other convolution (vendor library off,
+float64, groups with dilation) runs in PyTorch's own kernels, as on the real machine. The bypass intercepts
+convolutions before they reach the faulty calls, so it never triggers the faults of MIOpen.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: By direction: function and word of MIOpen's log message about its choice, then line and word of the error
-#: without a solver.
+#: Parts of MIOpen's log messages, by direction. The first two are the function and the word of the message
+#: about the chosen solver. The others are the line number and the word of the error if there is no solver.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
@@ -41,13 +41,13 @@ _MIOPEN_DIMENSIONS = 5
 
 
 class SimulatedMiopen(Miopen):
-    """Simulated MIOpen. A CPU computes, but the class reports MIOpen's names and obeys MIOpen's switches.
+    """Simulated MIOpen: oneDNN computes, but names, switches and version are those of MIOpen.
 
-    The version comes from the simulated machine.
+    The version is the one of the simulated machine.
     """
 
     device_type = "cpu"
-    # Half precision is converted to fp32 around every convolution.
+    # Convolutions in half precision are computed in fp32, so partial sums are not rounded.
     rounds_parts = False
 
     def __init__(self, machine: SimulatedMachine) -> None:
@@ -76,7 +76,7 @@ class SimulatedMiopen(Miopen):
 
 def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
     """Return a factory of contexts in which the libraries have the faults of ``gpu``."""
-    # Shared by all calls, because a bug may remember results of earlier calls.
+    # All contexts use the same object, because a bug can depend on the results of earlier calls.
     faults = _ConvolutionFaults(gpu)
 
     @contextmanager
@@ -142,7 +142,10 @@ class _ConvolutionFaults(dispatch.Interceptor):
     def _apply_fault(
         self, call: ConvolutionCall | BackwardCall, directions: tuple[str, ...]
     ) -> tuple[Optional[Fault], tuple[str, ...]]:
-        """Inject the first fault that matches. Return the fault and its directions if the result is wrong."""
+        """Inject the first fault that matches.
+
+        If it makes results wrong, return the fault and the wrong directions.
+        """
         self._gpu.check_context()
         problem = problem_of(call)
         dtype, text = problem.dtype, problem.text
@@ -169,9 +172,9 @@ class _ConvolutionFaults(dispatch.Interceptor):
         return None, ()
 
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
-        """Print MIOpen's choice of a solver.
+        """Print MIOpen's log message about the solver that it chooses.
 
-        If there is no solver, print MIOpen's message and raise its error.
+        If there is no solver, print MIOpen's error message and raise the error.
         """
         for direction, names in tried.items():
             asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
@@ -186,7 +189,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
                 raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
-        """Return True if PyTorch runs this convolution in MIOpen.
+        """Return True if PyTorch would run this convolution in MIOpen.
 
         Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
         """
@@ -205,7 +208,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """Compute in oneDNN instead of MIOpen, or in PyTorch's own kernels if MIOpen is not used."""
+        """Compute in oneDNN if the real machine would use MIOpen, else in PyTorch's own kernels."""
         if self._enters_miopen(call):
             self._gpu.in_miopen = True
             try:
@@ -218,11 +221,11 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
 
 class _WithinConvolutions(dispatch.Interceptor):
-    """Interceptor that enters the fault-injecting mode again within each convolution.
+    """Interceptor that enters the fault-injecting mode again inside each convolution.
 
-    PyTorch removes a dispatch mode while the mode handles an operator. The bypass multiplies matrices at that
-    time, so the mode must be entered again. Functions are not intercepted, because torch 1.13.1 drops the
-    dispatch key of a call inside a function mode, so the call would never end.
+    PyTorch disables a dispatch mode while the mode handles an operator. The bypass multiplies matrices in
+    that time, so the mode must be entered again. Function modes are not entered again: in torch 1.13.1, a
+    call inside a function mode loses its dispatch key and never returns.
     """
 
     name = "watch"
@@ -242,13 +245,13 @@ class _WithinConvolutions(dispatch.Interceptor):
             return proceed(call)
 
 
-#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. They are watched at the call in
+#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. Faults are injected into the call in
 #: Python.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: Decomposed in the same way, but never in MIOpen. The name includes the backend if only one backend may
-#: compute it.
+#: Also decomposed, but never computed by MIOpen. If only one backend is allowed, the name includes the
+#: backend.
 _ATTENTION = "scaled_dot_product_attention"
-#: Kinds that a request to the bypass keeps out of MIOpen, with parts of the operators' names.
+#: Layers that the bypass can keep out of MIOpen, with parts of the names of their operators.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
 #: Operators that multiply matrices. The last two do so internally.
 _PRODUCTS = (
@@ -257,16 +260,16 @@ _PRODUCTS = (
 )  # fmt: skip
 #: Position of native_batch_norm's argument ``training``.
 _TRAINING = 5
-#: First torch that may run the CTC loss in MIOpen. 2.7 does not.
+#: First version of torch that can run the CTC loss in MIOpen. 2.7 cannot.
 _CTC_SINCE = (2, 8)
 
 
 def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
     """Return contexts that inject faults into operators and functions.
 
-    Return none if the machine has no such faults. Faults of ``hip`` apply to every operator, and faults of
-    ``rocblas`` to matrix products. Faults of ``miopen`` with an ``operator`` apply to operators other than
-    convolution that run in MIOpen.
+    If the machine has no such faults, return an empty tuple. Faults of ``hip`` apply to every operator, and
+    faults of ``rocblas`` to matrix products. Faults of ``miopen`` with an ``operator`` apply to operators
+    other than convolution that run in MIOpen.
     """
 
     def about_operators(fault: Fault) -> bool:
@@ -300,8 +303,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
     class Watch(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # Nothing is compiled here, and skipping would import torch._dynamo, which takes a second in each
-            # child.
+            # True would make torch import torch._dynamo, which takes a second in each child.
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -320,7 +322,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
 
 
 def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
-    """Return True if PyTorch runs this operator, which is not a convolution, in MIOpen.
+    """Return True if PyTorch would run the operator ``name`` in MIOpen. The operator is not a convolution.
 
     Source: aten/src/ATen/native, Normalization.cpp, RNN.cpp, LossCTC.cpp.
     """
@@ -331,7 +333,7 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
         return False
     dtypes = [each.dtype if isinstance(each, torch.Tensor) else None for each in args[:3]]
     if "batch_norm" in name:
-        # Backward has the gradient of the output as first argument.
+        # In backward, the gradient of the output comes first.
         image, weight = dtypes[1:3] if "backward" in name else dtypes[:2]
         return image in (torch.float32, torch.float16) and weight == torch.float32
     if "ctc_loss" in name:
@@ -342,18 +344,17 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
 
 
 def _faulted_name(func: Any, args: Any) -> str:
-    """Return the operator's name. Batch norm in evaluation has its own name, because MIOpen has other kernels
-    for it."""
+    """Return the operator's name, by which a fault selects operators.
+
+    Batch norm in evaluation gets a special name, because MIOpen has separate kernels for it.
+    """
     name = str(func.overloadpacket.__name__)
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
     return "native_batch_norm_inference" if evaluates else name
 
 
 def _attention_by_backend() -> str:
-    """Return the name of PyTorch's attention function.
-
-    Append the name of the backend if only one is allowed.
-    """
+    """Return the name of PyTorch's attention function. If only one backend is allowed, append the backend."""
     import torch
 
     allowed: Any = torch.backends.cuda
@@ -370,9 +371,12 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """Return ``result`` with its first tensor, ``tensor``, doubled at index 0 of the first dimension."""
+    """Return ``result``, with element 0 of the first dimension of ``tensor`` doubled.
+
+    ``tensor`` is the first tensor in ``result``.
+    """
     if tensor.requires_grad:
-        # Autograd keeps this tensor, so only a copy may change in place.
+        # Autograd keeps this tensor, so change a copy.
         tensor = tensor.clone()
     tensor.select(0, 0).mul_(2)
     return (tensor, *result[1:]) if isinstance(result, tuple) else tensor
@@ -384,7 +388,7 @@ _KERNEL, _INDUCTOR = COMPILED
 class SimulatedCompiler(Compiler):
     """Simulated compilers that compile nothing. PyTorch computes the result of a correct kernel.
 
-    A wrong kernel writes nothing. Wrong code from Inductor doubles the first image of its result.
+    A faulty kernel writes nothing. Faulty code from Inductor doubles the first image of its result.
     """
 
     def __init__(self, gpu: SimulatedGpu) -> None:
@@ -410,7 +414,7 @@ class SimulatedCompiler(Compiler):
         yield
 
     def _is_wrong(self, kind: str, tensor: Any) -> bool:
-        """Inject the first fault that matches. Return True if the kernel's result is wrong."""
+        """Inject the first fault that matches. Return True if the fault makes the kernel's result wrong."""
         dtype = str(tensor.dtype).rpartition(".")[2]
         for fault in self._gpu.faults_of("triton"):
             applies = fault.operator == kind and self._gpu.matches(fault, "", dtype, "")

@@ -29,16 +29,17 @@ from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.suggestions import did_you_mean
 
 LIBRARIES = ("miopen", "rocblas", "hip", "triton")
-#: Operators of a triton fault: a kernel that a program launches, or the kernels that Inductor generates.
+#: Values of ``operator`` in a triton fault: a kernel that a program launches, or kernels of Inductor.
 COMPILED = ("kernel", "inductor")
-#: raise: RuntimeError(message). wrong: a wrong result, by ``bug``. signal: the child dies by ``signal``.
-#: exit: os._exit(3). hang: sleeps forever. busy: spins forever, in C. ignore-term: a hang that SIGTERM does
-#: not end. flood: prints 64 MB and continues. garbage: writes nonsense and half an event on the event pipe
-#: and continues. memory: allocates up to a limit. grandchild: leaves a process that keeps the pipes open and
-#: continues. grandchild-exit: the same, and exits. print: only prints ``stderr``. search: the first call of
-#: each problem takes ``seconds`` longer on a simulated clock. If ``kept`` in the user's database, only the
-#: first call of all processes does. flip: once in a process, flips ``bit`` of one element of a float32
-#: convolution's result.
+#: raise: RuntimeError(message). wrong: a wrong result, as ``bug`` defines. signal: the child dies by
+#: ``signal``.
+#: exit: os._exit(3). hang: sleep forever. busy: loop forever, in C. ignore-term: a hang that SIGTERM does
+#: not end. flood: print 64 MB and continue. garbage: write nonsense and half an event to the event pipe,
+#: and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes open, and
+#: continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search: the first
+#: call of each problem takes ``seconds`` longer on a simulated clock, in every process, or only in the first
+#: process if the fault is ``kept``. flip: once in a process, flip ``bit`` of one element in the result of a
+#: float32 convolution.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search", "flip",
@@ -47,24 +48,24 @@ EFFECTS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """A rule that defines an effect and the calls in which it happens.
+    """A rule that defines an effect and the calls in which the effect happens.
 
     Matching: an empty tuple matches everything. ``problem`` is a regular expression for the problem's text,
     ``operator`` a regular expression for the names of PyTorch's operators. Without ``operator``, a fault of
     ``miopen`` applies to convolution. For ``triton``, ``operator`` is one of ``COMPILED``. The fault does not
-    happen if environment variables have the values in ``unless``. With ``solver``, the fault happens whenever
-    MIOpen tries one of these solvers, even if it then chooses another, because Find compiles and runs them
-    all. With a ``chance`` below 1, the fault happens at random.
+    happen if environment variables have the values in ``unless``. If ``solver`` is set, the fault happens
+    whenever MIOpen tries one of these solvers, also if MIOpen then chooses another solver, because Find
+    compiles and runs all of them. ``chance`` is the probability that the fault happens.
 
-    Effect: ``stderr`` texts, by direction or for "any", are printed at the file-descriptor level, as the
-    library would print them. A fault that ``poisons`` leaves the device context unusable. ``bug``, a name in
-    ``generated.BUGS``, defines how a convolution is wrong. ``seconds`` is the time of a search, whose result
-    is ``kept`` in the user's database or lost with the process. ``kernel`` has lines that the kernel logs at
-    this moment.
+    Effect: ``stderr`` has texts by direction or for "any". They are printed at the file-descriptor level, as
+    the library would print them. A fault that ``poisons`` makes the device context unusable. ``bug``, a name
+    in ``generated.BUGS``, defines how a convolution is wrong. ``seconds`` is the duration of a search. If
+    ``kept`` is true, the search result is stored in the user's database, else it is lost when the process
+    ends. ``kernel`` holds lines that appear in the log of the Linux kernel when the fault happens.
 
     Phase: with "first-call", the fault happens at every call of the library, beginning with a case's first
     call. With "steady", a case's first call has no fault. ``after`` is the number of steady calls of a case
-    that have no fault before the fault can happen. The other phases are outside the library: "import" applies
+    that pass before the fault can happen. The other phases are outside the library: "import" applies
     to the case for which the child is started, "teardown" to the last case that the child ran.
     """
 
@@ -110,13 +111,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """A simulated machine: its facts and its faults.
+    """A simulated machine: facts and faults.
 
-    ``budgets`` (by name) replace the level's budgets (``engine/options.py``), so that a machine that hangs
-    does not take the full time. ``problems`` are tested if the user names none. With ``fresh`` every case
-    runs in a separate child. ``solvers`` are the solvers of the machine's MIOpen, or all that
-    ``data/solvers.toml`` allows if empty. ``telemetry`` has the sensor readings of a run. ``speeds`` give the
-    times of throughput and training. Without ``speeds``, the times are those of the simulating CPU.
+    ``budgets`` (by name) replace the time limits of the level (``engine/options.py``), so that a machine that
+    hangs does not take the full time. ``problems`` are tested if the user names none. If ``fresh``, every
+    case runs in a separate child. ``solvers`` are the solvers of the machine's MIOpen. If the tuple is empty,
+    the machine has all solvers that ``data/solvers.toml`` allows. ``telemetry`` has the sensor readings of a
+    run. ``speeds`` give the times of throughput and training. Without ``speeds``, times are measured on the
+    real CPU.
     """
 
     name: str
@@ -132,7 +134,7 @@ class SimulatedMachine:
     speeds: tuple[Speeds, ...] = ()
 
     def database(self, device: str) -> str:
-        """Return the name of the file in which MIOpen keeps the search results of torch's ``device``."""
+        """Return the name of the file in which MIOpen keeps the search results for torch's ``device``."""
         gpu = self._gpu(device)
         isa, cus = (gpu.effective_isa.value, gpu.cus.value) if gpu else (None, None)
         version = str(self.machine.value("miopen.version") or "0.0.0").replace(".", "_")
@@ -145,9 +147,9 @@ class SimulatedMachine:
     def in_play(
         self, problem: str, direction: str, device: str, environ: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """Return the names of the solvers that MIOpen tries. MIOpen chooses the first.
+        """Return the names of the solvers that MIOpen tries. MIOpen chooses the first solver.
 
-        ``problem`` is a text, ``device`` torch's name ("cuda:0").
+        ``problem`` is a problem's text form. ``device`` is torch's name ("cuda:0").
         """
         gpu = self._gpu(device)
         isa = gpu.effective_isa.value if gpu else None
@@ -168,11 +170,11 @@ def machine_names() -> tuple[str, ...]:
 
 
 def load_machine(name: str) -> SimulatedMachine:
-    """Return the simulated machine ``name``, or the machine in the file ``name`` if it ends in ``.toml``.
+    """Return the simulated machine ``name``. A name that ends in ``.toml`` is the path of a machine's file.
 
-    Machines of ``generated.fault_machine`` and ``generated.planted_machine`` are available, but not in
-    ``machine_names``. Raise BadInput for an unknown name, or a file that is missing, not TOML, or has unknown
-    fields.
+    The machines of ``generated.fault_machine`` and ``generated.planted_machine`` also exist, but
+    ``machine_names`` does not list them. Raise BadInput for an unknown name, or for a file that is missing,
+    is not TOML, or has unknown fields.
     """
     if made := generated(name):
         return _machine(name, made)
@@ -279,7 +281,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _fault(row: Mapping[str, Any]) -> Fault:
-    """Return a fault.
+    """Return the fault that ``row`` describes.
 
     Raise ValueError for a fault that could never happen, because nobody would notice the mistake.
     """

@@ -1,4 +1,4 @@
-"""Times of a simulated machine, which replace the times of the simulating CPU."""
+"""Times of a simulated machine. They replace the times measured on the real CPU."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, work
 
-#: The 10th and the 90th percentile, relative to the median.
+#: Factors for each timing, relative to the median, by the suffix of its key.
 _SPREAD = {"": 1.0, "_mean": 1.0, "_p10": 0.98, "_p90": 1.02}
 _RATES = ("gemm", "copy", "convolution")
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all.
+    """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all of them.
 
-    ``gemm`` and ``convolution`` are operations per second, ``copy`` bytes per second. A convolution takes
-    ``launch`` seconds more in each direction. ``steps`` are the seconds of a training step by network. With a
-    batch of n, a step of the small ResNet takes ``step + n * sample`` seconds, up to a batch of ``fits``.
+    ``gemm`` and ``convolution`` are operations per second, ``copy`` is bytes per second. Each direction of a
+    convolution takes ``launch`` seconds more. ``steps`` are the seconds of a training step, by network. With
+    a batch of n, a step of the small ResNet takes ``step + n * sample`` seconds. The largest batch that fits
+    in memory is ``fits``.
     """
 
     gemm: float
@@ -48,7 +49,7 @@ class Speeds:
 
 
 def speeds_of(row: Mapping[str, Any]) -> Speeds:
-    """Return a row of [[speeds]] in the file of a machine.
+    """Return the speeds in ``row``, an entry of [[speeds]] in a machine's file.
 
     Raise TypeError or ValueError if the row is invalid.
     """
@@ -68,9 +69,9 @@ def speeds_of(row: Mapping[str, Any]) -> Speeds:
 
 
 def with_times(result: CheckResult, case: Case, speeds: Iterable[Speeds]) -> CheckResult:
-    """Return ``result`` with the times of the first of ``speeds`` that applies to ``case``.
+    """Return ``result`` with times from the first item of ``speeds`` that applies to ``case``.
 
-    A result without times, or of a case that no row applies to, is returned unchanged.
+    Return ``result`` unchanged if it did not pass, has no times, or if no item applies.
     """
     own = next((each for each in speeds if each.concerns(case)), None)
     if own is None or result.state != "pass":
