@@ -1,5 +1,5 @@
-"""The execution of other people's programs, under a configuration or with their convolutions recorded.
+"""Execution of users' programs, under a configuration or with their convolutions recorded.
 
-``inject/site`` is the folder that a Python below finds in PYTHONPATH. The rest of ``inject`` is imported
-there once torch is loaded. Everything else runs in rocmprobe's own process, without torch.
+``inject/site`` is a folder that PYTHONPATH puts into the program's Python. The rest of ``inject`` is imported
+there after torch was imported. All other modules run in rocmprobe's own process, without torch.
 """

@@ -1,7 +1,7 @@
-"""The databases and caches of programs under ``rocmprobe exec``, separate for each configuration.
+"""Databases and caches of programs under ``rocmprobe exec``, separate for each configuration.
 
-Compiled kernels depend on variables that no cache stores with them, so two configurations never share a
-cache.
+Compiled kernels depend on environment variables that no cache stores with them, so two configurations never
+share a cache.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from rocmprobe.knowledge.miopen_files import MiopenFile, user_file
 from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Configuration, Results, Setting
 
-#: Variable that names the folder of all caches. If the value is "0", programs use the user's caches.
+#: Environment variable with the path of the folder for all caches. If it is "0", programs use the user's
+#: caches.
 VARIABLE = "ROCMPROBE_EXEC_CACHES"
-#: The variables of MIOpen's databases and of its compiled kernels.
+#: Environment variables with the paths of MIOpen's databases and of its compiled kernels.
 DATABASES, KERNELS = "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"
-#: Facts that decide which compiled kernels fit.
+#: Facts that determine which compiled kernels can be used.
 _STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "miopen.version")
 
 
@@ -35,7 +36,7 @@ _STACK: tuple[FactName, ...] = ("torch.version", "torch.hip", "hip.version", "mi
 class Caches:
     """The caches of one configuration, in ``folder``.
 
-    ``variables`` name the folders of databases and caches.
+    ``variables`` are the environment variables with the paths of databases and caches.
     """
 
     folder: Path
@@ -50,7 +51,7 @@ class Caches:
         return Path(self.variables[KERNELS])
 
     def make(self) -> None:
-        """Make all folders. Raises OSError if a folder cannot be made."""
+        """Create all folders. Raises OSError if this fails."""
         for path in (self.folder, *map(Path, self.variables.values())):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -60,8 +61,8 @@ def caches_of(
 ) -> Optional[Caches]:
     """Return the caches of a configuration of ``results``, or None if programs use the user's caches.
 
-    If the user sets a variable for a cache (a key of OWN_FOLDERS), place the configuration's folder inside
-    the user's folder. Then the caches stay on the user's disk. If ``clean``, do not use the user's folders,
+    If the user set the variable of a cache (a key of OWN_FOLDERS), the configuration's folder is created
+    inside the user's folder, to stay on the same disk. If ``clean`` is True, the user's folders are not used,
     because their content is known to fail.
     """
     if setting.inherit_environment or setting.device == "cpu":
@@ -83,8 +84,8 @@ def caches_of(
 def _name(results: Results, configuration: Configuration, setting: Setting) -> str:
     """Return the name of a configuration's folder: chip, setting and a digest.
 
-    The digest covers everything on which compiled kernels depend: the stack, the GPUs, the Python
-    environment, the setting and its variables.
+    The digest is of everything on which compiled kernels depend: the stack, the GPUs, the Python environment,
+    the setting and its variables.
     """
     device = device_of(results)
     tested = [each for each in results.outcomes if each.device == device]
@@ -105,14 +106,14 @@ def _name(results: Results, configuration: Configuration, setting: Setting) -> s
 
 @dataclass(frozen=True)
 class Content:
-    """Number of compiled kernels and number of search records that MIOpen has stored."""
+    """Number of compiled kernels and number of search results that MIOpen has stored."""
 
     kernels: int
     records: int
 
 
 def content(caches: Caches) -> Content:
-    """Count the compiled kernels and the search records. A file that cannot be read counts as 0."""
+    """Count the compiled kernels and the search results. A file that cannot be read counts as 0."""
     kernels = [path for _, named, path in miopen_files(caches.kernels) if named.kind == "ukdb"]
     records = [path for _, named, path in miopen_files(caches.databases) if named.kind == "ufdb"]
     return Content(
@@ -121,7 +122,8 @@ def content(caches: Caches) -> Content:
 
 
 def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
-    """Yield (relative path, parsed file name, path) for each of MIOpen's files in one of MIOpen's folders."""
+    """Yield (relative path, parsed file name, path) for each file of MIOpen in ``folder``, one of MIOpen's
+    folders."""
     for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         relative = path.relative_to(folder).as_posix()
         named = user_file(relative)

@@ -14,12 +14,12 @@ from rocmprobe.text.plain_text import one_line, quoted
 
 
 class NoRun(BadInput):
-    """The user named no results, and there is no complete run of this machine."""
+    """The user gave no results, and there is no complete run of this machine."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Results with one of their configurations.
+    """Results and one of their configurations.
 
     ``configuration.setting`` is None if the results recommend nothing.
     """
@@ -30,7 +30,7 @@ class Choice:
 
     @property
     def why_none(self) -> str:
-        """The reason why the results recommend no configuration, without a full stop."""
+        """The reason why the results recommend no configuration, without a full stop at the end."""
         recommended = self.results.recommendation
         if recommended and recommended.verdict in UNJUDGED:
             return one_line(recommended.sentence, 200).rstrip(".")
@@ -38,11 +38,12 @@ class Choice:
 
 
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
-    """Return the configuration that the results at ``path`` recommend.
+    """Return the configuration that the results at ``path`` recommend, or that of the setting ``setting`` if
+    given.
 
-    If ``setting`` is given, return the configuration of this setting of the results. If ``path`` is None, use
-    the last complete run on this machine. Raises NoRun if there is no such run. Raises BadInput if the
-    results cannot be read, are of a simulated machine (unless ``simulated``), or lack the setting.
+    If ``path`` is None, use the last complete run on this machine. Raises NoRun if there is none. Raises
+    BadInput if the results cannot be read, are from a simulated machine (unless ``simulated`` is True), or
+    lack the setting.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(
@@ -61,9 +62,9 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
 
 
 def _named(path: Path, results: Results, name: str) -> Configuration:
-    """Return the configuration of a setting of ``results``.
+    """Return the configuration of the setting ``name`` of ``results``.
 
-    Raises BadInput, with the nearest name, if the setting is unknown.
+    Raises BadInput, with the most similar name, if there is no such setting.
     """
     settings = {each.name: each for each in results.settings if not each.undecided}
     if name in settings:

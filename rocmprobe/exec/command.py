@@ -1,4 +1,4 @@
-"""The start of a program in which every Python imports ``site/sitecustomize.py``."""
+"""Start of a program so that each Python process in it imports ``site/sitecustomize.py``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from typing import BinaryIO, NoReturn
 
 from rocmprobe.model.results import BadInput
 
-#: Variable that passes the conditions to the program and its children. ``inject`` reads the variable.
+#: Environment variable that passes the configuration to the program and its children, where ``inject`` reads
+#: it.
 CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
-#: Set by a user: a file to which every process appends a line.
+#: Environment variable that a user can set: path of a file to which every process appends a line.
 STATUS = "ROCMPROBE_BYPASS_STATUS"
-#: Inductor replaces frozen convolutions with oneDNN's own operators when it packs their weights.
+#: Without this, Inductor replaces frozen convolutions by oneDNN's operators, which the bypass does not see.
 NO_PACKING = {"TORCHINDUCTOR_CPP_WEIGHT_PREPACK": "0"}
 
 _SITE = Path(__file__).parent / "inject" / "site"
 _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?")
-#: Programs that run another program, whose words follow the wrapper's own options.
+#: Programs that run another program, given after their own options.
 _WRAPPERS = frozenset(
     ("chrt", "conda", "hatch", "ionice", "mamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "pdm",
      "pipenv", "poetry", "setsid", "srun", "stdbuf", "strace", "taskset", "time", "timeout", "uv", "xvfb-run")
 )  # fmt: skip
 #: Programs that run another program with a different environment.
 _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
-#: Options of Python and of env that take a value, in the same word or in the next.
+#: Options of Python and of env with a value, in the same word or in the next.
 _PYTHON_VALUES = "WX"
 _ENV_VALUES = "uCaS"
 _DEEPEST = 5
-#: Bytes of a child's stderr that are passed on at once.
+#: Maximum number of bytes of a child's stderr that are passed on at once.
 _PIECE = 65_536
 _TAKES_AWAY = (
     "takes away what rocmprobe puts into the environment, so nothing was run; write it before `rocmprobe`"
@@ -44,9 +45,10 @@ _TAKES_AWAY = (
 
 
 def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` with ``variables``, in which every Python finds rocmprobe's sitecustomize first.
+    """Return ``environ`` plus ``variables``, changed so that every Python first finds rocmprobe's
+    sitecustomize.
 
-    Raises BadInput if PYTHONPATH cannot name rocmprobe's folder, or if no status can be written.
+    Raises BadInput if rocmprobe's folder cannot be in PYTHONPATH, or if the status file cannot be written.
     """
     if os.pathsep in str(_SITE):
         raise BadInput(f"{_SITE}: PYTHONPATH takes no folder with {os.pathsep!r} in it; install elsewhere")
@@ -57,7 +59,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
     elif path.split(os.pathsep)[0] != str(_SITE):
         found["PYTHONPATH"] = f"{_SITE}{os.pathsep}{path}"
     if environ.get(STATUS):
-        # Programs may change their working directory.
+        # A program can change its working directory, so the path must be absolute.
         found[STATUS] = os.path.abspath(environ[STATUS])
         try:
             os.close(os.open(found[STATUS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666))
@@ -69,11 +71,11 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
 
 
 def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process with ``program``, which takes over exit code, signals and streams.
+    """Replace this process by ``program`` (exec), with its exit code, signals and streams.
 
     Raises BadInput if the system cannot start the program.
     """
-    # Python ignores these signals, and a program would inherit that.
+    # Python ignores these signals, and the program would inherit this.
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
     try:
@@ -83,11 +85,11 @@ def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
-    """Run ``program`` as a child, pass its stderr on, and write its stderr to ``printed``, too.
+    """Run ``program`` as a child, and copy its stderr to this process's stderr and to ``printed``.
 
-    Return the exit code of the program, or 128 plus the number of the signal that ended the program, as
-    shells do. Ctrl-C reaches the child from the terminal. SIGTERM and SIGHUP are passed on. Raises BadInput
-    if the system cannot start the program.
+    Return its exit code, or 128 plus the number of the signal that ended it, as shells do. Ctrl-C reaches the
+    child from the terminal. SIGTERM and SIGHUP are passed on. Raises BadInput if the system cannot start the
+    program.
     """
     try:
         process = subprocess.Popen(
@@ -112,7 +114,7 @@ def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], 
 
 
 def _pass_bytes(piece: bytes) -> None:
-    """Write the child's own bytes to stderr, unchanged, or drop them if nobody reads stderr."""
+    """Write the bytes to stderr unchanged. Drop them if the reader of stderr is gone."""
     with contextlib.suppress(BrokenPipeError):
         while piece:
             piece = piece[os.write(2, piece) :]
@@ -124,14 +126,14 @@ def _pass_on(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def cannot_run(command: Sequence[str], error: OSError) -> BadInput:
-    """Return the error for a program that the system refused to start."""
+    """Return the error for a program that the system cannot start."""
     return BadInput(f"{command[0]}: cannot be run ({error.strerror}); name a program, such as python FILE")
 
 
 def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the file of the program that ``command`` names.
+    """Return the path of the program that ``command`` starts.
 
-    Raises BadInput if the program does not exist, or if the program's Python would not import rocmprobe's
+    Raises BadInput if the program does not exist, or if its Python would not import rocmprobe's
     sitecustomize.
     """
     path = environ.get("PATH", os.defpath)
@@ -145,10 +147,10 @@ def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the Python that ``command`` starts.
+    """Return the Python that ``command`` starts: the program itself, or the interpreter in a script's first
+    line.
 
-    This is the program itself, or the interpreter in the first line of a script. Return None if the program
-    is not a Python program, or starts Python in another way.
+    Return None if the program is not a Python script, or starts Python in another way.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -164,9 +166,9 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Return why the Python that ``words`` start would not import rocmprobe's sitecustomize.
+    """Return why the Python started by ``words`` would not import rocmprobe's sitecustomize.
 
-    Return "" if Python would import it, or if ``words`` start no Python.
+    Return "" if it would import it, or if ``words`` do not start Python.
     """
     if not words or depth > _DEEPEST:
         return ""
@@ -186,7 +188,8 @@ def _refused(words: list[str], path: str, depth: int) -> str:
 
 
 def _interpreter(program: str | None) -> list[str]:
-    """Return the words of a script's first line, or of the second line if pip found the first too long."""
+    """Return the words of a script's first line, or of the second line if pip found the first line too
+    long."""
     try:
         with open(program or os.devnull, "rb") as stream:
             first, second = stream.readline(4096), stream.readline(4096)
@@ -224,7 +227,7 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _by_env(words: list[str], path: str, depth: int) -> str:
-    """Return the result of ``_refused`` for the words that follow ``env``."""
+    """Return the result of ``_refused`` for the words after ``env``."""
     ours = ("PYTHONPATH", CONDITIONS, RECORD)
     while words:
         word = words.pop(0)
@@ -252,7 +255,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _lettered(word: str) -> tuple[str, str]:
-    """Return the first relevant letter of env's short options, and the text that follows it."""
+    """Return (letter, text after it) for the first relevant letter in a word with env's short options."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

@@ -1,4 +1,4 @@
-"""The conditions of a program: from results, and from the user's choice for the bypass."""
+"""The configuration under which `rocmprobe exec` runs a program, from results and the user's choices."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from rocmprobe.knowledge.visible_devices import is_mask
 from rocmprobe.model.results import BadInput, Configuration, Environment, Results, Setting
 
 _ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
-#: PyTorch's device types on which a convolution may bypass its vendor library.
+#: PyTorch's device types on which the bypass can compute convolutions.
 _ALL = ("cuda", "cpu")
-#: HIP reads both names. A device that does not exist ends its list, and CUDA's.
+#: Hides all GPUs. HIP reads both variables. In HIP and in CUDA, an invalid device ends the list of devices.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions of a program.
+    """The configuration under which `rocmprobe exec` runs a program.
 
-    ``variables`` are set before the program starts. The other conditions are applied when the program has
-    imported torch.
+    ``variables`` are set before the program starts. The rest is applied when the program has imported torch:
+    ``bypass`` lists the device types on which the bypass computes convolutions, and ``vendor_off`` those
+    without the vendor library. ``pytorch_layers`` lists, for each layer that PyTorch's own kernels compute,
+    the device types. Its keys are keyword arguments of ``rocmprobe.bypass.install``. ``flags`` are for
+    ``torch.backends``. ``torch`` is the version of torch that the flags are for, or "" if they mean the same
+    in every version.
 
-    ``bypass`` lists the device types whose convolutions the bypass computes. ``vendor_off`` lists the device
-    types without the vendor library. ``pytorch_layers`` maps each layer that PyTorch's own kernels compute to
-    device types. Its keys are the keywords of ``rocmprobe.bypass.install``. ``flags`` belong to
-    ``torch.backends``. ``torch`` is the version that the flags are for, or "" if every version treats them
-    alike. ``environment`` is the name of the Python environment that ``--python`` named in the run, and
-    ``python`` is its interpreter. ``caches`` are the caches of the configuration, or None if the program uses
-    the user's caches. ``words`` describe the conditions to a user.
+    ``environment`` is the name of the Python environment in the run (``--python``), and ``python`` is its
+    interpreter. ``caches`` are the caches of the configuration, or None if the program uses the user's
+    caches. ``words`` is a description for the user.
     """
 
     words: str
@@ -54,7 +54,7 @@ class Conditions:
     caches: Optional[Caches] = None
 
     def as_variables(self) -> dict[str, str]:
-        """Return the conditions as environment variables. ``rocmprobe.exec.inject`` reads CONDITIONS."""
+        """Return the configuration as environment variables. ``rocmprobe.exec.inject`` reads CONDITIONS."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
@@ -62,7 +62,7 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` as after the activation of the Python environment, if the conditions name one.
+        """Return ``environ`` as it is after activation of the Python environment, if there is one.
 
         Then "python" is the environment's interpreter.
         """
@@ -76,15 +76,13 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command`` with the environment's interpreter in place of a first word "python".
-
-        A first word with a folder stays unchanged.
-        """
+        """Return ``command``. If it begins with "python" without a path, replace this by the environment's
+        interpreter."""
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
 
     def is_python(self, python: str) -> bool:
-        """Return True if ``python`` is the interpreter of the environment, under any name."""
+        """Return True if ``python`` is the interpreter of the environment, possibly under another name."""
         if os.path.realpath(python) != os.path.realpath(self.python):
             return False
         return os.path.dirname(python) == os.path.dirname(self.python) or not self._virtual
@@ -97,13 +95,12 @@ class Conditions:
 def conditions(
     profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
 ) -> Conditions:
-    """Return the conditions that the results at ``profile`` recommend.
+    """Return the configuration that the results at ``profile`` recommend, or that of the setting ``setting``
+    if given.
 
-    If ``setting`` is given, return the conditions of this setting of the results. ``choose`` finds the
-    results. ``bypass`` is "auto" (as in the setting), "always" (on every device) or "never".
-
-    Raises BadInput if the results cannot be used or recommend nothing, or if the setting cannot be applied to
-    a program from outside.
+    ``choose`` finds the results. ``bypass`` is "auto" (as in the setting), "always" (on every device) or
+    "never". Raises BadInput if the results cannot be used or recommend nothing, or if the setting needs a
+    change of the program itself.
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -124,9 +121,9 @@ def conditions(
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
-    """Return ``found`` in its recommended environment.
+    """Return ``found`` for the recommended Python environment.
 
-    Raises BadInput if the environment is not on this machine.
+    Raises BadInput if the environment does not exist on this machine.
     """
     python = environment.path_here
     if not Path(python).is_file():
@@ -173,10 +170,10 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 
 
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
-    """Return databases and caches that only programs under this configuration use, and make their folders.
+    """Return the databases and caches of this configuration, and create their folders.
 
-    Return None if programs use the user's caches, if nothing runs on a GPU, or if a folder cannot be made. If
-    a folder cannot be made and the user's caches are known to fail, raise BadInput.
+    Return None if programs use the user's caches, if nothing runs on a GPU, or if a folder cannot be created.
+    In the last case, raise BadInput if the user's caches are known to fail.
     """
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
@@ -213,9 +210,9 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
 
 
 def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
-    """Return the variables of a configuration.
+    """Return the environment variables of a configuration.
 
-    Raise BadInput for a variable that no setting sets, because results can come from anywhere.
+    Raise BadInput for a variable that no setting sets, because results can be from anyone.
     """
     variables = dict(configuration.env)
     for name, value in variables.items():
@@ -231,7 +228,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 def _devices(results: Results) -> tuple[str, ...]:
     """Return the device types that the recommendation is about.
 
-    Return all device types for a simulated machine, because a simulated GPU computes on the CPU.
+    For a simulated machine, return all of them, because a simulated GPU computes on the CPU.
     """
     if results.simulated:
         return _ALL

@@ -1,8 +1,8 @@
-"""A pack: MIOpen's databases and compiled kernels of one configuration, to share with an equal GPU.
+"""Pack: MIOpen's databases and compiled kernels of one configuration, to share with owners of the same GPU.
 
-A pack is code from somebody else, so it is opened without trust. A pack fits one version of MIOpen and one
-chip. It is unpacked into staging folders. It replaces the caches of ``exec`` only after every problem that
-the pack names gave correct results.
+A pack contains code from somebody else, so its content is checked. It applies to one version of MIOpen and
+one chip. It is unpacked into staging folders, and replaces the caches of ``rocmprobe exec`` only after every
+problem in the pack gave correct results.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from rocmprobe.text.plain_text import quoted
 
 FORMAT = 1
 MANIFEST = "pack.json"
-#: The folders of a pack, keyed by the variable of the folder that they fill.
+#: Names of the folders in a pack, keyed by the environment variable of the folder that they replace.
 _FOLDERS = {DATABASES: "db", KERNELS: "cache"}
 _KINDS = {"db": ("ufdb", "udb", "updb"), "cache": ("ukdb",)}
-#: Largest sizes in bytes: the manifest, any other file, and all files together after unpacking.
+#: Maximum sizes in bytes: of the manifest, of any other file, and of all files together after unpacking.
 _LARGEST_MANIFEST, _LARGEST_FILE, _LARGEST = 4 << 20, 1 << 30, 2 << 30
-#: A pack with more problems would take days to test.
+#: Maximum number of problems. With more, a pack would take days to test.
 _MOST_SHAPES = 5000
 _SQLITE = b"SQLite format 3\0"
 _EXPECTED = f"a pack has {MANIFEST}, and files of MIOpen for one GPU in db/ and cache/"
@@ -55,7 +55,7 @@ _REMEDY = "make it with `rocmprobe warm --pack`"
 
 @dataclass(frozen=True)
 class Origin:
-    """The software and GPU that the compiled kernels and records are for."""
+    """The software and GPU for which the compiled kernels and search results were made."""
 
     miopen: str
     native_isa: str
@@ -79,7 +79,7 @@ class PackedFile:
 
 @dataclass(frozen=True)
 class PackedShape:
-    """A first call that the pack makes short."""
+    """A problem and direction whose first call is fast with the pack."""
 
     problem: str
     direction: str
@@ -87,7 +87,7 @@ class PackedShape:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description in a pack. ``variables`` belong to the setting under which the pack was made."""
+    """The description in a pack. ``variables`` are those of the setting under which the pack was made."""
 
     pack: int
     rocmprobe: str
@@ -100,9 +100,9 @@ class Manifest:
 
 
 def origin_of(on: ConfiguredDevice) -> Origin:
-    """Return the software and GPU that this device's caches depend on.
+    """Return the software and GPU on which the caches of this device depend.
 
-    Raise BadInput if a part is unknown.
+    Raise BadInput if any of this is unknown.
     """
     version, gpu = on.machine.value("miopen.version"), on.target.gpu
     native, effective, units = on.target.native_isa, on.target.effective_isa, gpu.cus.value if gpu else None
@@ -117,8 +117,8 @@ def origin_of(on: ConfiguredDevice) -> Origin:
 def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
     """Write the databases and kernels of these caches to ``path``, and return a description of the content.
 
-    ``cases`` are the cases that the caches serve. Raise BadInput if there is nothing to pack, and CannotWrite
-    if the file cannot be written.
+    ``cases`` are the cases whose first call the caches make fast. Raise BadInput if there is nothing to pack,
+    and CannotWrite if the file cannot be written.
     """
     origin = origin_of(on)
     shapes = tuple(PackedShape(case.problem or "", case.direction or "") for case in cases)
@@ -154,7 +154,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
 
 @contextmanager
 def _snapshot(source: Path) -> Iterator[Path]:
-    """Yield a whole copy of a file. MIOpen keeps the newest rows of a database in a separate file."""
+    """Yield a complete copy of a file. MIOpen keeps the newest rows of a database in a separate file."""
     with source.open("rb") as stream:
         is_database = stream.read(len(_SQLITE)) == _SQLITE
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +179,7 @@ def _add(packed: zipfile.ZipFile, name: str, source: Path) -> PackedFile:
 
 
 class OpenPack:
-    """A pack with a valid form. Its files are not unpacked yet."""
+    """A pack whose manifest is valid. Its files are not unpacked yet."""
 
     def __init__(self, path: Path, packed: zipfile.ZipFile, manifest: Manifest) -> None:
         self._path = path
@@ -188,7 +188,7 @@ class OpenPack:
 
     @property
     def warning(self) -> str:
-        """The reason why a user must agree before the pack is used."""
+        """Text that says why the user must agree before the pack is used."""
         made = self.manifest
         return (
             f"{self._path}: contains kernels that somebody else compiled ({made.origin.words}, "
@@ -198,7 +198,8 @@ class OpenPack:
         )
 
     def require_fit(self, on: ConfiguredDevice) -> None:
-        """Raise BadInput unless the pack was made for this device, this MIOpen and these variables."""
+        """Raise BadInput unless the pack was made for this device, MIOpen version and environment
+        variables."""
         origin, here = self.manifest.origin, origin_of(on)
         if origin != here:
             raise BadInput(
@@ -212,7 +213,7 @@ class OpenPack:
             )
 
     def unpack(self, on: ConfiguredDevice) -> StagedPack:
-        """Unpack into staging folders next to the caches. Raise BadInput if a checksum differs."""
+        """Unpack into staging folders next to the caches. Raise BadInput if a checksum is wrong."""
         staged = {}
         for variable in _FOLDERS:
             target = Path(on.caches.variables[variable])
@@ -243,14 +244,15 @@ class OpenPack:
 
 @dataclass(frozen=True)
 class StagedPack:
-    """An unpacked pack that no program uses yet. ``folders`` are the staging folders, keyed by variable."""
+    """An unpacked pack that no program uses yet. ``folders`` are the staging folders, keyed by environment
+    variable."""
 
     manifest: Manifest
     on: ConfiguredDevice
     folders: Mapping[str, Path]
 
     def test(self) -> Iterator[Outcome]:
-        """Yield the outcome of each problem and direction that the pack names, computed with the pack."""
+        """Compute each problem and direction in the pack, with the pack's files, and yield the outcomes."""
         variables = {name: str(folder) for name, folder in self.folders.items()}
         caches = replace(self.on.caches, variables={**self.on.caches.variables, **variables})
         with self.on.session(NullJournal(), caches) as session:
@@ -258,10 +260,10 @@ class StagedPack:
                 yield session.outcome(self.on.case("convolution", shape.problem, shape.direction))
 
     def adopt(self) -> list[Path]:
-        """Replace the caches of ``exec`` by the pack. Return the new paths of the former caches."""
+        """Replace the caches of ``rocmprobe exec`` by the pack. Return the new paths of the former caches."""
         date = time.strftime("%Y-%m-%d-%H%M%S")
         caches, aside = self.on.caches, []
-        # The journal lists the cases that the former caches serve.
+        # The journal is about the former caches.
         journal = caches.folder / NAME
         if journal.exists():
             journal.rename(journal.with_name(f"{date}-{NAME}"))
@@ -271,7 +273,7 @@ class StagedPack:
                 former = target.with_name(f"{target.name}-{date}")
                 target.rename(former)
                 aside.append(former)
-            # The rename replaces an empty folder.
+            # The rename also replaces an empty folder.
             staged.rename(target)
         return aside
 
@@ -287,7 +289,7 @@ def _remove(folders: Mapping[str, Path]) -> None:
 
 @contextmanager
 def open_pack(path: Path) -> Iterator[OpenPack]:
-    """Yield the pack in the file ``path``. Raise BadInput if the file is not a valid pack."""
+    """Open the pack in the file ``path`` for a ``with`` block. Raise BadInput if it is not a valid pack."""
     with contextlib.ExitStack() as stack:
         try:
             stream = stack.enter_context(path.open("rb"))
@@ -311,10 +313,10 @@ def _refused(path: Path, error: Exception) -> BadInput:
 
 
 def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
-    """Check the entries and the manifest of a pack, and return the manifest.
+    """Check the files and the manifest of a pack, and return the manifest.
 
-    Raise Unacceptable if an entry or the manifest breaks the rules of a pack. Raise BadInput if the manifest
-    is not valid JSON.
+    Raise Unacceptable if a file or the manifest is not allowed in a pack. Raise BadInput if the manifest is
+    not valid JSON.
     """
     entries = packed.infolist()
     archive.check_entries(entries, _largest, _EXPECTED)
@@ -343,7 +345,7 @@ def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
 
 
 def _largest(name: str) -> Optional[int]:
-    """Return the size limit of a file in bytes, or None if a pack cannot have a file of this name."""
+    """Return the maximum size in bytes of a file, or None if a pack must not contain a file of this name."""
     if name == MANIFEST:
         return _LARGEST_MANIFEST
     folder, _, relative = name.partition("/")

@@ -1,4 +1,4 @@
-"""The run of a program below this process, and the collection of what its processes recorded."""
+"""Run of a program as a child of this process, and collection of what its processes recorded."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.text.reading import json_line, lines_of
 from rocmprobe.text.redact import redacted
 
-#: Signals that a terminal sends to all its processes, and signals that are sent to one process.
+#: Signals that a terminal sends to all its processes, and signals that are usually sent to one process.
 _OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
 _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def record(command: Sequence[str], output: Path) -> tuple[int, int]:
-    """Run ``command`` and write the convolutions that it computes to the file ``output``.
+    """Run ``command``, and write the convolutions that it computes to the file ``output``.
 
-    Return the exit code as a shell reports it, and the number of problems. Raises BadInput, before anything
-    runs, if the program does not exist or the file cannot be written. Raises OSError if writing fails later.
+    Return (exit code as in a shell, number of problems). Raises BadInput, before the program is started, if
+    it does not exist or the file cannot be written. Raises OSError if writing fails later.
     """
     program = launch.checked(command, os.environ)
     target = shapes.writable(output)
@@ -46,7 +46,7 @@ def record(command: Sequence[str], output: Path) -> tuple[int, int]:
 
 def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
     # In a terminal, the program stays in the foreground and gets Ctrl-C from there. Elsewhere it has its own
-    # group, so that a signal for the group of rocmprobe does not reach it twice.
+    # process group, so that a signal to rocmprobe's group does not reach it twice.
     in_terminal = sys.stdin is not None and sys.stdin.isatty()
     with _forwarding(in_terminal) as started:
         try:
@@ -62,9 +62,10 @@ def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> in
 
 @contextmanager
 def _forwarding(in_terminal: bool) -> Iterator[Any]:
-    """Pass signals to the program that the block starts, including signals that arrive before the start.
+    """Forward signals to the program that is started in the ``with`` block, even signals that arrive before
+    the start.
 
-    Yield a function, which the block calls with the process of the program.
+    Yield a function that the block must call with the program's process.
     """
     process: Optional[subprocess.Popen[bytes]] = None
     early: list[int] = []
@@ -85,7 +86,7 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
             forward(number)
 
     names = [getattr(signal, name) for name in (*_OF_A_TERMINAL, *_TO_ONE)]
-    # The program must ignore the signals that are ignored here, as under nohup.
+    # Signals that are ignored here, e.g. under nohup, stay ignored in the program.
     before = {each: signal.getsignal(each) for each in names if signal.getsignal(each) != signal.SIG_IGN}
     for each in before:
         signal.signal(each, forward)
@@ -97,10 +98,10 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 
 
 def merged(folder: Path) -> dict[str, Any]:
-    """Return the merged records of all processes in ``folder``.
+    """Return the records of all processes in ``folder``, merged.
 
-    The result has the versions of torch and the problems in the order of their first calls. It also has the
-    steps of the process that made most steps.
+    They are the versions of torch, the problems in the order of their first calls, and the steps of the
+    process that made most steps.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
@@ -142,10 +143,8 @@ class _Problem:
 
 
 class _Process:
-    """The recorded lines of one process, up to an incomplete line.
-
-    A killed process or a full disk leaves an incomplete line.
-    """
+    """The records of one process, up to the first incomplete line, which a killed process or a full disk
+    leaves."""
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
@@ -158,7 +157,7 @@ class _Process:
                 self._take(json_line(line))
 
     def _take(self, line: Any) -> None:
-        """Store the version, the problem or the counts that a line holds.
+        """Store the version, the problem or the counts in a line.
 
         Raises KeyError or TypeError if the recorder did not write the line.
         """
@@ -178,6 +177,6 @@ class _Process:
         problem."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
-            # If the process ended normally, it did not die in the problem: PyTorch refused the arguments.
+            # A problem without calls in a process that ended normally had arguments that PyTorch rejected.
             if any(counts) or not self._ended:
                 yield number, at, problem, counts

@@ -1,7 +1,8 @@
-"""Warming: the first calls of a program's convolutions, made ahead of time in the caches of ``exec``.
+"""Warming: making the first calls of a program's convolutions ahead of time, to fill the caches of
+``rocmprobe exec``.
 
-Each direction of each problem runs in its own child processes, so a solver that hangs or crashes costs one
-row. The journal in the caches' folder records the progress.
+Each direction of each problem runs in its own child processes, so if a solver hangs or crashes, only this
+direction is lost. The journal in the caches' folder records the progress.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.shapes import Recorded
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: After a crash or a hang, a child under this setting tests if the device still responds.
+#: After a crash or a hang, a child under this setting tests whether the device still responds.
 _CANARY = Setting("default", "as PyTorch comes", "native")
 #: The check that measures first calls.
 _CHECK = "start-up"
@@ -54,10 +55,11 @@ _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 
 @dataclass(frozen=True)
 class ConfiguredDevice:
-    """A device of this machine under the configuration of ``exec``, with the caches of that configuration.
+    """A device of this machine under the configuration of ``rocmprobe exec``, with the caches of this
+    configuration.
 
-    ``path`` is the path of the results. ``launch`` is the way to start a child. ``budgets`` are the time
-    limits of a case.
+    ``path`` is the path of the results. ``launch`` is how to start a child. ``budgets`` are the time limits
+    of a case.
     """
 
     path: Path
@@ -76,7 +78,8 @@ class ConfiguredDevice:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock of these caches for the block. Raise BadInput if another process holds it."""
+        """Lock these caches inside of the ``with`` block. Raise BadInput if another process has locked
+        them."""
         with locked(self.caches.folder / "lock") as free:
             if not free:
                 raise BadInput(f"{self.caches.folder}: another `rocmprobe warm` changes these caches; wait")
@@ -84,7 +87,7 @@ class ConfiguredDevice:
 
     @contextmanager
     def session(self, journal: BaseJournal, caches: Caches) -> Iterator[Session]:
-        """Yield a session whose children use ``caches``. The children end with the block."""
+        """Yield a session whose children use ``caches``. The children are ended after the ``with`` block."""
         settings = [self.setting] if self.setting.name == _CANARY.name else [self.setting, _CANARY]
         session = Session(
             RunOptions(redact=False), (self.target,), {self.target.device: tuple(settings)}, self.budgets,
@@ -100,11 +103,12 @@ class ConfiguredDevice:
 def configured_device(
     profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
 ) -> ConfiguredDevice:
-    """Return the device that the results are about, under the configuration that ``exec`` would use.
+    """Return the device that the results are about, under the configuration that ``rocmprobe exec`` would
+    use.
 
-    ``limit`` is the time limit of a first call in seconds. Raise BadInput if ``exec`` would refuse the
-    results, or if they are of another machine. Raise NothingToTest if the configuration runs no convolution
-    in MIOpen, or if the device or torch is missing.
+    ``limit`` is the time limit of a first call in seconds. Raise BadInput if the results cannot be used or
+    are from another machine. Raise NothingToTest if the configuration runs no convolution in MIOpen, or if
+    the device or torch is missing.
     """
     simulated = load_machine(simulate) if simulate else None
     chosen = choose(profile, setting, simulated=True)
@@ -129,8 +133,8 @@ def configured_device(
     target = find_targets(device_of(results) or "auto", machine)[0]
     _require_same_chip(path, results, target)
     budgets = replace(BUDGETS["standard"], **(simulated.budgets if simulated else {}))
-    # A hang costs only one row, so the number of hangs has no limit. One cold and one warm start show the
-    # gain.
+    # Hangs and crashes are not limited, because each costs only one direction. One cold and one warm start
+    # are enough to show the gain.
     budgets = replace(budgets, hangs=math.inf, crashes=math.inf, starts=0)
     if limit:
         budgets = replace(budgets, first_call=limit)
@@ -146,7 +150,7 @@ def _require_same_machine(path: Path, results: Results, simulated: Optional[Simu
 
 
 def _set_override(results: Results) -> None:
-    """Set the ISA override to the value in the run that wrote the results."""
+    """Set the ISA override to its value in the run that wrote the results."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(isa_override(results))
@@ -155,9 +159,9 @@ def _set_override(results: Results) -> None:
 def _here(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return the way to start a worker, and the machine as the worker sees it.
+    """Return how to start a worker, and the facts about the machine as the worker sees it.
 
-    The worker runs in ``environment``, or in this Python if ``environment`` is None.
+    The worker runs in ``environment``, or in this Python if it is None.
     """
     if simulated:
         return OWN, simulated.machine
@@ -178,7 +182,7 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
     """Return a case for each direction of each problem that the program computed.
 
-    If the program computed no direction of a problem, because it died first, return cases for all directions.
+    If the program died before it computed any direction of a problem, return cases for all directions.
     """
     return [
         on.case(_CHECK, each.problem, direction)
@@ -190,8 +194,10 @@ def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The outcome of warming a case. If ``earlier``, an earlier `rocmprobe warm` warmed or failed the
-    case."""
+    """The outcome of warming a case.
+
+    ``earlier`` is True if a previous `rocmprobe warm` already warmed the case, or failed to.
+    """
 
     case: Case
     outcome: Outcome
@@ -199,17 +205,17 @@ class FirstCall:
 
     @property
     def before(self) -> float:
-        """Seconds of the first call in a process that started with the caches unchanged."""
+        """Seconds of the first call in a new process, before the caches were warmed."""
         return float(self.outcome.timings["cold_first_call"])
 
     @property
     def after(self) -> float:
-        """Seconds of the first call in a process that started after the caches were warm."""
+        """Seconds of the first call in a new process, after the caches were warmed."""
         return float(self.outcome.timings["warm_first_call"])
 
     @property
     def why_skipped(self) -> str:
-        """The reason why the caches do not serve this case, or "" if they do."""
+        """The reason why the caches do not help this case, or "" if they do."""
         if self.outcome.works:
             return ""
         said = self.outcome.evidence[0] if self.outcome.evidence else "no information about it"
@@ -217,10 +223,11 @@ class FirstCall:
 
 
 def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
-    """Yield each case after it is warm or known to fail. Cases with an outcome in the journal are not
-    repeated.
+    """Yield each case once it is warm or known to fail. A case with an outcome in the journal does not run
+    again.
 
-    ``again`` repeats all cases, ``retry`` the failed cases. Raise BadInput if the journal is damaged.
+    If ``again`` is True, all cases run again. If ``retry`` is True, the failed cases run again. Raise
+    BadInput if the journal is invalid.
     """
     journal = Journal(on.caches.folder, redact=False)
     with naming_journal(on.caches.folder):
@@ -231,14 +238,14 @@ def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) 
             try:
                 outcome = session.outcome(case)
             except KeyboardInterrupt:
-                # Only cases that ended without a record are suspicious.
+                # The user interrupted the case, so it must not look like a case during which a process died.
                 journal.append("retry", case=case.id)
                 raise
             yield FirstCall(case, outcome, earlier)
 
 
 def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again: bool, retry: bool) -> None:
-    """Mark the cases that must run again in the journal. Record cases during which a process died as
+    """Write to the journal which cases must run again, and mark cases during which a process died as
     aborted."""
     journal.append("resumed", at=now())
     for case in cases:
@@ -252,12 +259,12 @@ def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again
 
 
 def warmed(on: ConfiguredDevice) -> list[Case]:
-    """Return the cases that the caches serve, according to their journal."""
+    """Return the cases that are warm according to the journal of the caches."""
     with naming_journal(on.caches.folder):
         state = Journal(on.caches.folder, redact=False).state
     return [state.questions[case] for case, each in state.outcomes.items() if each.works]
 
 
 def is_wedged(on: ConfiguredDevice) -> bool:
-    """Return True if the device stopped responding."""
+    """Return True if the device does not respond any more."""
     return Journal(on.caches.folder, redact=False).wedged(on.target.device)

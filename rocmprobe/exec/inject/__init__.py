@@ -1,8 +1,8 @@
-"""The parts of ``rocmprobe exec`` and ``rocmprobe shapes`` that run inside a program after it imports torch.
+"""The parts of ``rocmprobe exec`` and ``rocmprobe shapes`` that run inside a program after it has imported
+torch.
 
-Environment variables configure these parts, so child processes of the program inherit the configuration.
-
-Of rocmprobe, only the bypass is imported here, because the program's Python can lack all packages but torch.
+Environment variables configure them, so child processes of the program are configured, too. Of rocmprobe,
+only the bypass is imported here, because the program's Python may have no package but torch.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layer
 
 
 def prepare(torch: Any) -> None:
-    """Apply the conditions in this process, and again after a reload of torch.
+    """Apply the configuration in this process. This is called again after a reload of torch.
 
-    If a condition cannot be applied, raise the exception that applying it raised. If torch has another
-    version than the conditions are for, raise RuntimeError.
+    If a part cannot be applied, raise the exception that occurred. Raise RuntimeError if the flags are for
+    another version of torch.
     """
     global _prepared  # noqa: PLW0603 - a process is prepared once
     conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
     _check_version(torch, conditions.get("torch", ""))
     _set_flags(torch, conditions.get("flags", {}))
     for device_type in conditions.get("vendor_off", ()):
-        # On ROCm, this switch is MIOpen's.
+        # On ROCm, the switch ``cudnn.enabled`` is for MIOpen.
         library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
         library.enabled = False
     devices, layers = conditions.get("bypass", ()), conditions.get("pytorch_layers", {})
@@ -56,9 +56,10 @@ def prepare(torch: Any) -> None:
 
 
 def _check_version(torch: Any, checked: str) -> None:
-    """Raise RuntimeError if ``torch`` has another release than ``checked``, for which the flags were made.
+    """Raise RuntimeError if ``torch`` and ``checked``, the version that the flags are for, differ in
+    MAJOR.MINOR.
 
-    In another release, the flags can mean something else.
+    In another version, the flags can mean something else.
     """
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(
@@ -81,8 +82,8 @@ def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
 
 
 def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
-    # A reload gives torch new dtypes, so modules that name dtypes are imported again. The modules that hold
-    # the registration and the counts stay.
+    # A reload creates new dtype objects in torch, so modules that use dtypes are imported again, except those
+    # that hold the registration and the counts.
     for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
         if name.rpartition(".")[2] not in _KEPT:
             del sys.modules[name]

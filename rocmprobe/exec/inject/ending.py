@@ -1,4 +1,4 @@
-"""File output of a process, and calls at its end, however the process was started."""
+"""Output to a file, and calls at the end of a process, for every way to start a process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 from multiprocessing import util
 from typing import Any, Callable
 
-#: multiprocessing holds only weak references to the objects that it calls after a fork.
+#: References to the objects that multiprocessing calls after a fork, because it has only weak references.
 _kept: list[Any] = []
 
 
 def append(path: str, line: object) -> None:
-    """Append ``line`` to the file as JSON, in one write, so that the lines of several processes do not mix.
+    """Append ``line`` to the file as JSON, in one write, so that lines of several processes do not mix.
 
     Raises OSError if the file cannot be written.
     """
@@ -37,15 +37,15 @@ class _Ending:
     def follow(self) -> None:
         """Register the call in a child of multiprocessing.
 
-        The child ends without atexit, but runs finalizers, the lowest priority last.
+        Such a child does not run atexit functions, but it runs finalizers, the lowest priority last.
         """
         util.Finalize(None, self, exitpriority=-1000)
 
 
 def at_end(call: Callable[[], None]) -> None:
-    """Call ``call`` when this process ends, and when each process ends that is forked from it.
+    """Call ``call`` when this process ends, and when each process that is forked from it ends.
 
-    A process that is killed by a signal, or that ends itself by ``os._exit``, does not make the call.
+    There is no call if a signal kills the process or it calls ``os._exit``.
     """
     ending = _Ending(call)
     _kept.append(ending)

@@ -8,18 +8,19 @@ from typing import Any, Optional, cast
 import torch
 from torch.library import Library
 
-#: Kernels exist as long as their library does.
+#: References to the libraries, because kernels are unregistered when their library is freed.
 _libraries: list[Any] = []
 
 
 def switch_off(devices: Iterable[str]) -> None:
-    """Make PyTorch compute fused convolutions as ordinary ones.
+    """Make PyTorch compute fused convolutions as ordinary convolutions.
 
-    These are the convolutions of ``torch.jit.optimize_for_inference`` (oneDNN's on a CPU, fused with bias,
-    addition and ReLU on a GPU), and convolutions of tensors in oneDNN's own format (``to_mkldnn``,
-    ``torch.utils.mkldnn``).
+    There are two kinds. The first is made by ``torch.jit.optimize_for_inference``: oneDNN convolutions on a
+    CPU, and convolutions fused with bias, addition and ReLU on a GPU. The second is convolutions of tensors
+    in oneDNN's own format (``to_mkldnn``, ``torch.utils.mkldnn``).
     """
-    # Only the steps before this pass remain of optimize_for_inference: the module is frozen and folded.
+    # optimize_for_inference still freezes and folds the module. Only its last pass, which fuses, does
+    # nothing.
     torch._C._jit_pass_optimize_for_inference = lambda module, other_methods=(): None
     if "cpu" in devices:
         # torch does not annotate this class in full.
@@ -40,7 +41,7 @@ def _of_the_librarys_own(
 def _convolution(
     input: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], *settings: Any
 ) -> torch.Tensor:
-    """Compute ``aten::convolution``, whose result has the format of its input."""
+    """Compute ``aten::convolution`` for tensors in oneDNN's format. The result has this format, too."""
     bias = None if bias is None else _dense(bias)
     return torch.convolution(_dense(input), _dense(weight), bias, *settings).to_mkldnn()
 

@@ -1,9 +1,9 @@
-"""Recorder of the distinct convolutions that a process computes, in the process's own file.
+"""Recorder of the distinct convolutions that a process computes, into a file of this process.
 
-Each line of the file is a JSON object. A problem is written at its first call, before it is computed. A
-direction of the problem is written when it has been computed once. So the file of a killed process shows its
-progress, and a process that died inside a convolution shows which one. The counts of each problem and the
-content of a training step are written from time to time, and at the end.
+Each line of the file is a JSON object. A problem is written before its first call is computed, and each of
+its directions is written after it was computed once. So the file of a killed process shows its progress, and
+the file of a process that died inside a convolution shows which one. How often each problem was computed, and
+the content of a training step, are written from time to time and at the end.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from rocmprobe.exec.inject.ending import append, at_end
 from rocmprobe.exec.inject.steps import Steps, after_each_step
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Seconds between two writes of all counts: the first interval, which doubles, and the longest.
+#: Seconds between two writes of all counts: the interval starts with the first value and doubles up to the
+#: second.
 _SOON, _LATE = 1.0, 60.0
 
 Call = Union[ConvolutionCall, BackwardCall]
 
 
 def install(folder: str) -> None:
-    """Record the convolutions of this process, and of each process forked from it, into files of ``folder``.
+    """Record the convolutions of this process, and of each process forked from it, into files in ``folder``.
 
     Raises OSError if the folder cannot be written.
     """
@@ -43,7 +44,7 @@ def install(folder: str) -> None:
 
 
 class Recorder(dispatch.Interceptor):
-    """An interceptor that sees every convolution before all others, and changes nothing."""
+    """Interceptor that gets every convolution before all others, and changes nothing."""
 
     name = "recorder"
     rank = dispatch.RANK_RECORDER
@@ -53,7 +54,7 @@ class Recorder(dispatch.Interceptor):
         self.forget()
 
     def forget(self) -> None:
-        """Reset the state to empty, as in a forked process."""
+        """Empty the state, e.g. in a forked process."""
         self._lock = threading.Lock()
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._counts: list[list[int]] = []
@@ -63,7 +64,7 @@ class Recorder(dispatch.Interceptor):
         self._next = time.monotonic() + _SOON
 
     def start(self) -> None:
-        """Begin this process's file. Raises OSError if the file cannot be written."""
+        """Create this process's file. Raises OSError if it cannot be written."""
         self._path = os.path.join(self._folder, f"{os.getpid()}-{time.time_ns()}.jsonl")
         append(self._path, {"torch": str(torch.__version__)})
 
@@ -74,7 +75,7 @@ class Recorder(dispatch.Interceptor):
                 self._write({**self._all(), "ended": True})
 
     def stepped(self, optimizer: Any) -> None:
-        """Record that an optimizer has made a step."""
+        """Record that ``optimizer`` has made a step."""
         with self._lock:
             self._steps.stepped(optimizer)
 
@@ -113,7 +114,7 @@ class Recorder(dispatch.Interceptor):
 
     def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         with self._lock:
-            # If the call began before a fork and ended after it, it belongs to the parent.
+            # A call that began before a fork and ended after it belongs to the parent.
             if number >= len(self._counts):
                 return
             self._steps.convolved(number, places, seconds)
@@ -136,7 +137,7 @@ class Recorder(dispatch.Interceptor):
         try:
             if not self._path:
                 self.start()
-            # Not kept open: a program may close every descriptor, and reuse the number for its own file.
+            # The file is not kept open, because a program can close all descriptors and reuse their numbers.
             append(self._path, line)
         except OSError as error:
             # Recording must not make a program fail.
@@ -158,16 +159,14 @@ def _described(call: Call, bias: bool) -> dict[str, Any]:
 def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
     """Return the seconds of a convolution on the CPU, or None on a GPU.
 
-    On a GPU, the call returns before the convolution ends. Waiting would change the program's timing.
+    On a GPU, the call returns before the convolution ends, and waiting would change the program's timing.
     """
     return time.perf_counter() - started if tensor.device.type == "cpu" else None
 
 
 def _channels_last(call: Call) -> bool:
-    """Return True if PyTorch treats this as a 2-d convolution in channels-last.
-
-    One operand in channels-last is enough.
-    """
+    """Return True if PyTorch computes this 2-d convolution in channels-last, i.e. if any operand has this
+    format."""
     if call.weight.dim() != 4:
         return False
     return any(

@@ -1,4 +1,4 @@
-"""Bypass status of a process, written as one line of a file when the process ends."""
+"""Status of the bypass in a process, written as one line of a file when the process ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Counts = dict[str, dict[str, int]]
 
 
 def write_at_end(path: str, devices: Sequence[str]) -> None:
-    """Make this process, and each process forked from it, append its counts to the file ``path``."""
+    """Make this process append its counts of convolutions to the file ``path`` when it ends.
+
+    Processes forked from it do the same. ``devices`` are the device types on which the bypass is installed.
+    """
     before: list[Counts] = [{kind: {} for kind in counts.counted()}]
     parents = list(before)
 
@@ -27,8 +30,8 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
     def start_anew() -> None:
         parents[:] = before
 
-    # A child inherits the counts of its parent, which reports them itself. They are copied before the fork,
-    # because another thread may hold their lock during the fork.
+    # A child inherits the counts of its parent, which reports them itself, so they are subtracted. They are
+    # copied before the fork, because another thread may hold their lock during the fork.
     os.register_at_fork(before=remember, after_in_child=start_anew)
 
     def write() -> None:
@@ -44,10 +47,10 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
 
 
 def _device(devices: Sequence[str]) -> str:
-    """Return the device type that this process computed on, out of the types that the bypass serves."""
+    """Return the type in ``devices`` on which this process computed."""
     if len(devices) == 1:
         return devices[0]
-    # torch does not annotate this in full.
+    # torch does not annotate this module completely.
     cuda: Any = torch.cuda
     return "cuda" if cuda.is_initialized() else "cpu"
 

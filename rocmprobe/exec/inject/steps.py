@@ -1,12 +1,12 @@
 """The convolutions of a training step, and its duration.
 
-A step goes from the end of one call of an optimizer's ``step`` to the end of the next. So gradients that were
-accumulated, or a closure that was called several times, are part of one step. With several optimizers, as in
-a GAN, only the calls of the first optimizer that steps count. If this optimizer is deleted, the next
-optimizer that steps replaces it. The beginning of the first step is unknown, so that step is left out.
+A step lasts from the end of one call of an optimizer's ``step`` to the end of the next call. So accumulated
+gradients, and a closure that is called several times, are part of one step. If there are several optimizers,
+as in a GAN, only the one that steps first defines steps. If it is deleted, the next optimizer that steps
+replaces it. The start of the first step is unknown, so that step is left out.
 
-Steps are grouped by their convolutions. The most frequent kind represents all steps. Other kinds are a
-smaller last batch, a step followed by an evaluation, or two steps that a GradScaler merged by skipping a
+Steps with the same convolutions are of one kind, and the most frequent kind represents all steps. Other kinds
+are a smaller last batch, a step with an evaluation in it, or two steps between which a GradScaler skipped a
 call.
 """
 
@@ -23,19 +23,19 @@ from torch.optim import optimizer as torch_optimizer
 
 from rocmprobe.bypass.operators import untraced
 
-#: Number of latest steps kept per kind (enough for deciles), and number of kinds. A program whose image sizes
-#: change without end is not learned completely.
+#: Maximum number of stored steps per kind (the latest, enough for deciles), and maximum number of kinds,
+#: because image sizes can change endlessly.
 _KEPT, _KINDS = 101, 1000
 
 
 def after_each_step(call: Callable[[Any], None]) -> None:
-    """Call ``call(optimizer)`` after each call of ``step`` of any of PyTorch's optimizers."""
+    """Call ``call(optimizer)`` after each call of ``step`` of any PyTorch optimizer."""
     call = untraced(call)
     register = getattr(torch_optimizer, "register_optimizer_step_post_hook", None)
     if register is not None:
         register(lambda optimizer, arguments, options: call(optimizer))
         return
-    # torch 1.13 has no hook for this, but each step calls a profiler method when it is done.
+    # torch 1.13 has no such hook, but each step ends with a call of this method of the profiler.
     before = torch_optimizer.Optimizer._optimizer_step_code
 
     def stepped(self: Any) -> None:
@@ -46,7 +46,7 @@ def after_each_step(call: Callable[[Any], None]) -> None:
 
 
 class _Kind:
-    """Steps with the same convolutions: the seconds of each step and of its convolutions."""
+    """Steps with the same convolutions: seconds of each step, and seconds of its convolutions."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -54,7 +54,7 @@ class _Kind:
 
 
 class Steps:
-    """The steps of this process. Calls must not overlap, so the caller holds a lock."""
+    """The steps of this process. It is not thread-safe, so the caller must hold a lock."""
 
     def __init__(self) -> None:
         self._leader: Callable[[], Any] = lambda: None
@@ -71,8 +71,8 @@ class Steps:
     def convolved(self, problem: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         """Count computed directions of a problem, and add their time.
 
-        ``places`` are the indexes of the directions. ``seconds`` is the time of all of them, or None if
-        unknown.
+        ``places`` are the indexes of the directions in DIRECTIONS. ``seconds`` is their total time, or None
+        if unknown.
         """
         for place in places:
             self._computed[problem, place] += 1
@@ -80,7 +80,7 @@ class Steps:
         self._convolving = self._convolving + seconds if known else None  # type: ignore[operator]
 
     def stepped(self, optimizer: Any) -> None:
-        """Record that an optimizer has made a step."""
+        """Record that ``optimizer`` has made a step."""
         leader = self._leader()
         if leader is None:
             self._leader = weakref.ref(optimizer)
@@ -96,14 +96,12 @@ class Steps:
         self._begin()
 
     def summary(self) -> Optional[dict[str, Any]]:
-        """Return the number of steps made, and a summary of the most frequent kind.
+        """Return the number of steps and a summary of the most frequent kind, or None if no step is complete.
 
-        Return None if no step is complete.
-
-        ``made`` is the number of all steps, and ``alike`` the number of steps of that kind. ``seconds``,
-        ``seconds_p10`` and ``seconds_p90`` are median and deciles of the time of a step. ``rest_seconds`` is
-        the median of the time outside convolutions, or None if unknown. ``computed`` lists [problem, index of
-        the direction, calls in one step].
+        ``made`` is the number of all steps, ``alike`` the number of steps of this kind. ``seconds``,
+        ``seconds_p10`` and ``seconds_p90`` are median, 10th and 90th percentile of the time of a step.
+        ``rest_seconds`` is the median of the time outside of convolutions, or None if unknown. ``computed``
+        lists [problem, index of the direction, number of calls in a step].
         """
         if not self._kinds:
             return None

@@ -1,9 +1,9 @@
-"""Start code of each Python below ``rocmprobe exec`` or ``rocmprobe shapes``, before its program begins.
+"""Code that each Python below ``rocmprobe exec`` or ``rocmprobe shapes`` runs before its program begins.
 
 Python imports this file because its folder comes first in PYTHONPATH. The code waits for the import of torch,
 removes the folder from the path and lets the user's sitecustomize run. Any version of Python can run this
-file, even without rocmprobe's requirements. So the code works in all versions, and imports nothing before
-torch is imported.
+file, even without the packages that rocmprobe requires. So the code must work in all versions, and it imports
+nothing else before torch is imported.
 """
 
 import os
@@ -12,12 +12,13 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _OLDEST = (3, 9)
-#: Executed modules of torch. A second module, or the same module twice, is a reload.
+#: Modules of torch that were executed. A second module, or the same module again, is a reload.
 _executed = []  # type: list
 
 
 class _TorchFinder:
-    """Finder that finds torch as the others do, and calls ``_prepare`` after each execution of its module."""
+    """Finder that finds torch like the other finders, and calls ``_prepare`` each time its module was
+    executed."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -27,7 +28,7 @@ class _TorchFinder:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find and finder is not _TorchFinder else None
             if spec is not None:
-                # A folder that happens to be named torch is not PyTorch, and has no origin.
+                # A folder that is only named torch is not PyTorch. Its spec has no origin.
                 if spec.origin and hasattr(spec.loader, "exec_module"):
                     _follow(spec.loader)
                 return spec
@@ -41,7 +42,7 @@ def _follow(loader):
         try:
             execute(module)
         except BaseException:
-            # A reload that fails half-way, as with torch 2, leaves a torch that stays in use.
+            # If a reload fails halfway, as with torch 2, the program goes on to use the first torch.
             if module in _executed:
                 _prepare(module)
             elif _executed:
@@ -50,14 +51,14 @@ def _follow(loader):
         _executed.append(module)
         _prepare(module)
 
-    # Set on the object alone, so that the loader keeps its class for code that reads resources or sources.
+    # Set only on this object, because other code needs the loader's class to read resources or sources.
     loader.exec_module = exec_module
 
 
 def _prepare(torch):
-    """Apply the conditions in this process, or end the process.
+    """Apply the configuration in this process, or end the process.
 
-    Without the conditions, the program might hang the GPU that they were made for.
+    Without the configuration, the program could hang the GPU.
     """
     try:
         if sys.version_info < _OLDEST:
@@ -71,7 +72,7 @@ def _prepare(torch):
 
 
 def _own_package():
-    """Make ``rocmprobe`` importable from the folder of this file, and nothing else in it."""
+    """Make ``rocmprobe``, but nothing else in its folder, importable."""
     if "rocmprobe" in sys.modules:
         return
     from importlib.util import module_from_spec, spec_from_file_location
@@ -94,7 +95,7 @@ def _give_up(error):
             pass
     line = "rocmprobe: the configuration for this program cannot be applied here, so it was ended: " + words
     os.write(2, (line + "\n").encode("utf-8", "replace"))
-    # The program could catch an exception and continue without the conditions.
+    # The program could catch an exception and go on without the configuration.
     os._exit(2)
 
 
@@ -110,6 +111,6 @@ def _start():
 
 _start()
 del sys.modules["sitecustomize"]
-# If the user has no sitecustomize, this raises the ImportError that Python expects. Other errors are the
-# user's.
+# If the user has no sitecustomize, this raises ImportError, which Python expects. Other errors come from the
+# user's file.
 import sitecustomize  # noqa: E402, F401
