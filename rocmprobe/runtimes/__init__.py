@@ -1,4 +1,4 @@
-"""The GPU runtimes through ctypes: loaded libraries, devices, memory, modules and compilers.
+"""Access to GPU runtimes with ctypes: loaded libraries, devices, memory, modules and compilers.
 
-The GPUs that the kernel driver lists are here, too. Only the standard library is imported.
+The GPUs in the kernel driver's list are here, too. Only the standard library is imported.
 """

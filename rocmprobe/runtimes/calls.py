@@ -1,4 +1,4 @@
-"""Wrappers for calls into a shared library: a call has a status, or its symbol is missing."""
+"""Calls of functions in a shared library that return a status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Optional
 
-#: For argument types: any pointer, in or out. Accepts ``byref``, arrays, addresses and None.
+#: Argument type of any pointer. It accepts ``byref``, arrays, addresses and None.
 POINTER = ctypes.c_void_p
 INT = ctypes.c_int
 SIZE = ctypes.c_size_t
@@ -18,8 +18,8 @@ SIZE = ctypes.c_size_t
 class Call:
     """A call of a library function.
 
-    ``number`` is the status that the function returned, and ``name`` the name of this status. ``number`` is
-    None while the call runs. After a crash, the last call without a number is the cause.
+    ``number`` is the status that the function returned, or None while the call runs. ``name`` is the name of
+    the status. After a crash, the last call with ``number`` None is the cause.
     """
 
     function: str
@@ -28,7 +28,7 @@ class Call:
 
 
 class CallFailed(Exception):
-    """A call that returned a status other than success."""
+    """A call returned a status other than success."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(f"{call.function}: {call.name} ({call.number})")
@@ -36,7 +36,7 @@ class CallFailed(Exception):
 
 
 class NotAvailable(Exception):
-    """The library lacks a function, because of an older or newer version or a build option."""
+    """The library does not have a function, because of its version or a build option."""
 
     def __init__(self, function: str, path: str) -> None:
         super().__init__(f"{path} has no {function}")
@@ -45,15 +45,15 @@ class NotAvailable(Exception):
 
 
 class LoadFailed(Exception):
-    """A library that the dynamic loader refuses. The message is the loader's own."""
+    """The dynamic loader cannot load a library. The message is the loader's."""
 
 
 @contextmanager
 def released(release: Callable[[], None]) -> Iterator[None]:
-    """Call ``release`` when the block ends, also after an exception.
+    """Call ``release`` at the end of the ``with`` block, even after an exception.
 
-    After an exception, ``release`` often fails, too, as every call does on a lost device. Then raise the
-    first exception, and ignore the error of ``release``.
+    If there was an exception and ``release`` also raises CallFailed, as every call does if the device is
+    lost, only the first exception is raised.
     """
     try:
         yield
@@ -65,9 +65,9 @@ def released(release: Callable[[], None]) -> Iterator[None]:
 
 
 def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
-    """Load a library into the process, for libraries that request its SONAME later.
+    """Load a library into the process, so that libraries loaded later find it by its SONAME.
 
-    ``mode`` is as in dlopen(3). Raises LoadFailed if the dynamic loader refuses the library.
+    ``mode`` is as in dlopen(3). Raises LoadFailed if the dynamic loader cannot load the library.
     """
     try:
         return ctypes.CDLL(path, mode)
@@ -81,9 +81,9 @@ Observer = Callable[[Call], None]
 class SharedLibrary:
     """A loaded library whose functions return a status, zero for success.
 
-    ``signatures`` gives the argument types of each function. Without argument types, ctypes would cut sizes
-    and pointers to 32 bits. HIP is loaded first, so that libraries that are loaded later and need its SONAME
-    get the same copy. ``observe`` is called when a call starts, and again when the call has returned.
+    ``signatures`` are the argument types of each function. Without them, ctypes would cut sizes and pointers
+    to 32 bits. ``observe`` is called at the start of each call and again after its return. Load HIP before
+    other libraries, so that those which need its SONAME get the same copy.
     """
 
     def __init__(
@@ -103,16 +103,17 @@ class SharedLibrary:
         return hasattr(self._library, function)
 
     def symbol(self, function: str) -> Any:
-        """Return the function as ctypes gives it. Raises NotAvailable if the library lacks the function."""
+        """Return the ctypes function. Raises NotAvailable if the library does not have it."""
         try:
             return getattr(self._library, function)
         except AttributeError:
             raise NotAvailable(function, self.path) from None
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function of ``signatures``.
+        """Call a function in ``signatures``.
 
-        Raises CallFailed if the status is not success, and NotAvailable if the library lacks the function.
+        Raises CallFailed if the status is not success, and NotAvailable if the library does not have the
+        function.
         """
         entry = self.prepared(function)
         if self._observe:
@@ -125,9 +126,9 @@ class SharedLibrary:
             raise CallFailed(done)
 
     def call_procedure(self, function: str, *arguments: Any) -> None:
-        """Call a function of ``signatures`` that returns nothing.
+        """Call a function in ``signatures`` that returns nothing.
 
-        Raises NotAvailable if the library lacks the function.
+        Raises NotAvailable if the library does not have the function.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
@@ -139,10 +140,10 @@ class SharedLibrary:
             self._observe(Call(function, 0, "returned"))
 
     def prepared(self, function: str) -> Any:
-        """Return a function of ``signatures`` for frequent calls, with its argument types set.
+        """Return the ctypes function for frequent calls, with its argument types set.
 
-        Calls of the returned function are not observed and raise no exception. They return the status, which
-        ``failed`` turns into an exception. Raises NotAvailable if the library lacks the function.
+        Its calls are not observed and raise no exception. They return the status, for which ``failed`` makes
+        an exception. Raises NotAvailable if the library does not have the function.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
@@ -150,5 +151,6 @@ class SharedLibrary:
         return entry
 
     def failed(self, function: str, number: int) -> CallFailed:
-        """Return the exception for a status other than success of a ``prepared`` function."""
+        """Return the exception for the status ``number``, if a function from ``prepared`` returned it and
+        it is not success."""
         return CallFailed(Call(function, number, self._status_name(self, number)))

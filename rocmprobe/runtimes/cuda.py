@@ -1,7 +1,7 @@
-"""libcuda, the driver of NVIDIA GPUs, with the interface of ``hip.Hip`` for devices and modules.
+"""libcuda, the driver of NVIDIA GPUs, with the same interface for devices and modules as ``hip.Hip``.
 
-Names and numbers come from cuda.h of CUDA 11.8. Every call needs a context. torch uses the context of the
-process (the primary context).
+Names and numbers are from cuda.h of CUDA 11.8. Every call needs a context. torch uses the primary context of
+the process, and so does this module.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 
 
 class Cuda:
-    """The CUDA driver. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed."""
+    """The CUDA driver. Methods raise CallFailed and NotAvailable. The constructor also raises LoadFailed."""
 
     kind = "cuda"
 
@@ -72,13 +72,13 @@ class Cuda:
         self._current = self.library.prepared("cuCtxGetCurrent")
 
     def runtime_version(self) -> int:
-        """Return the newest CUDA version that the driver supports, major * 1000 + minor * 10."""
+        """Return the newest CUDA version that the driver supports, as major * 1000 + minor * 10."""
         version = INT()
         self.library.call("cuDriverGetVersion", ctypes.byref(version))
         return version.value
 
     def arch_name(self, device: int) -> str:
-        """Return the compute capability as NVRTC names it, "sm_90"."""
+        """Return the compute capability in NVRTC's form, e.g. "sm_90"."""
         numbers = []
         for attribute in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR):
             value = INT()
@@ -88,7 +88,7 @@ class Cuda:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Direct this thread's calls to ``device`` within the context."""
+        """Make ``device`` the current device of this thread inside of the ``with`` block."""
         if self.is_current(device):
             yield
             return
@@ -99,11 +99,11 @@ class Cuda:
             self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def is_current(self, device: int) -> bool:
-        """Return True if this thread's calls already go to ``device``. This is cheap."""
+        """Return True if ``device`` is the current device of this thread. The check is cheap."""
         context = self._contexts.get(device)
         if context is None:
             retained = ctypes.c_void_p()
-            # Never released, because torch also holds it until the process ends.
+            # The context is never released, because torch also keeps it until the process ends.
             self.library.call("cuDevicePrimaryCtxRetain", ctypes.byref(retained), self._device(device))
             context = self._contexts[device] = retained.value or 0
         current = ctypes.c_void_p()
@@ -113,13 +113,13 @@ class Cuda:
         return current.value == context
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
-        """Return device memory, as ``hip.Hip.allocate`` does."""
+        """Return device memory, see ``hip.Hip.allocate``."""
         address = ctypes.c_void_p()
         self.library.call("cuMemAlloc_v2", ctypes.byref(address), max(size + 2 * margin, 1))
         return Buffer(self, address.value or 0, size, margin)
 
     def synchronize(self) -> None:
-        """Wait for all queued work. Raise its errors."""
+        """Wait for all queued work. Raise CallFailed if the work failed."""
         self.library.call("cuCtxSynchronize")
 
     def release(self, address: int) -> None:
@@ -140,7 +140,7 @@ class Cuda:
         self.library.call("cuMemcpyDtoD_v2", target, source, size)
 
     def forget_error(self) -> None:
-        """Do nothing, because this driver keeps no errors of failed calls. See ``Hip.forget_error``."""
+        """Do nothing, because this driver does not store errors of failed calls. See ``Hip.forget_error``."""
 
     def _device(self, device: int) -> int:
         handle = INT()

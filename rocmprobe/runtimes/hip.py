@@ -1,6 +1,6 @@
-"""libamdhip64: devices, memory, copies, modules.
+"""libamdhip64, the HIP runtime: devices, memory, copies, modules.
 
-Numbers come from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
+Numbers are from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _error_name(library: SharedLibrary, number: int) -> str:
 class Hip:
     """The HIP runtime. Copies and fills of memory run on the default stream.
 
-    Methods raise CallFailed if a call fails, and NotAvailable if the library lacks a function. The
+    Methods raise CallFailed if a call fails, and NotAvailable if the library does not have a function. The
     constructor raises LoadFailed if the library cannot be loaded.
     """
 
@@ -105,7 +105,7 @@ class Hip:
     def runtime_version(self) -> int:
         """Return the runtime's version number.
 
-        Since ROCm 4.5, the number is major * 10000000 + minor * 100000 + patch.
+        Since ROCm 4.5, this is major * 10000000 + minor * 100000 + patch.
         """
         version = INT()
         self.library.call("hipRuntimeGetVersion", ctypes.byref(version))
@@ -116,7 +116,7 @@ class Hip:
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:
-        """Direct this thread's calls to ``device`` within the block."""
+        """Make ``device`` the current device of this thread inside of the ``with`` block."""
         current = self.current_device()
         if current == device:
             yield
@@ -133,11 +133,11 @@ class Hip:
         return function
 
     def is_current(self, device: int) -> bool:
-        """Return True if this thread's calls already go to ``device``. The check is cheap."""
+        """Return True if ``device`` is the current device of this thread. The check is cheap."""
         return self.current_device() == device
 
     def current_device(self) -> int:
-        """Return the device that this thread's calls go to."""
+        """Return the index of the current device of this thread."""
         device = INT()
         number = self._get_device(ctypes.byref(device))
         if number:
@@ -145,11 +145,11 @@ class Hip:
         return device.value
 
     def forget_error(self) -> None:
-        """Clear the error that the runtime keeps of this thread's last failed call."""
+        """Clear the error of this thread's last failed call, which the runtime stores."""
         self.library.prepared("hipGetLastError")()
 
     def pci_address(self, device: int) -> str:
-        """Return the PCI address, such as "0000:03:00.0"."""
+        """Return the PCI address, e.g. "0000:03:00.0"."""
         address = ctypes.create_string_buffer(64)
         self.library.call("hipDeviceGetPCIBusId", address, len(address), device)
         return address.value.decode("ascii", "replace")
@@ -161,7 +161,8 @@ class Hip:
         return name.value.decode("utf-8", "replace")
 
     def arch_name(self, device: int) -> str:
-        """Return gcnArchName, the effective ISA: "gfx1030", or with features "gfx90a:sramecc+:xnack-"."""
+        """Return gcnArchName, the effective ISA, e.g. "gfx1030", or with features
+        "gfx90a:sramecc+:xnack-"."""
         function = "hipGetDevicePropertiesR0600"
         if not self.library.has(function):
             function = "hipGetDeviceProperties"
@@ -172,7 +173,7 @@ class Hip:
         return name.partition(b"\0")[0].decode("ascii", "replace")
 
     def memory(self) -> tuple[int, int]:
-        """Return the free and total bytes of the current device."""
+        """Return (free bytes, total bytes) of the current device."""
         free, total = SIZE(), SIZE()
         self.library.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
@@ -180,14 +181,14 @@ class Hip:
     def allocate(self, size: int, margin: int = 0) -> Buffer:
         """Return uninitialized device memory of ``size`` bytes.
 
-        The buffer has ``margin`` more bytes before and after the memory, which show stray writes.
+        The buffer has ``margin`` more bytes before and after, which reveal stray writes.
         """
         address = ctypes.c_void_p()
         self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))
         return Buffer(self, address.value or 0, size, margin)
 
     def upload(self, content: bytes) -> Buffer:
-        """Return device memory that holds ``content``."""
+        """Return device memory that contains ``content``."""
         buffer = self.allocate(len(content))
         buffer.write(content)
         return buffer

@@ -1,7 +1,7 @@
-"""GPU nodes in the topology that KFD, the kernel's compute driver, writes to sysfs.
+"""GPU nodes in the topology that KFD, the kernel's compute driver, exports in sysfs.
 
-Format: linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c, one "name value" per line, values decimal. The
-callers open the files, because detection also reads files of a recorded machine.
+The format is in linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c: one "name value" per line, values decimal.
+The callers read the files, because they can also be those of a recorded machine.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _MOST_DIGITS = 20
 
 
 def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Mapping[int, Mapping[str, int]]:
-    """Return the properties of each GPU node, by node number.
+    """Return the properties of each GPU node, keyed by node number.
 
-    ``names`` are the names of the entries in the folder ``NODES``. ``read`` returns the text of a file, named
-    relative to that folder, or None if the file is unreadable. Nodes without SIMDs are CPUs.
+    ``names`` are the names in the folder ``NODES``. ``read`` takes a path relative to this folder and returns
+    the text of the file, or None if it cannot be read. Nodes without SIMDs are CPUs.
     """
     found = {}
     for index in sorted(int(name) for name in names if name.isdecimal()):
@@ -29,7 +29,7 @@ def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Map
 
 
 def parse_properties(text: Optional[str]) -> dict[str, int]:
-    """Return the properties in a file's text. Skip every line that is not a name and a number."""
+    """Parse the text of a properties file. Lines that are not a name and a number are skipped."""
     found = {}
     for line in (text or "").splitlines():
         name, _, value = line.strip().partition(" ")
@@ -39,22 +39,23 @@ def parse_properties(text: Optional[str]) -> dict[str, int]:
 
 
 def native_isa(properties: Mapping[str, int]) -> Optional[str]:
-    """Return the ISA of a node's silicon, or None if the driver does not report it."""
+    """Return the ISA of a node's chip, or None if the driver does not report it."""
     version = properties.get("gfx_target_version", 0)
     return isa_name(version) if version else None
 
 
 def pci_address(properties: Mapping[str, int]) -> str:
-    """Return a node's PCI address. In partition mode the function number counts the partitions of a card."""
+    """Return a node's PCI address. If a card is partitioned, the function number is the number of the
+    partition."""
     place = properties.get("location_id", 0)
     domain = properties.get("domain", 0)
     return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
 
 
 def isa_name(gfx_target_version: int) -> str:
-    """Return the ISA for KFD's ``gfx_target_version``. Examples: 100100 is gfx1010, 90010 is gfx90a.
+    """Return the ISA for KFD's ``gfx_target_version``, e.g. "gfx1010" for 100100 and "gfx90a" for 90010.
 
-    Minor and stepping have two decimal digits each, which the name shows in hexadecimal.
+    Minor version and stepping have two decimal digits each. The name contains them in hexadecimal.
     """
     major, rest = divmod(gfx_target_version, 10000)
     return f"gfx{major}{rest // 100:x}{rest % 100:x}"

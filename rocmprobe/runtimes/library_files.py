@@ -1,4 +1,4 @@
-"""Shared libraries by their file names, and the search path of the dynamic loader (ld.so(8))."""
+"""File names of shared libraries, and the search path of the dynamic loader (ld.so(8))."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Iterable
 
 
 def pattern(*libraries: str) -> re.Pattern[str]:
-    """Return the pattern of the file names of ``libraries``.
+    """Return a pattern for the file names of ``libraries``.
 
-    Its groups are the library and its version, ".5.0.50200". Wheels of torch 1.9 and older add a hash to the
-    names of bundled libraries.
+    Its groups are the name of the library and its version, e.g. ".5.0.50200". In wheels of torch 1.9 and
+    older, the names of bundled libraries also contain a hash.
     """
     return re.compile(rf"({'|'.join(libraries)})(?:-[0-9a-f]{{8}})?\.so((?:\.[0-9]+)*)")
 
 
 def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
-    """Return the newest file in ``names`` (of one folder) for each library of a ``pattern``."""
+    """Return, by library, the newest of the files ``names``, which are all in one folder.
+
+    ``wanted`` is a result of ``pattern``. Files of other libraries are ignored.
+    """
     found: dict[str, tuple[list[int], str]] = {}
     for name in names:
         match = wanted.fullmatch(name) if name.startswith("lib") else None
@@ -27,5 +30,6 @@ def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
 
 
 def search_path(value: str) -> list[str]:
-    """Return the folders of an LD_LIBRARY_PATH. Relative folders mean nothing outside of the program."""
+    """Return the absolute folders in an LD_LIBRARY_PATH. Relative folders depend on the program's working
+    directory."""
     return [name for name in re.split("[:;]", value) if name.startswith("/")]

@@ -1,7 +1,7 @@
-"""The libraries of a GPU runtime that this process has mapped, and the runtime's kernel compiler.
+"""The libraries of a GPU runtime that this process has loaded, and the runtime's kernel compiler.
 
-A second copy of a runtime in one process shares nothing with the first: no devices, streams or memory. So
-mapped libraries are looked up in ``/proc/self/maps`` (proc(5)), and opened only if they are already loaded.
+A second copy of a runtime in one process shares no devices, streams or memory with the first. So loaded
+libraries are looked up in ``/proc/self/maps`` (proc(5)), and opened only if they are already loaded.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ _DELETED = " (deleted)"
 
 
 class NotLoaded(Exception):
-    """A library that this process has not loaded, or has loaded more than once."""
+    """This process has not loaded a library, or has loaded several copies of it."""
 
 
 def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
-    """Return the mapped files of ``libraries`` (names such as "libamdhip64"), by library, in address order.
+    """Return the loaded files of ``libraries`` (names such as "libamdhip64"), by library, in address order.
 
-    Two files for one library mean that two copies are loaded. The result is empty if the file ``maps`` does
-    not exist.
+    Two files for one library mean that two copies are loaded. Return {} if the file ``maps`` does not exist.
     """
     try:
         text = Path(maps).read_text("utf-8", "replace")
@@ -52,7 +51,7 @@ def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
 
 
 def only(library: str, maps: str = _MAPS) -> str:
-    """Return the mapped file of a library. Raises NotLoaded if there is no file, or more than one."""
+    """Return the loaded file of a library. Raises NotLoaded if there is no file, or more than one."""
     files = mapped((library,), maps).get(library, [])
     if len(files) > 1:
         raise NotLoaded(f"this process has {len(files)} copies of {library}: {', '.join(files)}")
@@ -62,22 +61,22 @@ def only(library: str, maps: str = _MAPS) -> str:
 
 
 def hip(maps: str = _MAPS) -> str:
-    """Return the mapped file of the HIP runtime. Raises NotLoaded if there is no file, or more than one."""
+    """Return the loaded file of the HIP runtime. Raises NotLoaded if there is no file, or more than one."""
     return only(HIP, maps)
 
 
 def cuda(maps: str = _MAPS) -> str:
-    """Return the mapped file of the CUDA driver. Raises NotLoaded if there is no file, or more than one."""
+    """Return the loaded file of the CUDA driver. Raises NotLoaded if there is no file, or more than one."""
     return only(CUDA, maps)
 
 
 def hiprtc(maps: str = _MAPS) -> str:
     """Return the file with the ``hiprtc`` functions that belongs to the HIP runtime of this process.
 
-    The mapped library comes first. Next is the library of the same major version in the runtime's folder,
-    which torch loads on first use (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels).
-    Last is the file of the HIP runtime itself. Up to ROCm 6, and with torch 1.13.1, this file contains the
-    functions, too. Raises NotLoaded if this process has not loaded exactly one HIP runtime.
+    It is the first of these that exists: the loaded libhiprtc; the libhiprtc of the same major version in the
+    runtime's folder, which torch loads on first use (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in
+    AMD's wheels); the HIP runtime itself, which contains the functions up to ROCm 6 and with torch 1.13.1.
+    Raises NotLoaded if this process has not loaded exactly one HIP runtime.
     """
     runtime = hip(maps)
     files = mapped((HIPRTC,), maps).get(HIPRTC, [])
@@ -87,10 +86,9 @@ def hiprtc(maps: str = _MAPS) -> str:
 def nvrtc(maps: str = _MAPS) -> str:
     """Return the NVRTC file that belongs to the CUDA runtime of this process.
 
-    The mapped library comes first. Next is the library of the same major version in the runtime's folder. In
-    wheels, the folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded if
-    there is no such file, or if no library is mapped and this process has not loaded exactly one CUDA
-    runtime.
+    It is the loaded libnvrtc, else the libnvrtc of the same major version in the runtime's folder. In wheels,
+    this folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded if there
+    is no such file. If NVRTC is not loaded, also raises NotLoaded unless exactly one CUDA runtime is loaded.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -104,9 +102,9 @@ def nvrtc(maps: str = _MAPS) -> str:
 
 
 def resident(path: str) -> None:
-    """Raise NotLoaded if opening the mapped file ``path`` would load another library.
+    """Raise NotLoaded if opening the loaded file ``path`` would load another library.
 
-    Opening would load another library if the file was replaced after it was mapped.
+    This happens if the file was replaced after it was loaded.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         raise NotLoaded(f"on {sys.platform} it cannot be asked whether {path} is loaded")
@@ -117,10 +115,8 @@ def resident(path: str) -> None:
 
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
-    """Return the newest file of ``library`` that has the runtime's major version.
-
-    The first folder with a matching file counts.
-    """
+    """Return the newest file of ``library`` with the runtime's major version, from the first folder that
+    has one."""
     major = _version(Path(runtime))[:1]
     wanted = pattern(library)
     for folder in folders:
@@ -129,7 +125,7 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
         except OSError:
             continue
         versions = {path: _version(path) for path in paths}
-        # Wheels leave the version out of file names.
+        # In wheels, file names contain no version.
         fitting = [path for path in paths if not major or versions[path][:1] in ([], major)]
         if fitting:
             return str(max(fitting, key=lambda path: (versions[path], path.name)))
@@ -137,6 +133,6 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
 
 
 def _version(path: Path) -> list[int]:
-    """Return the version in the file's name, or in the name of the link's target."""
+    """Return the version in the file's name, after links are resolved."""
     name = os.path.basename(os.path.realpath(path))
     return [int(number) for number in re.findall(r"[0-9]{1,9}", name.partition(".so")[2])]

@@ -1,4 +1,4 @@
-"""Device memory of a runtime, with margins that show stray writes."""
+"""Device memory of a runtime, with margins that reveal stray writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARGIN_BYTE = 0xA5
 
 
 class Memory(Protocol):
-    """Operations of a runtime on device memory. Addresses are integers, sizes are bytes."""
+    """Operations of a runtime on device memory. Addresses are integers, sizes are in bytes."""
 
     def release(self, address: int) -> None: ...
 
@@ -25,7 +25,7 @@ class Memory(Protocol):
 
 
 class Buffer:
-    """Device memory, freed when the ``with`` block of the buffer ends.
+    """Device memory. As a context manager, it frees the memory at the end.
 
     ``allocated`` is the address of the first margin.
     """
@@ -43,7 +43,7 @@ class Buffer:
         return (self.allocated, self.address + self.size) if self.margin else ()
 
     def stray_writes(self) -> int:
-        """Return the number of margin bytes that were written since the buffer was made."""
+        """Return the number of margin bytes that were overwritten since the buffer was created."""
         margins = [self.runtime.copy_out(start, self.margin) for start in self._margins()]
         return sum(len(each) - each.count(_MARGIN_BYTE) for each in margins)
 
@@ -59,7 +59,7 @@ class Buffer:
         try:
             self.free()
         except CallFailed:
-            # On a lost device, freeing fails too, but only the first failure matters.
+            # If the device is lost, freeing fails, too, but only the first error matters.
             if error is None:
                 raise
 
@@ -69,19 +69,19 @@ class Buffer:
             self.runtime.release(allocated)
 
     def write(self, content: bytes) -> None:
-        """Copy ``content`` to the start of the buffer. Raise ValueError if ``content`` does not fit."""
+        """Copy ``content`` to the start of the buffer. Raise ValueError if it does not fit."""
         if len(content) > self.size:
             raise ValueError(f"{len(content)} bytes do not fit into {self.size}")
         self.runtime.copy_in(self.address, content)
 
     def read(self) -> bytes:
-        """Wait for the work queued on the default stream. Then return the content of the buffer."""
+        """Wait for the work queued on the default stream, then return the content of the buffer."""
         return self.runtime.copy_out(self.address, self.size)
 
     def copy_from(self, source: Buffer) -> None:
         """Copy ``source``, a buffer of the same size, into this buffer on the device.
 
-        The runtime's ``synchronize`` waits for the copy.
+        The copy may still run after the return. Call the runtime's ``synchronize`` to wait for it.
         """
         self.runtime.copy_within(self.address, source.address, self.size)
 

@@ -1,7 +1,8 @@
-"""Interface to load and launch compiled kernels, which HIP and CUDA's driver offer under different names.
+"""Loading and launching of compiled kernels, for which HIP and CUDA's driver have functions with different
+names.
 
-Signatures come from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8. Every convolution
-launches a kernel, so the launch function is looked up once.
+Signatures are from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8. Every convolution
+launches kernels, so the launch function is looked up only once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ONE_POINTER = ctypes.c_void_p * 1
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a driver's functions for kernels, events and streams, which differ between HIP and CUDA."""
+    """Names of a driver's functions for kernels, events and streams."""
 
     load: str
     unload: str
@@ -49,9 +50,8 @@ class Names:
 class Modules:
     """Modules, launches and events on the current device.
 
-    Handles are integers. Stream 0 is the default stream.
-
-    Methods raise CallFailed if a call fails, and NotAvailable if the library lacks a function.
+    Handles are integers. Stream 0 is the default stream. Methods raise CallFailed if a call fails, and
+    NotAvailable if the library does not have a function.
     """
 
     def __init__(self, library: SharedLibrary, names: Names) -> None:
@@ -60,7 +60,7 @@ class Modules:
         self._launch = library.prepared(names.launch)
 
     def load(self, code: bytes) -> int:
-        """Load a code object (HIP) or a cubin or PTX (CUDA), and return its handle."""
+        """Load a code object (HIP), or a cubin or PTX (CUDA), and return its handle."""
         module = ctypes.c_void_p()
         # ``create_string_buffer`` adds a zero byte, which the driver needs because it reads PTX as text.
         self.library.call(self.names.load, ctypes.byref(module), ctypes.create_string_buffer(code))
@@ -70,7 +70,8 @@ class Modules:
         self.library.call(self.names.unload, module)
 
     def function(self, module: int, name: str) -> int:
-        """Return a kernel of the module. Raise CallFailed if the module has no kernel of that name."""
+        """Return the handle of a kernel of the module. Raise CallFailed if there is no kernel of this
+        name."""
         function = ctypes.c_void_p()
         self.library.call(self.names.function, ctypes.byref(function), module, name.encode("ascii"))
         return function.value or 0
@@ -83,7 +84,7 @@ class Modules:
         arguments: ctypes.Structure,
         stream: int = 0,
     ) -> None:
-        """Queue a kernel whose only parameter is ``arguments``.
+        """Queue a kernel whose only parameter is the structure ``arguments``.
 
         The driver copies ``arguments`` before this method returns.
         """
@@ -103,9 +104,9 @@ class Modules:
 
 
 class Event:
-    """A mark on a stream, with the time at which the device reached it.
+    """A point on a stream, with the time at which the device reaches it.
 
-    Use the event as a context manager. The end of the block destroys the event.
+    As a context manager, it destroys the event at the end.
     """
 
     def __init__(self, modules: Modules) -> None:
@@ -124,7 +125,7 @@ class Event:
         self._library.call(self._names.event_record, self._handle, stream or None)
 
     def seconds_since(self, start: Event) -> float:
-        """Wait until the device reaches this event. Return the seconds since ``start``."""
+        """Wait until the device reaches this event, and return the seconds since ``start``."""
         milliseconds = ctypes.c_float()
         self._library.call(self._names.event_synchronize, self._handle)
         self._library.call(self._names.event_elapsed, ctypes.byref(milliseconds), start._handle, self._handle)

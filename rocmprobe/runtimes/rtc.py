@@ -1,8 +1,8 @@
-"""hiprtc and NVRTC: compilers from a kernel's source to code for a GPU, inside this process.
+"""hiprtc and NVRTC: compilers from a kernel's source to code for a GPU, inside of this process.
 
-Signatures come from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both have the same functions
-under different names. hiprtc returns a code object (ELF). NVRTC returns a cubin if the architecture is a real
-one, such as ``sm_90``.
+Signatures are from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both libraries have the same
+functions with different names. hiprtc returns a code object (ELF). NVRTC returns a cubin if the architecture
+is a real one, e.g. ``sm_90``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.runtimes.calls import INT, POINTER, CallFailed, NotAvailable, Obs
 
 HIPRTC, NVRTC = "hiprtc", "nvrtc"
 _CODE = {HIPRTC: "Code", NVRTC: "CUBIN"}
-#: A compiler may report the same error many times.
+#: Maximum number of bytes of the log, because a compiler can report the same error many times.
 _LONGEST_LOG = 1 << 20
 
 
@@ -35,7 +35,7 @@ def _signatures(prefix: str) -> dict[str, tuple[object, ...]]:
 
 
 class CompileFailed(Exception):
-    """The compiler refuses a source. ``log`` is the compiler's output, which can be empty."""
+    """The compiler rejected a source. ``log`` is the compiler's output, which can be empty."""
 
     def __init__(self, failure: CallFailed, log: str) -> None:
         super().__init__(f"{failure}\n{log}".rstrip())
@@ -43,9 +43,10 @@ class CompileFailed(Exception):
 
 
 class Rtc:
-    """A compiler in a library. Calls raise CallFailed and NotAvailable. Loading raises LoadFailed.
+    """A runtime compiler. Methods raise CallFailed and NotAvailable. The constructor also raises LoadFailed.
 
-    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with its functions, possibly the HIP runtime itself.
+    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with the compiler's functions, which can be the HIP
+    runtime.
     """
 
     def __init__(self, path: str, kind: str, observe: Optional[Observer] = None) -> None:
@@ -62,18 +63,18 @@ class Rtc:
         return (name(number) or b"unknown").decode("ascii", "replace")
 
     def version(self) -> str:
-        """Return the version, such as "12.4".
+        """Return the version, e.g. "12.4".
 
-        hiprtc has reported 9.0 for years, so name the runtime's version, too.
+        hiprtc has reported 9.0 for years, so also use the runtime's version to identify it.
         """
         major, minor = INT(), INT()
         self.library.call(f"{self.kind}Version", ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: Sequence[str]) -> tuple[bytes, str]:
-        """Compile ``source``. Return the code, and the log with the compiler's warnings.
+        """Compile ``source``, and return (code, log with the compiler's warnings).
 
-        Raises CompileFailed if the compiler refuses the source.
+        Raises CompileFailed if the compiler rejects the source.
         """
         program = ctypes.c_void_p()
         self.library.call(
