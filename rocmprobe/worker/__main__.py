@@ -1,6 +1,5 @@
-"""Entry point of a fresh child: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD
-PARENT_PID``.
-"""
+"""Entry point of a child that is not forked: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD
+PARENT_PID``."""
 
 import sys
 

@@ -1,11 +1,11 @@
 """Program that prints versions and devices as torch reports them, or as HIP reports them without torch.
 
-``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with the paths of files,
-or ``operators TYPE`` with torch's type of a device.
+Usage: ``python -m rocmprobe.worker.device_query torch``, or ``hip HIP [MIOPEN] [ROCBLAS]`` with paths of
+libraries, or ``operators TYPE`` with a device type of torch.
 
-The query is a separate process, because importing torch or loading a library may crash, and a call may hang.
-The program prints a JSON line ``[question, answer, error]`` after each query, so that a crash does not lose
-the earlier lines. For HIP the program also prints ``["call", FUNCTION]`` when a call starts.
+This is a separate process, because importing torch or loading a library can crash, and a call can hang. After
+each query, the program prints the JSON line ``[name, value, error]``, so that a crash does not lose earlier
+lines. For HIP, it also prints ``["call", FUNCTION]`` when a call starts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 
-#: Properties of a device that at least some versions of torch have. Properties that identify a device are
-#: left out.
+#: Properties of a device in some or all versions of torch. Properties that identify an owner's device, such
+#: as its UUID, are left out.
 PROPERTIES = (
     "name", "gcnArchName", "multi_processor_count", "total_memory", "warp_size",
     "pci_domain_id", "pci_bus_id", "pci_device_id",
@@ -46,7 +46,8 @@ SWITCHES = (
 
 
 def query_torch() -> None:
-    """Print what torch reports. The third item of a line is the error's text, or null."""
+    """Print a line with name, value and error for each query of torch. The error is null if there was
+    none."""
     try:
         import_torch()
     except Exception as error:
@@ -60,7 +61,7 @@ def query_torch() -> None:
 
 
 def _torch_questions() -> dict[str, Callable[[], Any]]:
-    """Return the queries in their order. Queries that need no device come first."""
+    """Return the queries in their order, first those that need no device."""
     import torch
 
     return {
@@ -77,7 +78,8 @@ def _torch_questions() -> dict[str, Callable[[], Any]]:
 
 
 def _switches(backends: Any) -> dict[str, Any]:
-    """Return the switches that this torch has: True, False, or the name of a library in lower case."""
+    """Return the values of the switches that this torch has: booleans, or the name of a library in lower
+    case."""
     found: dict[str, Any] = {}
     for name in SWITCHES:
         module, attribute = name.split(".")
@@ -106,9 +108,9 @@ def query_operators(device_type: str) -> None:
 
 
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
-    """Print HIP's devices and the version of each library. The third item of a line is the error, or "".
+    """Print a line with name, value and error for HIP's devices and each library's version.
 
-    Devices come first, because without a device there is nothing to test.
+    The error is "" if there was none. Devices come first, because without a device there is nothing to test.
     """
     try:
         hip = Hip(hip_path, _observe)
@@ -146,7 +148,8 @@ def _observe(call: Call) -> None:
 
 
 def _emit(*line: Any) -> None:
-    # A library may have written half a line before. torch.__version__ is a subclass of str.
+    # A library may have written half a line before, so begin a new line. default=str is for
+    # torch.__version__, which is a subclass of str.
     sys.stdout.write("\n" + json.dumps(line, default=str) + "\n")
     sys.stdout.flush()
 

@@ -1,8 +1,8 @@
-"""Loop inside a child process. The loop reads one case per line and writes phases and a result for each case,
-until the pipe closes.
+"""Main loop of a child process: it reads one case per line and writes events and a result for each, until the
+pipe closes.
 
 The first line is the ``Spec``. Each further line is a case. Events are JSON lines on a separate pipe, because
-ROCm libraries print on stdout and stderr from C++.
+ROCm libraries print to stdout and stderr.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from rocmprobe.model.results import Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
 
-#: After a message with one of these texts the device context may be unusable, so the process runs no further
-#: case.
+#: If an error message contains one of these texts, the device context may be unusable, so the process runs no
+#: further case.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
 Emit = Callable[[dict[str, Any]], None]
-#: Message with which the controller ends a soak early.
+#: Message from the controller that ends a soak early.
 STOP: dict[str, Any] = {"stop": True}
-#: Attempts per case. A failure that Python survives is retried in the same process.
+#: Maximum number of attempts per case. If a failure does not end the process, the case is retried in it.
 ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Spec:
-    """First message to a child.
+    """The first message to a child.
 
-    ``seconds`` is the time of one measurement. ``sweep_mb`` is the number of MiB that a memory sweep can
-    fill. ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device does not import
-    the simulation. ``first`` is the case for which the child is started, because a fault at the start can
-    concern this case. If ``place`` is given, the driver is ``capi`` and loads the libraries from ``place``.
-    Otherwise the driver is ``torch``. ``batch`` is the batch size of timed networks, or None for each
-    network's default. ``threads`` is the number of CPU threads for kernels, or 0 for torch's default.
-    ``soak`` is the duration of a soak in seconds.
+    ``seconds`` is the duration of one measurement. ``sweep_mb`` is how many MiB a memory sweep may fill.
+    ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device need not import the
+    simulation. ``first`` is the case for which this child is started. The simulation uses it to inject a
+    fault at the start. If ``place`` is set, the driver is ``capi`` and loads the libraries from there, else
+    the driver is ``torch``. ``batch`` is the batch size for timing networks, or None for each network's
+    default. ``threads`` is the number of CPU threads for kernels, or 0 for torch's default. ``soak`` is the
+    duration of a soak in seconds.
     """
 
     device: str
@@ -68,8 +68,7 @@ class Spec:
     soak: float = 60.0
 
     def injector(self, events: int) -> Injector:
-        """Return the simulated device if a machine is simulated, otherwise an injector that changes
-        nothing."""
+        """Return the simulated device if a machine is simulated, else an injector that changes nothing."""
         if self.simulated is None:
             return Injector()
         from rocmprobe.simulate.gpu import SimulatedCpu, SimulatedGpu
@@ -82,26 +81,26 @@ class Spec:
 
 
 class Driver(Protocol):
-    """Interface of the code that calls the libraries in this process. The methods do not raise."""
+    """Interface of the code that calls the libraries in this process. Its methods do not raise."""
 
     def library_version(self) -> Optional[str]:
-        """Return the version of the vendor library, or None if the version is unknown."""
+        """Return the version of the vendor library, or None if it is unknown."""
 
     def attempt(self, case: Case) -> CheckResult:
         """Run a case once."""
 
     def device_answers(self) -> bool:
-        """Return True if a small calculation is still correct.
+        """Return True if a small calculation still gives the correct result.
 
-        The check is needed after every failure. A library can leave the device context unusable and report a
-        status of its own, which is not in ``POISONED``.
+        Call this after every failure: a library can leave the device context unusable but report a status
+        that is not in ``POISONED``, so the message alone does not show it.
         """
 
 
 def answer(driver: Driver, case: Case) -> dict[str, Any]:
-    """Run a case and return its result with every attempt.
+    """Run a case, and return the answer event with all attempts.
 
-    Retry a failure unless the failure makes the device unusable.
+    A failure is retried unless the device is unusable.
     """
     attempts: list[CheckResult] = []
     poisoned = False
@@ -117,12 +116,13 @@ def answer(driver: Driver, case: Case) -> dict[str, Any]:
 
 
 def import_torch() -> None:
-    """Import torch if needed. Silence its warning about NumPy, which a worker does not need."""
+    """Import torch if needed, without its warning about NumPy, which a worker does not need."""
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    # All of torch stays in memory. Garbage collection would take a tenth of the import's time, and again at
-    # the end of the process. In a fork it would copy the memory that the child shares with the server.
+    # Nothing of torch can be collected. Garbage collection would take a tenth of the import's time, and the
+    # same again at the end of the process. In a forked child it would copy the memory that is shared with the
+    # server.
     gc.disable()
     try:
         importlib.import_module("torch")
@@ -132,13 +132,13 @@ def import_torch() -> None:
 
 
 def serve(commands: int, events: int) -> None:
-    """Run the cases from descriptor ``commands`` and write results to ``events`` until the pipe closes."""
+    """Run the cases from the descriptor ``commands`` and write events to ``events`` until the pipe closes."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     out = os.fdopen(events, "w", encoding="utf-8")
 
     def emit(event: dict[str, Any]) -> None:
-        # A library may have written half a line on this descriptor, which must not lose the event.
+        # A library may have written half a line to this descriptor, so begin a new line.
         out.write("\n" + json.dumps(event) + "\n")
         out.flush()
 
@@ -162,7 +162,7 @@ def serve(commands: int, events: int) -> None:
     for line in iter(lines.readline, ""):
         message = json.loads(line)
         if message == STOP:
-            # The soak that the message should stop has already ended.
+            # The message is for a soak that has already ended.
             continue
         case = from_json(Case, message)
         outcome = answer(driver, case)
@@ -183,7 +183,7 @@ def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver
 
     def report(progress: Mapping[str, Any]) -> bool:
         emit({"event": "progress", "progress": progress})
-        # Readable means that the controller sent STOP or is gone.
+        # The pipe is readable if the controller sent STOP or has ended.
         return not select.select([commands], [], [], 0)[0]
 
     soak = Soak(spec.soak, injector.soak_clock, report)
@@ -192,7 +192,7 @@ def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver
 
 @contextmanager
 def _measured(emit: Emit) -> Iterator[None]:
-    """Let the controller read clocks and temperatures before and after the block."""
+    """Make the controller read clocks and temperatures before and after the ``with`` block."""
     emit({"event": "measuring"})
     try:
         yield

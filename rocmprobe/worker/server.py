@@ -1,9 +1,9 @@
 """Fork server: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
 
-The server imports torch once and forks a child for each request. Messages are JSON on a socket that keeps
-message boundaries. The first message, ``clean``, says if the server can be forked. A request names the
-child's working directory and carries three descriptors: commands, events, output. The reply is the child's
-``pid``. When the child ends, the server sends ``exited`` and ``code``.
+The server imports torch once and forks a child for each request. Messages are JSON on a socket with message
+boundaries. The server's first message has ``clean``, which says whether it can be forked. A request contains
+the child's working directory and three descriptors: commands, events, output. The reply has the child's
+``pid``. When a child has ended, the server sends its id as ``exited`` and its exit ``code``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.worker.main import import_torch, serve
 
 _DEVICE_NODES = ("/dev/kfd", "/dev/dri/", "/dev/nvidia", "/dev/dxg")
-#: Bytes of the longest request. A request holds only a path.
+#: Maximum number of bytes of a request, which contains only a path.
 _LONGEST = 1 << 16
 
 
@@ -36,7 +36,7 @@ def serve_forks(channel: socket.socket) -> None:
     wakes, wake = os.pipe()
     for end in (wakes, wake):
         os.set_blocking(end, False)
-    # Without a handler, the signal would not write to the wake-up descriptor.
+    # Without a handler, the signal would not write to the wakeup descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     watched: list[Any] = [channel, wakes]
@@ -63,11 +63,12 @@ def serve_forks(channel: socket.socket) -> None:
 
 
 def _become_child(server: int, workdir: str, commands: int, events: int, output: int) -> NoReturn:
-    """Serve cases in a child of ``server``, in a new session and with captured output. Then end the child.
+    """Run cases in a child of ``server``, in a new session and with captured output, then end the child.
 
-    If a device is open, the child runs the exit functions of Python and, through libc's ``exit``, the
-    destructors of the libraries. A crash there is a finding, and ``os._exit`` would hide the crash. Without a
-    device they only free memory, which takes longer than the start of a child (benchmarks/trial_cost.py).
+    If a device is open, the child also runs Python's exit functions and, by libc's ``exit``, the destructors
+    of the libraries: a crash there is a finding, which ``os._exit`` would hide. If no device is open, the
+    child skips them, because they would only free memory, which takes longer than the start of a child
+    (benchmarks/trial_cost.py).
     """
     code = 1
     try:
@@ -107,13 +108,13 @@ def _report_ended(channel: socket.socket) -> None:
 
 
 def _send(channel: socket.socket, **message: Any) -> None:
-    # If the controller is gone, the next read ends this process.
+    # If the controller has ended, the next read ends this process.
     with contextlib.suppress(BrokenPipeError):
         channel.send(json.dumps(message).encode())
 
 
 def _import_for_children() -> None:
-    """Import what a child needs, so that a forked child starts in milliseconds."""
+    """Import what children need, so that a forked child starts in milliseconds."""
     # A broken torch must not end the server. A child imports torch again and reports why it fails.
     with contextlib.suppress(Exception):
         import_torch()
@@ -122,7 +123,7 @@ def _import_for_children() -> None:
 
 
 def _holds_device() -> bool:
-    """Return True if this process has the device node of a GPU open."""
+    """Return True if this process has opened the device node of a GPU."""
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             if os.readlink(descriptor).startswith(_DEVICE_NODES):
@@ -135,6 +136,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as own:
         _import_for_children()
-        # Children of a process that opened a device would share its context.
+        # If this process has opened a device, its children would share the device context.
         _send(own, clean=not _holds_device())
         serve_forks(own)

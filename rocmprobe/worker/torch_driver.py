@@ -1,7 +1,7 @@
 """Driver torch: PyTorch calls the vendor library.
 
-The driver applies a setting inside this process: it sets flags of torch, switches the vendor library off, or
-enables the bypass. Call ``main.import_torch`` before importing this module.
+The driver applies a setting inside of this process: it sets flags of torch, switches the vendor library off,
+or enables the bypass. Call ``main.import_torch`` before you import this module.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class TorchDriver:
         try:
             return self.backend.library_version()
         except Exception:
-            # A broken library may raise anything.
+            # A broken library can raise any exception.
             return None
 
     def versions(self) -> Versions:
-        """Return the versions that decide whether a setting applies."""
+        """Return the versions that determine whether a setting applies."""
         library = self.library_version()
         return self.injector.versions(
             Versions(self.backend.library, library, str(torch.__version__), torch.version.hip)
@@ -83,8 +83,7 @@ class TorchDriver:
             bypass=setting.bypass,
             compiler=self.compiler,
             clock=self.injector.clock,
-            # Only with the bypass, because the naive time is needed once per problem and the bypass uses the
-            # same GEMM.
+            # The naive time is needed only once per problem, and the bypass uses the same matrix products.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
@@ -122,10 +121,8 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """Return the result for an exception of the device or its libraries.
-
-    The type and the text of the exception decide the cause.
-    """
+    """Return the result for an exception of the device or its libraries, with the cause from its type and
+    text."""
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
@@ -140,9 +137,10 @@ def _error(error: BaseException) -> CheckResult:
 
 
 def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield (module, attribute, value) for each flag of ``torch.backends``, as ``switched`` takes them.
+    """Yield (module, attribute, value) for each flag of ``torch.backends``, in the form that ``switched``
+    takes.
 
-    Raise NotApplicable if this torch lacks a flag.
+    Raise NotApplicable if this torch does not have a flag.
     """
     for name, value in flags.items():
         module_name, attribute = FLAGS[name]
@@ -155,7 +153,7 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
 def _full_precision() -> list[tuple[Any, str, Any]]:
     """Return the flags that keep fp32 at full precision and sum half precision in fp32.
 
-    TF32 and sums in half precision would exceed the limits on every recent NVIDIA GPU.
+    On recent NVIDIA GPUs, TF32 and sums in half precision would exceed the limits.
     """
     matmul: Any = torch.backends.cuda.matmul
     switches = [
@@ -174,9 +172,9 @@ def holding(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that creates a context in which ``setting`` applies.
 
-    The context of ``below`` is entered before the bypass is enabled, so a convolution that the bypass
-    computes does not reach ``below``. Entering the context raises NotApplicable if ``setting`` has no effect
-    on ``versions``.
+    ``below`` creates a context for everything below the bypass, such as injected faults. It is entered before
+    the bypass is enabled, so convolutions that the bypass computes do not reach it. Entering the context
+    raises NotApplicable if ``setting`` has no effect with ``versions``.
     """
 
     @contextmanager
