@@ -1,4 +1,4 @@
-"""Runner for an untrusted program: own session, and limits on its time and output."""
+"""Runner for an untrusted program: in its own session, with limits on its time and output."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from typing import Optional
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.processes import kill_group
 
-#: Bytes of each stream that are kept by default.
+#: Default maximum number of bytes that are stored of each stream.
 _KEPT = 1 << 18
-#: Working directory of the program. `python -m` imports from there, and the user's may hold a json.py.
+#: Working directory of the program. `python -m` imports from the working directory, and the user's can
+#: contain e.g. a json.py.
 _ELSEWHERE = "/"
-#: Seconds to wait for a killed process. A process that is stuck in a driver never ends.
+#: Seconds to wait for a killed process. A process that is blocked in a driver never ends.
 KILLED_AFTER = 1.0
-#: Seconds between two checks for the end of a silent program.
+#: Seconds between two checks whether a program without output has ended.
 _LOOK = 0.02
 
 
@@ -38,8 +39,8 @@ class Ended:
 def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT) -> Ended:
     """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
-    ``failure`` is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". The failure also
-    says if the program could not be killed. The first ``kept_bytes`` of each stream are kept.
+    ``failure`` is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". It also says if
+    the program could not be killed. Only the first ``kept_bytes`` of each stream are stored.
     """
     try:
         process = _started(command, environ)
@@ -63,8 +64,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with _starting:
-        # Start the guardian first: without a guardian, the program would outlive this process if this process
-        # is killed.
+        # Start the guardian first. Without it, the program would go on if this process is killed.
         watching = guardian()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -76,17 +76,17 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.P
 
 
 def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
-    """Read until the program ends. Return False if it has not ended by the deadline.
+    """Read the output until the program ends. Return False if it has not ended by the deadline.
 
-    A child of the program can hold the streams open, so only the end of the program counts.
+    The end of the streams does not count, because a child of the program can keep them open.
     """
     with selectors.DefaultSelector() as open_ends:
         for end in kept:
             os.set_blocking(end, False)
             open_ends.register(end, selectors.EVENT_READ)
         while True:
-            # Check before reading, so that the pipes hold all the output. Do not reap the program yet, so
-            # that its group keeps its number until the group is killed.
+            # Check before reading, so that the pipes contain all output of an ended program. Do not reap the
+            # program yet, so that the number of its group is not reused before the group is killed.
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             more = False
             for key, _ in open_ends.select(0 if ended else _LOOK):
@@ -113,7 +113,10 @@ def _failure(status: int) -> Optional[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
-    """Kill the whole group, because a child can outlive the program. Return False if the program survives."""
+    """Kill the whole process group, because a child can outlive the program.
+
+    Return False if the program itself survives.
+    """
     kill_group(process.pid)
     _running.discard(process.pid)
     guardian().forget(process.pid)
@@ -125,15 +128,16 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _kill_running() -> None:
-    # Never released, so that no other thread starts a program now, which nothing would end. The timeout
-    # covers a start that hangs on a dead mount.
+    # The lock is never released, so that no other thread starts a program that nothing would end. The timeout
+    # is for the case that a start blocks on a dead mount.
     _starting.acquire(timeout=KILLED_AFTER)
     for group in tuple(_running):
         kill_group(group)
 
 
-#: Process groups of running programs. A thread that waits for a program ends with this process.
+#: Process groups of running programs. They must be killed at exit, because threads that wait for them just
+#: end.
 _running: set[int] = set()
-#: Held from the start of a program until its group is in ``_running``.
+#: Lock that is held from the start of a program until its group is in ``_running``.
 _starting = threading.Lock()
 atexit.register(_kill_running)

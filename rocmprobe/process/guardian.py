@@ -1,9 +1,9 @@
-"""Guardian: a process that cleans up after a controller that was killed.
+"""Guardian: a process that cleans up after a controller process that was killed.
 
-Trials end by themselves when their controller ends. Compilers of the trials, the tools of detection and the
-temporary folders remain. The guardian reads from a pipe which process groups and folders exist. When the pipe
-closes, the controller is gone. After a normal end nothing is left to clean up. This file also runs as a
-program, so the file imports only the standard library.
+Trials end by themselves when their controller ends, but not the compilers that they started, the tools of
+detection, and temporary folders. The controller tells the guardian through a pipe which process groups and
+folders exist. When the pipe closes, the controller has ended. After a normal end nothing is left to clean up.
+This file also runs as a program, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import threading
 import time
 from pathlib import Path
 
-#: Seconds to remove the folders, because dying processes can still write to them.
+#: Maximum seconds of attempts to remove folders, because processes that are ending can still write to them.
 _PATIENCE = 10.0
 
 
 class Guardian:
-    """A process that kills the groups and removes the folders that outlive this process."""
+    """A process that kills the process groups and removes the folders that still exist when this process
+    ends."""
 
     def __init__(self) -> None:
         # Own session and working directory, so Ctrl-C does not reach it and it pins no mount.
@@ -40,7 +41,7 @@ class Guardian:
 
     def remove(self, folder: Path) -> None:
         """Let the guardian remove a folder when this process ends."""
-        # In hexadecimal, because the name can hold a newline.
+        # Send the name in hexadecimal, because it can contain a newline.
         self._send(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
@@ -48,19 +49,20 @@ class Guardian:
         self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """Stop watching a process group that is gone, because its number can be reused."""
+        """Stop watching a process group that has ended, because its number can be reused."""
         self._send(f"-{group}")
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # The run continues if the guardian was killed.
+        # If the guardian was killed, the run goes on without it.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
 
 
 def guardian() -> Guardian:
-    """Return the guardian of this process. The first call starts the guardian."""
-    # Start only one guardian: an unreferenced second guardian would at once kill the groups that it watches.
+    """Return the guardian of this process. Start it at the first call."""
+    # Start only one: a second guardian without a reference would be freed, and then kill the groups that it
+    # watches.
     with _starting:
         return _started()
 
@@ -74,9 +76,9 @@ _starting = threading.Lock()
 
 
 def _guard() -> None:
-    """Read messages from the controller until the pipe closes. Then kill the process groups and remove the
-    folders that the messages name."""
-    # Ignore signals that are sent to all processes of a run, so that the guardian outlives the others.
+    """Read messages from the controller until the pipe closes, then kill the groups and remove the folders
+    in them."""
+    # Ignore signals that are sent to all processes of a run, because the guardian must end last.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

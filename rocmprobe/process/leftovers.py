@@ -1,4 +1,5 @@
-"""Temporary folders named after their process, so that a later run finds the folders of a dead process."""
+"""Temporary folders with the id of their process in the name, so that a later run can remove those of dead
+processes."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ _NAME = re.compile(r"rocmprobe-(\d+)-(\d+)-(\d+)-\w+")
 
 
 def own_folder() -> Path:
-    """Return a new temporary folder whose name identifies this process."""
+    """Create a temporary folder whose name identifies this process, and return its path."""
     pid = os.getpid()
     return Path(tempfile.mkdtemp(prefix=f"rocmprobe-{pid_namespace()}-{pid}-{started(pid)}-"))
 
 
 def remove_leftovers() -> int:
-    """Remove the temporary folders of this user's dead processes. Return their number.
+    """Remove the temporary folders of this user's dead processes, and return how many were removed.
 
     Raise BadInput if no folder for temporary files can be written.
     """
@@ -35,7 +36,7 @@ def remove_leftovers() -> int:
         if not match:
             continue
         space, pid, start = map(int, match.groups())
-        # Containers can share the folder, and this container cannot see the processes of another container.
+        # Containers can share the folder, and the processes of another container are not visible here.
         if space != pid_namespace() or started(pid) == start or not _is_own(path):
             continue
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Facts from /proc about a process and its descendants."""
+"""Facts about a process and its descendants from /proc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMPILERS = ("clang", "hipcc", "amdclang", "lld", "ld.lld", "cc1", "llc", "comg
 
 
 def active_seconds(pid: int) -> float:
-    """Return the seconds for which a process ran or waited for a core, or 0 if the process is gone.
+    """Return the seconds for which a process ran or waited for a core, or 0 if the process has ended.
 
     Source: Documentation/scheduler/sched-stats.rst of Linux.
     """
@@ -24,12 +24,12 @@ def active_seconds(pid: int) -> float:
 
 
 def _delayed_seconds(pid: int) -> float:
-    """Return the seconds for which the threads of a process have waited for a core.
+    """Return the seconds for which the threads of a process waited for a core.
 
-    On a busy machine, a process that spins gets little processor time.
+    On a busy machine, even a process in an endless loop gets little CPU time.
     """
     nanoseconds = 0
-    # The file needs CONFIG_SCHED_INFO, and a thread can end while its file is read.
+    # The file exists only with CONFIG_SCHED_INFO, and a thread can end while its file is read.
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
@@ -37,30 +37,34 @@ def _delayed_seconds(pid: int) -> float:
 
 
 def started(pid: int) -> Optional[int]:
-    """Return the start time of a process in kernel ticks, or None if the process is gone.
+    """Return the start time of a process in kernel ticks, or None if the process has ended.
 
-    Start time and PID together identify a process, even if the PID is reused.
+    Start time and process id together identify a process, even if the id is reused.
     """
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def runs(pid: int, start: Optional[int]) -> bool:
-    """Return True if the process ``pid`` that started at ``start`` is alive.
+    """Return True if the process ``pid`` that started at ``start`` (kernel ticks) still runs.
 
-    A zombie counts as dead, because its parent may never reap it.
+    A zombie does not run: its parent may never reap it.
     """
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
 
 
 def pid_namespace() -> int:
-    """Return the id of this process's PID namespace. Each container has its own PID namespace."""
+    """Return the id of this process's PID namespace, which is different in each container."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def bytes_read(pid: int) -> int:
-    """Return the bytes that a process has read, plus the number of its page faults that waited for a disk."""
+    """Return a number that grows whenever the process reads from a file or disk: bytes read plus major page
+    faults.
+
+    Major page faults are accesses to memory that had to be read from a disk.
+    """
     read = 0
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
@@ -71,7 +75,7 @@ def bytes_read(pid: int) -> int:
 
 
 def short_name(pid: int) -> str:
-    """Return the kernel's name of a process (at most 15 characters), or "" if the process is gone."""
+    """Return the kernel's name of a process (at most 15 characters), or "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -79,7 +83,8 @@ def short_name(pid: int) -> str:
 
 
 def descendants(pid: int) -> dict[int, Optional[int]]:
-    """Return all processes below ``pid`` in any session, with their start times."""
+    """Return the start times of all descendants of ``pid``, keyed by process id. They can be in other
+    sessions."""
     found: dict[int, Optional[int]] = {}
     waiting = [pid]
     while waiting:
@@ -100,7 +105,7 @@ def kill_group(group: int) -> None:
 
 
 def kill_same(pids: Mapping[int, Optional[int]]) -> None:
-    """Kill the processes whose start times still match. Another process can have reused the PID."""
+    """Kill those processes whose start times still match, because a process id can have been reused."""
     for pid, start in pids.items():
         if start is not None and started(pid) == start:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -108,7 +113,7 @@ def kill_same(pids: Mapping[int, Optional[int]]) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third on, or an empty list if the process is gone."""
+    """Return the fields of /proc/PID/stat from the third on, or [] if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -116,11 +121,11 @@ def _stat(pid: int) -> list[str]:
 
 
 def activity(pid: int, active_before: float, waited: float) -> str:
-    """Classify a silent process as "compiler-child", "busy" or "idle".
+    """Return "compiler-child", "busy" or "idle" for a process that sends no events.
 
-    The result is "compiler-child" if a descendant of the process is a compiler. It is "busy" if the process
-    was active for more than a quarter of the last ``waited`` seconds. ``active_before`` is the result of
-    ``active_seconds`` at the start of these seconds.
+    It is "compiler-child" if any descendant is a compiler. It is "busy" if the process was active for more
+    than a quarter of the last ``waited`` seconds. ``active_before`` is the result of ``active_seconds`` at
+    the start of this time.
     """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"
@@ -128,7 +133,7 @@ def activity(pid: int, active_before: float, waited: float) -> str:
 
 
 def stuck_at(pid: int) -> list[str]:
-    """Return the lines of /proc that show where a process is stuck."""
+    """Return lines from /proc that show where a process is blocked."""
     lines = []
     for name in ("wchan", "stack"):
         try:

@@ -1,4 +1,4 @@
-"""Handlers for the signals that end a run early but keep its results so far."""
+"""Handlers for signals that end a run early but keep its results so far."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Optional
 
-#: SIGINT comes from Ctrl-C. SIGTERM comes from `kill`, `timeout`, service managers and CI runners. SIGHUP
-#: comes from a closed terminal, but does not exist on Windows.
+#: SIGINT is sent by Ctrl-C, SIGTERM by `kill`, `timeout`, service managers and CI runners, and SIGHUP by a
+#: closed terminal. Windows has no SIGHUP.
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class _Coming:
-    """State of a signal that arrived while a block delayed signals."""
+    """State of a signal that arrived inside of :func:`held`."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -25,10 +25,10 @@ _coming = _Coming()
 
 
 def take_signals() -> None:
-    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this function in the main thread.
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this in the main thread.
 
-    A signal that the parent made this process ignore, as nohup does, stays ignored. SIGTERM is always
-    handled, so that a run never needs SIGKILL.
+    A signal that this process ignores because of its parent, e.g. under nohup, stays ignored. The exception
+    is SIGTERM, so that SIGKILL is never needed to end a run.
     """
     for number in _ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) in (
@@ -40,21 +40,23 @@ def take_signals() -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt within the block. Restore the handlers after
-    the block."""
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside of the ``with`` block.
+
+    The previous handlers are restored at the end.
+    """
     before = {number: signal.getsignal(number) for number in _ENDING}
     take_signals()
     try:
         yield
     finally:
         for number, handler in before.items():
-            # None stands for a handler that Python did not set and cannot restore.
+            # None means a handler that was not set by Python, which cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the first SIGINT, SIGTERM or SIGHUP to the end of the block, so that files are written
+    """Delay the first SIGINT, SIGTERM or SIGHUP until the end of the ``with`` block, e.g. to write a file
     completely.
 
     A second signal raises KeyboardInterrupt at once.
