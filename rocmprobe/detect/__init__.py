@@ -1,8 +1,8 @@
-"""Facts of the machine, each with its source, read without importing torch in this process.
+"""Facts about the machine, each with its source, read without importing torch in this process.
 
-The readers work even if the stack is broken. Every reader works on a tree, so a recorded ``/`` is as good as
-the real one. On this machine, ROCm's tools (if installed) run as well, and MIOpen reports its version. Each
-runs in its own process with a time limit.
+The readers work even if the ROCm installation is broken. They read files through a ``Tree``, so a recorded
+copy of ``/`` works like the real one. On the real machine, ROCm's tools run as well, and the MIOpen library
+reports its version. Each of these runs in a separate process with a time limit.
 """
 
 from rocmprobe.detect.machine import detect

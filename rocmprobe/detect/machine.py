@@ -1,4 +1,4 @@
-"""The readers of all facts. If one fails, the others still run."""
+"""Functions that run all readers of facts. If one reader fails, the others still run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    ``environ`` defaults to this process's variables for this machine. A recorded tree gets an empty default,
-    because this process's variables do not describe it. ``python`` is the interpreter whose torch is
-    inspected. The default is the running interpreter.
+    ``environ`` defaults to the variables of this process. For a recorded tree the default is empty, because
+    the variables of this process have nothing to do with the recording. ``python`` is the interpreter whose
+    torch is inspected, by default the running interpreter.
 
-    Never raises. If a reader finds no value, the fact's source says why. If a reader fails, its error becomes
-    the fact ``errors.<reader>``. GPUs are sorted by PCI address. On Windows without WSL, GPUs are not looked
-    up.
+    Never raises an exception. If a reader finds no value, the fact's ``source`` says why. If a reader fails,
+    the error becomes the fact ``errors.<reader>``. GPUs are sorted by PCI address. On Windows without WSL,
+    GPUs are not detected.
     """
     tree = Tree(Path(root))
     if environ is None:
@@ -54,7 +54,7 @@ def detect(
     torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     gpus, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
-    # The tools run while files are read, but not while sensors are read, because rocminfo wakes every GPU.
+    # The tools run while files are read, but not while sensors are read, because rocminfo wakes all GPUs.
     asleep = attempt("suspended", lambda: amd.suspended(tree, devices)) or []
     runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
     gpus += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
@@ -89,9 +89,10 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Return the facts of ``detect`` about the devices that torch has: GPUs, torch's build, variables.
+    """Return those facts of ``detect`` that decide which devices torch has: GPUs, torch's build, and
+    variables.
 
-    Starts no program and takes a fraction of the time of ``detect``.
+    This starts no program and takes a fraction of the time of ``detect``.
     """
     tree = Tree(Path("/"))
     environ = os.environ if environ is None else environ
@@ -119,9 +120,9 @@ def _pci_order(gpu: Gpu) -> tuple[int, str]:
 
 
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
-    """Return the environment variables of the GPU stack that are set, keyed by name, sorted.
+    """Return the environment variables of ROCm and PyTorch that are set, sorted by name.
 
-    The result holds the variables of ``data/variables.toml`` and every name with a similar prefix, misspelled
-    or not. A variable whose name suggests a secret is left out.
+    The result has the variables of ``data/variables.toml`` and every variable with a similar prefix, to find
+    misspelled names. A variable whose name suggests a secret is left out.
     """
     return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}

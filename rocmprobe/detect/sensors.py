@@ -1,10 +1,10 @@
 """Devices with readable sensors, and their readings, from hwmon and sysfs alone.
 
-The readings serve as telemetry over time, or as the clocks and temperatures of a measurement.
+The readings serve as telemetry over time, or as the clocks and temperatures during a measurement.
 
 Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst. gpu_metrics:
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
-The existing files are looked up once, so that a reading opens only these files.
+The search for existing files happens only once, so that a reading opens only these files.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from rocmprobe.model.telemetry import CONDITIONS, TEMPERATURES, Limit
 from rocmprobe.text.tables import table
 
 _T = TypeVar("_T")
-#: gpu_metrics 1.3: the format, its content revision, and the throttling status. The status has the same bits
-#: on every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
+#: Layout of gpu_metrics 1.3 up to the throttling status. In this format, the status has the same bits on
+#: every
+#: chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
-#: Range in degrees Celsius in which a driver's limit is plausible.
+#: Range in degrees Celsius in which a temperature limit from the driver is plausible.
 _BELIEVED = (70, 130)
 
 
 @dataclass(frozen=True)
 class SensorDevice:
-    """A device and its readable ``files``, keyed by quantity, each with the divisor of its number.
+    """A device with sensors.
 
-    A device without a ``folder`` is the processor.
+    ``files`` maps each quantity to its file and the divisor of the number in the file. If ``folder`` is
+    empty, the device is the CPU.
     """
 
     address: str
@@ -50,9 +52,9 @@ class SensorDevice:
 
 
 def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
-    """Return every AMD GPU that has sensors, by PCI address, suspended or not.
+    """Return every AMD GPU that has sensors, sorted by PCI address. Suspended GPUs are included.
 
-    Without any, return the processor.
+    If there is no such GPU, return the CPU.
     """
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
@@ -65,7 +67,7 @@ def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
 def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
     """Return one reading, keyed by the names of ``telemetry.QUANTITIES``.
 
-    The reading is empty if the GPU is suspended, because the GPU is not woken.
+    A suspended GPU is not woken, so its reading is empty.
     """
     if not device.folder:
         return processor(tree)
@@ -76,7 +78,7 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
         for quantity, (name, divisor) in device.files.items()
         if (value := number(tree.text(name))) is not None
     }
-    # A missing sensor reads as zero degrees.
+    # Zero degrees means that the sensor does not exist.
     reading = {name: value for name, value in reading.items() if value or not name.startswith("temperature")}
     return {**reading, **_throttled(tree, f"{device.folder}/gpu_metrics")}
 
@@ -84,9 +86,9 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
 def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
     """Return the limits of a device, keyed by quantity.
 
-    Reading the power limit wakes a suspended GPU, so call this only for a device that has responded.
-    Temperature limits are the card's own. The table's limits apply if the card reports none, an
-    implausible limit, or a limit above its emergency shutdown.
+    Reading the power limit wakes a suspended GPU, so call this only for a device that has already responded.
+    Temperature limits are the card's own. If the card reports no limit, an implausible limit, or a limit
+    above its emergency shutdown, the limit in ``data/thermal.toml`` is used.
     """
     found = {}
     by_table = table("thermal").get(device.isa or "", {})
@@ -99,7 +101,7 @@ def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
             switched_off is None or switched_off >= millidegrees
         ):
             found[quantity] = Limit(millidegrees / 1000, name)
-        # The table calls "temperature_edge_c" "edge".
+        # In the table, the key for "temperature_edge_c" is "edge".
         elif (sensor := quantity.split("_")[1]) in by_table:
             source = f"data/thermal.toml: {by_table['source']}"
             found[quantity] = Limit(float(by_table[sensor]), source)
@@ -125,13 +127,13 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
     isa = gpus.gfx_of(pci_id)
     chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
     name = gpus.marketing_name(pci_id, device.revision.value) or chip
-    # The carve-out of an APU is always nearly full. Further memory comes from the system.
+    # The reserved memory of an APU is always nearly full, because more memory comes from the system.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
     return SensorDevice(device.address, name, folder, hwmon, files, isa, vram)
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:
-    """Return the driver's throttling status, if its table has the format with the same bits on every chip."""
+    """Return the driver's throttling status, or no values if the format is not version 1.3."""
     try:
         with tree.opened(name) as handle:
             data = os.read(handle, _METRICS.size)
@@ -146,15 +148,15 @@ def _throttled(tree: Tree, name: str) -> dict[str, float]:
     }
 
 
-#: Timeout of a reading in seconds, because the controller of a hung GPU can block a read forever.
+#: Timeout of a reading in seconds, because reading from a hung GPU can block forever.
 _PATIENCE = 1.0
 _CPUS = "/sys/devices/system/cpu"
 _HWMON = "/sys/class/hwmon"
 _ZONES = "/sys/class/thermal"
 _CPUINFO = "/proc/cpuinfo"
-#: Drivers whose first sensor covers the whole processor: linux Documentation/hwmon, coretemp and k10temp.
+#: Drivers whose first sensor is for the whole CPU (linux Documentation/hwmon, coretemp and k10temp).
 _CPU_HWMON = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
-#: Thermal zones of a processor: Intel's package sensor, and the names in device trees.
+#: Thermal zones of a CPU: Intel's package sensor, and names from device trees.
 _CPU_ZONE = re.compile(r"x86_pkg_temp|(cpu|soc)[-_]?\d*[-_]?thermal")
 _MHZ = re.compile(r"^cpu MHz\s*:\s*([0-9]{1,6}(?:\.[0-9]+)?)\s*$", re.MULTILINE)
 _CPU = re.compile(r"cpu[0-9]+")
@@ -163,8 +165,8 @@ _CPU = re.compile(r"cpu[0-9]+")
 def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     """Return clocks (MHz), temperatures (degrees Celsius) and power (watts) of ``gpu``.
 
-    If ``gpu`` is None, return the processor's values: ``core_clock_mhz`` of its fastest core and
-    ``temperature_c``, the highest of its sensors.
+    If ``gpu`` is None, return the CPU's values: ``core_clock_mhz`` of the fastest core and ``temperature_c``,
+    the highest value of all sensors.
 
     Values that cannot be read within a second are missing. The result is empty for a suspended GPU, which is
     not woken, and for a GPU of another vendor.
@@ -173,9 +175,9 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
 
 
 def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
-    """Return the limits of ``gpu`` by quantity, or an empty dict if its sensors time out."""
+    """Return the limits of ``gpu`` by quantity, or an empty dict if reading takes too long."""
     address = str(gpu.address.value)
-    # The partitions of a card share the sensors of function 0.
+    # All partitions of a card use the sensors of PCI function 0.
     places = (address, f"{address.rpartition('.')[0]}.0")
 
     def read() -> dict[str, Limit]:
@@ -186,7 +188,7 @@ def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
 
 
 def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
-    """Return what ``read`` returns within ``_PATIENCE``, or an empty dict."""
+    """Return the result of ``read``, or an empty dict if ``read`` takes longer than ``_PATIENCE``."""
     found: dict[str, _T] = {}
     thread = threading.Thread(target=lambda: found.update(read()), daemon=True)
     thread.start()
@@ -198,7 +200,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     if gpu.vendor.value != "amd" or not gpu.address.value:
         return {}
     address = str(gpu.address.value)
-    # The partitions of a card share the sensors of function 0.
+    # All partitions of a card use the sensors of PCI function 0.
     folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
     folder = next(filter(tree.exists, folders), "")
     state = amdgpu.read_state(tree, folder) if folder else {}
@@ -207,7 +209,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
 
 
 def processor(tree: Tree) -> dict[str, float]:
-    """Return the clock of the fastest core and the highest temperature of the processor."""
+    """Return the clock of the fastest core and the highest temperature of the CPU."""
     cores = [f"{_CPUS}/{name}" for name in tree.names(_CPUS) if _CPU.fullmatch(name)]
     clocks = _thousandths(tree, [f"{core}/cpufreq/scaling_cur_freq" for core in cores])
     if not clocks:
@@ -219,7 +221,7 @@ def processor(tree: Tree) -> dict[str, float]:
 
 
 def _thousandths(tree: Tree, names: Iterable[str]) -> list[float]:
-    """Return kilohertz as megahertz, or millidegrees as degrees, from the files that hold a number."""
+    """Return the numbers in the files divided by 1000: kilohertz as megahertz, millidegrees as degrees."""
     values = (number(tree.text(name)) for name in names)
     return [value / 1000 for value in values if value is not None]
 

@@ -1,4 +1,4 @@
-"""Reader for the files of this machine or of a recorded one. No file is trusted."""
+"""Reader for the files of this machine or of a recorded copy. The content of files is not trusted."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from typing import Optional
 
 from rocmprobe.model.results import Fact
 
-#: Most bytes read of a file. The largest file that matters is /proc/cpuinfo of a big server.
+#: Largest number of bytes read of a file. The largest relevant file is /proc/cpuinfo of a big server.
 LIMIT = 1 << 20
 _MAX_LINKS = 40
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
-#: The source, in a recorded tree, of a fact about this machine.
+#: For a recorded tree: the source of facts that can only be read on the running machine.
 NOT_LOOKED_UP = "not looked up: --root"
 
 
 class ReadError(Exception):
-    """Failure to read a file. The message gives the kernel's reason, without the root path."""
+    """Raised if a file cannot be read. The message is the kernel's reason, without the root path."""
 
 
 class Tree:
-    """The file system of a machine below ``root``. Every name is absolute on that machine."""
+    """The file system of a machine below the folder ``root``.
+
+    File names in this class are absolute paths on that machine.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -32,7 +35,7 @@ class Tree:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
-        """Yield a descriptor of a regular file. Opening never blocks and never touches a device.
+        """Yield the descriptor of a regular file. Opening never blocks and never touches a device.
 
         Raises ReadError, also for an OSError inside the context.
         """
@@ -52,16 +55,17 @@ class Tree:
             os.close(handle)
 
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
-        """Return the start of a file as text, without the NUL bytes that pad sysfs captures.
+        """Return the beginning of a file as text, without the NUL bytes that some recorded sysfs files have
+        at the end.
 
-        At most ``limit`` bytes are read. If ``tail``, they are the last bytes of the file. Raises ReadError
+        At most ``limit`` bytes are read. If ``tail``, the last bytes of the file are read. Raises ReadError
         if the file cannot be read.
         """
         data = b""
         with self.opened(name) as handle:
             if tail:
                 os.lseek(handle, max(0, os.fstat(handle).st_size - limit), os.SEEK_SET)
-            # sysfs and procfs return about a page at a time.
+            # Read in a loop, because sysfs and procfs return about a page at a time.
             while len(data) < limit and (piece := os.read(handle, limit - len(data))):
                 data += piece
         return data.replace(b"\0", b"").decode("utf-8", "replace")
@@ -74,7 +78,7 @@ class Tree:
             return None
 
     def fact(self, name: str) -> Fact:
-        """Return the text of a file as a fact. If there is no text, the source says why."""
+        """Return the text of a file as a fact. If there is no text, the fact's ``source`` says why."""
         try:
             text = self.read(name).strip()
         except ReadError as error:
@@ -89,7 +93,7 @@ class Tree:
             return []
 
     def why_not(self, folder: str) -> str:
-        """Return why a folder gave no names: "<folder>: no such file or directory", or that it is empty."""
+        """Return why ``names`` found nothing in a folder, e.g. "<folder>: no such file or directory"."""
         try:
             os.listdir(self.locate(folder))
         except (OSError, ValueError) as error:
@@ -103,7 +107,7 @@ class Tree:
             return False
 
     def real(self, name: str) -> str:
-        """Return ``name`` with symbolic links followed, as a name on that machine.
+        """Return ``name`` with symbolic links resolved, as a path on that machine.
 
         Raises OSError for a loop of links.
         """
@@ -112,8 +116,8 @@ class Tree:
     def locate(self, name: str) -> Path:
         """Return the path of ``name`` on this machine.
 
-        An absolute link inside a recorded tree points within that tree. This method follows such links
-        itself, because the kernel would follow them into the files of this machine. Raises OSError for a loop
+        An absolute link in a recorded tree points to a file in the tree. This method resolves such links
+        itself, because the kernel would follow them to the files of this machine. Raises OSError for a loop
         of links.
         """
         if self.own:
@@ -147,7 +151,10 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """Parse a non-negative decimal or 0x number of at most 64 bits. Return None for anything else."""
+    """Return the number in ``text``: a non-negative decimal or 0x number of at most 64 bits.
+
+    Else return None.
+    """
     try:
         value = int((text or "").strip(), 0)
     except ValueError:

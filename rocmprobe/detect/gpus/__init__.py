@@ -1,1 +1,1 @@
-"""The GPUs, as the kernel, PCI and the tables describe them."""
+"""GPUs, as the kernel, PCI and rocmprobe's own tables describe them."""

@@ -1,6 +1,7 @@
-"""AMD GPUs: KFD nodes joined with their PCI devices, and PCI devices that KFD does not list.
+"""AMD GPUs: nodes of KFD (the kernel's compute driver) joined with PCI devices, and PCI devices without a
+node.
 
-Names come from libdrm's table. The ISA is also given after HSA_OVERRIDE_GFX_VERSION.
+Names come from libdrm's table. The effective ISA takes HSA_OVERRIDE_GFX_VERSION into account.
 """
 
 from __future__ import annotations
@@ -22,21 +23,20 @@ from rocmprobe.runtimes.kfd import NODES
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
-#: Compute modes of a card, keyed by the number of GPUs it is split into. In CPX each GPU has a single die
-#: (XCC).
+#: Compute modes of a card, by the number of partitions. In CPX each partition has a single die (XCC).
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
-#: Seconds that all GPUs together have to report their state.
+#: Timeout, in seconds, for reading the state of all GPUs together.
 _PATIENCE = 1.0
 
 
 def read_gpus(
     tree: Tree, devices: Mapping[str, pci.PciDevice], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> tuple[list[Gpu], dict[str, Fact]]:
-    """Return the AMD GPUs, one per device that the runtime shows, and facts on them.
+    """Return the AMD GPUs, one per device that the ROCm runtime shows, and facts about them.
 
     ``hip`` is the version of the runtime, which decides how the runtime reads ``environ``. A partition of a
-    card is a separate device, while ``amd.cards`` counts cards. ``kfd.unlisted`` holds the addresses of GPUs
-    that the kernel's compute driver leaves out, so that ROCm cannot use them. ``kfd.refused`` holds the nodes
+    card is a separate device, but ``amd.cards`` counts cards. ``kfd.unlisted`` holds the addresses of GPUs
+    that the kernel's compute driver does not list, so ROCm cannot use them. ``kfd.refused`` holds the nodes
     that could not be read.
     """
     every_node, refused = kfd.read_nodes(tree)
@@ -63,7 +63,7 @@ def read_gpus(
 
 
 def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
-    """Return the addresses of suspended AMD GPUs. Any query would wake them."""
+    """Return the addresses of suspended AMD GPUs. The check does not wake them."""
     return [
         address
         for address, device in devices.items()
@@ -74,7 +74,7 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
     """Return the present state of each GPU, keyed by PCI address.
 
-    Each GPU is read in its own thread, because the controller of a hung GPU can block a read forever.
+    Each GPU is read in its own thread, because reading from a hung GPU can block forever.
     """
     found: dict[str, dict[str, Fact]] = {}
 
@@ -172,9 +172,10 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """Return the GPU's ISA as the Linux kernel reports it, or the ISA in the table of PCI ids.
+    """Return the GPU's ISA as the Linux kernel reports it.
 
-    The table is used if the kernel reports no ISA. If the two ISAs differ, the source names both.
+    If the kernel reports none, use the table of PCI ids. If kernel and table disagree, the fact's ``source``
+    gives both ISAs.
     """
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
@@ -210,7 +211,7 @@ def _uuid(node: kfd.Node) -> Fact:
 
 
 def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
-    """Return the UUID of a GPU from the file ``unique_id`` of amdgpu (16 hexadecimal digits).
+    """Return the UUID of a GPU from amdgpu's file ``unique_id`` (16 hexadecimal digits).
 
     Newer generations of GPUs have this file (amdgpu_pm.c).
     """
@@ -230,7 +231,8 @@ def _name(
 ) -> Fact:
     """Return the product name of a device and revision.
 
-    If the product is unknown, return the name that all revisions share, the name of the board, or the chip.
+    If the product is unknown, return the name that all revisions share, else the name of the board or the
+    chip.
     """
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
@@ -252,7 +254,11 @@ def _name(
 
 
 def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
-    """Return the card's state as it applies to one of the card's ``parts`` partitions."""
+    """Return the card's state for one of its ``parts`` partitions.
+
+    Values that exist only for the whole card become unknown. The partition mode comes from ``node`` if the
+    card's state lacks the mode.
+    """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
         if sensor.of_the_card and name in own and own[name].value is not None:
@@ -265,10 +271,11 @@ def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[st
 
 
 def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
-    """Return the bytes of video memory. If amdgpu and KFD disagree, as on an APU, the source names both.
+    """Return the bytes of video memory.
 
-    amdgpu counts the carve-out, KFD the memory that compute can allocate. The memory of one partition of a
-    card is known only to KFD.
+    If amdgpu and KFD disagree, as on an APU, the fact's ``source`` gives both. On an APU, amdgpu reports the
+    reserved part of the system memory, and KFD the memory that compute can allocate. Only KFD knows the
+    memory of one partition of a card.
     """
     card = device.vram_bytes if device else Fact()
     if not whole or card.value is None:
@@ -279,9 +286,10 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the PCI function of a node.
+    """Return the PCI address of a node's card.
 
-    This is the node's address, or function 0 of the card if each partition has its own function number.
+    This is the node's own address, or function 0 of the card if each partition has a separate function
+    number.
     """
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
@@ -289,7 +297,8 @@ def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
 def _cards(nodes: Iterable[tuple[str, str]]) -> int:
     """Return the number of cards among the nodes.
 
-    Each node is a PCI function and the node's own address, which differs between the partitions of a card.
+    Each item has the PCI address of the card and the node's own address, which differs between partitions of
+    a card.
     """
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
@@ -301,7 +310,7 @@ def _shown(value: Optional[int], digits: int) -> str:
     return "unknown" if value is None else f"0x{value:0{digits}x}"
 
 
-#: The tables of the distribution, of AMD's driver packages, and of ROCm since 7.14.
+#: Tables of product names: from the distribution, from AMD's driver packages, and from ROCm since 7.14.
 LIBDRM_TABLES = (
     "/usr/share/libdrm/amdgpu.ids",
     "/opt/amdgpu/share/libdrm/amdgpu.ids",
@@ -335,15 +344,14 @@ def effective_isa(
 ) -> Fact:
     """Return the effective ISA of a GPU.
 
-    ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU.
+    ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU. ``hip`` is the version
+    of the runtime. Releases up to 6.2 ignore variables with a node number. If the version is unknown and such
+    a variable is used, the fact's ``source`` says so.
 
-    ``hip`` is the version of the runtime. Releases up to 6.2 know only the plain variable, without a node
-    number. If the version is unknown, the source of a per-node value says so.
-
-    Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION with a node number overrides the
-    plain variable. A variable that is set but empty counts. A malformed value makes the runtime fail. The
-    number counts the nodes of the KFD topology, including processors, so the first GPU is often 1. Nodes that
-    a container cannot read are not counted.
+    Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION_N, for node number N, overrides
+    the plain variable. A variable that is set but empty counts. A malformed value makes the runtime fail. N
+    counts the nodes of the KFD topology, including CPUs, so the first GPU often has number 1. Nodes that a
+    container cannot read are not counted.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

@@ -1,7 +1,8 @@
-"""The present state of an AMD GPU, from the files of amdgpu in the sysfs folder of its PCI device.
+"""The present state of an AMD GPU, from amdgpu's files in the sysfs folder of the PCI device.
 
 Format: linux Documentation/gpu/amdgpu/thermal.rst (clocks, load) and Documentation/hwmon/sysfs-interface.rst
-(millidegrees, microwatts, hertz, turns a minute). Identifiers (unique_id, serial_number) are not read.
+(millidegrees, microwatts, hertz, revolutions per minute). This module reads no identifiers (unique_id,
+serial_number).
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from rocmprobe.detect.gpus import pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact, Gpu
 
-#: The active row of a pp_dpm_* table, "1: 900Mhz *". If several rows have a star, the last one counts.
+#: The active row of a pp_dpm_* table, "1: 900Mhz *". If several rows have a star, the last such row counts.
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Sensor:
-    """A quantity of amdgpu: its files and its unit.
+    """Files, divisor and label with which a quantity is read from amdgpu.
 
-    The quantity is in the first of ``files`` that exists below the device's folder. The number in the file is
-    divided by ``divisor``. "hwmon/" stands for the hwmon folder, "*" for the number of the sensor with
-    ``label``. A sensor without a label, as radeon has, counts as the first label of its kind. ``levels`` is
-    the table of a clock's levels. If ``kept``, the driver keeps the value in memory, so reading it does not
-    wake a suspended GPU. If ``of_the_card``, the value covers the whole card only.
+    The value is in the first of ``files`` that exists below the device's folder. The number in the file is
+    divided by ``divisor``. In a file name, "hwmon/" stands for the hwmon folder, and "*" for the number of
+    the sensor with ``label``. A sensor without a label (radeon has such sensors) is taken for the sensor with
+    the first label of its kind. ``levels`` is the file with the table of clock levels. If ``kept``, the
+    driver keeps the value in memory, so reading does not wake a suspended GPU. If ``of_the_card``, the value
+    is for the whole card and is not known for one partition.
     """
 
     files: tuple[str, ...]
@@ -47,29 +49,29 @@ SENSORS = {
     "memory_clock_mhz": Sensor(("hwmon/freq*_input",), 1_000_000, "mclk", "pp_dpm_mclk"),
     "fan_rpm": Sensor(("hwmon/fan1_input",)),
     "fan_percent": Sensor(("hwmon/pwm1",), 2.55),
-    # An average over time, which newer chips no longer give, or the present value.
+    # The average over time, or the present value, because newer chips report no average.
     "power_w": Sensor(("hwmon/power1_average", "hwmon/power1_input"), 1_000_000),
     "vram_used_bytes": Sensor(("mem_info_vram_used",), kept=True, of_the_card=True),
     "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
 }
 _HWMON = "hwmon/"
-#: The labels of each kind of sensor, keyed by the files of the kind.
+#: Labels of the sensors that have the same file names.
 _LABELS = {
     files: [each.label for each in SENSORS.values() if each.files == files]
     for files in {each.files for each in SENSORS.values() if each.label}
 }
 _FACTS = {each.name: SENSORS[each.name] for each in fields(Gpu) if each.name in SENSORS}
-#: Facts whose reading wakes the GPU. They are not read while the GPU is suspended.
+#: Facts that are not read while the GPU is suspended, because reading them wakes the GPU.
 ASKED = ("pcie_link", *(name for name, sensor in _FACTS.items() if not sensor.kept))
-#: Facts that the driver keeps in memory.
+#: Facts that the driver keeps in memory, so reading them does not wake the GPU.
 KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.items() if sensor.kept))
 
 
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Return facts on the GPU in sysfs folder ``folder``, keyed by the field names of ``model.Gpu``.
+    """Return facts about the GPU in sysfs folder ``folder``, keyed by the field names of ``model.Gpu``.
 
-    A GPU that is suspended (runtime power management of laptops) is not queried, because waking it takes
-    seconds. If two files disagree, the source names the other value.
+    A suspended GPU (runtime power management of laptops) is not woken, because that takes seconds. If two
+    files disagree, the fact's ``source`` gives the other value.
     """
     state = {
         "partition": tree.fact(f"{folder}/current_compute_partition"),
@@ -97,12 +99,18 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def hwmon(tree: Tree, folder: str) -> str:
-    """Return the sensor folder of the GPU in sysfs folder ``folder``. The sensor folder may not exist."""
+    """Return the sensor folder of the GPU in sysfs folder ``folder``.
+
+    The result can be a folder that does not exist.
+    """
     return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
 
 
 def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
-    """Return the files of each quantity, existing or not. A "*" remains if no sensor has the label."""
+    """Return the file names of each quantity, also of files that do not exist.
+
+    A name keeps its "*" if no sensor has the label.
+    """
     sensors = hwmon(tree, folder)
     numbers = {
         files: _numbers(tree, _in(folder, sensors, files[0]), labels) for files, labels in _LABELS.items()
@@ -123,7 +131,7 @@ def _in(folder: str, sensors: str, file: str) -> str:
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
     """Return the sensor numbers of one kind, keyed by label."""
     found: dict[str, str] = {}
-    # The kernel counts voltages from 0 and all other sensors from 1. Old kernels give the first sensor no
+    # The kernel counts voltages from 0 and other sensors from 1. In old kernels, the first sensor has no
     # label.
     for index in range(len(labels) + 1):
         unlabelled = labels[0] if index == 1 and not found else ""
@@ -163,7 +171,7 @@ def _scaled(fact: Fact, divisor: float) -> Fact:
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
-    """Return the clock in megahertz from the active level in ``table``.
+    """Return the clock in megahertz from the active level in the file ``table``.
 
     If the table shows no active level, return ``measured``, the value of the sensor.
     """
@@ -179,7 +187,7 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 def _link(tree: Tree, folder: str) -> Fact:
     """Return the PCIe link as the kernel reports it.
 
-    If the GPU's own controller disagrees, the source says so.
+    If the link in the GPU's own table (pp_dpm_pcie) is different, the fact's ``source`` gives that link.
     """
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
@@ -192,5 +200,5 @@ def _link(tree: Tree, folder: str) -> Fact:
 
 
 def unknown(why: str) -> dict[str, Fact]:
-    """Return the facts of ``read_state`` for a GPU whose PCI device cannot be read."""
+    """Return the facts of ``read_state`` without values, for a GPU whose PCI device cannot be read."""
     return dict.fromkeys((*KEPT, *ASKED), Fact(None, why))

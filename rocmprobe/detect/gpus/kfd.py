@@ -1,4 +1,4 @@
-"""GPU nodes of the KFD topology as facts: identity, memory and PCIe atomics of each GPU.
+"""GPU nodes of KFD, the kernel's compute driver, as facts: identity, memory and PCIe atomics of each GPU.
 
 Format: see ``runtimes/kfd.py``. Constants of links: linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h.
 """
@@ -14,9 +14,9 @@ from rocmprobe.model.results import Fact
 from rocmprobe.runtimes.kfd import NODES, gpu_nodes, native_isa, parse_properties, pci_address
 
 AMD = 0x1002
-#: mem_banks heap_type of memory on the GPU: frame buffer visible to the CPU, and frame buffer hidden from it.
+#: Values of heap_type in mem_banks for memory on the GPU: visible to the CPU, and not visible to the CPU.
 _LOCAL_HEAPS = (1, 2)
-#: Bits of a link's flags. Old drivers, which do not report atomics, clear even the first bit.
+#: Bits of a link's flags. Old drivers do not report atomics and also clear the first bit.
 _LINK_ENABLED, _LINK_NO_ATOMICS_32, _LINK_NO_ATOMICS_64 = 1 << 0, 1 << 2, 1 << 3
 _LINK_XGMI = 11
 
@@ -25,9 +25,10 @@ _LINK_XGMI = 11
 class Node:
     """A GPU, or one partition of a GPU, as KFD lists it.
 
-    ``vram_bytes`` is the memory of this node alone. ``runtime_index`` is the number that the ROCm runtime
-    gives the node. The runtime skips nodes that it is not allowed to read. ``pcie_atomics`` is True if atomic
-    operations of the GPU reach the processor's memory.
+    ``vram_bytes`` is the memory of this node alone. ``runtime_index`` is the ROCm runtime's number for the
+    node. The runtime does not count nodes that it is not allowed to read. ``pcie_atomics`` is True if the GPU
+    can use atomic operations on the CPU's memory. ``bus_bits`` and ``max_memory_clock`` describe the GPU's
+    memory.
     """
 
     index: int
@@ -44,7 +45,7 @@ class Node:
         return f"{NODES}/{self.index}/properties"
 
     def fact(self, name: str) -> Fact:
-        """Return one property of the node."""
+        """Return the property ``name`` of the node."""
         if name not in self.properties:
             return Fact(None, f"{self.source}: no {name}")
         return Fact(self.properties[name], f"{self.source} {name}")
@@ -55,13 +56,13 @@ class Node:
 
     @property
     def cus(self) -> Optional[int]:
-        """Compute units, or None if the driver gives no SIMD counts."""
+        """Number of compute units, or None if the driver reports no SIMD counts."""
         per_cu = self.properties.get("simd_per_cu", 0)
         return self.properties["simd_count"] // per_cu if per_cu else None
 
     @property
     def with_cpu(self) -> bool:
-        """True if the node also has CPU cores, as on the first APUs. Newer APUs are listed as two nodes."""
+        """True if the node also has CPU cores, as on the first APUs. Newer APUs have a separate CPU node."""
         return self.properties.get("cpu_cores_count", 0) > 0
 
     @property
@@ -74,9 +75,9 @@ class Node:
 
 
 def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Return every GPU node, by node number, and a line on each node that could not be read.
+    """Return every GPU node, sorted by node number, and one line about each node that could not be read.
 
-    The kernel refuses a node to a container that was not given the GPU.
+    If a container was not given a GPU, the kernel refuses to let the container read the GPU's node.
     """
     refused = []
 
@@ -103,10 +104,10 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 
 
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
-    """Return True if the node's link to a processor carries PCIe atomics. An XGMI link always does.
+    """Return True if the node's link to a CPU supports PCIe atomics. An XGMI link always does.
 
-    If a port between GPU and processor refuses atomics, the driver sets both flags against atomics, for 32
-    and for 64 bits.
+    If a port between GPU and CPU does not support atomics, the driver sets two flags: no 32-bit atomics, and
+    no 64-bit atomics.
     """
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
@@ -125,7 +126,7 @@ def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]])
 def _vram(tree: Tree, node: str, properties: Mapping[str, int]) -> tuple[Optional[int], str]:
     """Return the bytes of local memory and the source of this value.
 
-    Drivers since 2017 report the bytes only in the memory banks.
+    Since 2017, the driver reports the bytes only in the node's folder ``mem_banks``.
     """
     folder = f"{node}/mem_banks"
     total = sum(bank.get("size_in_bytes", 0) for bank in _local_banks(tree, node))
@@ -143,7 +144,7 @@ def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
 
 
 def _of_a_bank(tree: Tree, node: str, name: str) -> Fact:
-    """Return one property of the memory on the GPU. The banks share the bus and its clock."""
+    """Return one property of the GPU's memory, e.g. the width of the bus, which is the same for all banks."""
     source = f"{node}/mem_banks/*/properties {name}"
     values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
     return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

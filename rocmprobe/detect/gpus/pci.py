@@ -1,4 +1,4 @@
-"""Display and compute devices on PCI, joined with what the DRM driver says about them."""
+"""GPUs on the PCI bus, with what the DRM driver reports about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A PCI function. ``folder`` is the sysfs folder that was read. The source of an empty fact says why."""
+    """A PCI function.
+
+    ``folder`` is the sysfs folder that was read. If a fact is empty, its ``source`` says why.
+    """
 
     address: str
     folder: str
@@ -34,8 +37,8 @@ class PciDevice:
 
 
 def read_devices(tree: Tree) -> dict[str, PciDevice]:
-    """Return the GPUs of every vendor by PCI address, from the bus and from DRM cards."""
-    # A recorded tree often has only /sys/class/drm. On a live machine both paths lead to the same device.
+    """Return the GPUs of every vendor, keyed by PCI address, from the PCI bus and from DRM cards."""
+    # A recorded tree often has only /sys/class/drm. On a real machine both paths lead to the same device.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
     found: dict[str, PciDevice] = {}
@@ -47,11 +50,12 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the current and the best PCIe link of the card that holds the device in sysfs folder ``folder``.
+    """Return the current and the best possible PCIe link of the card with the device in sysfs folder
+    ``folder``.
 
-    Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". A graphics card may have its own PCIe switch ("Navi 10 XL")
-    between its connector and the GPU. Then the result is the connector's link, and the source says what the
-    GPU reports of the inner link. Reading queries the device, which wakes it if it is suspended.
+    Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". Some cards ("Navi 10 XL") have a PCIe switch between the
+    slot's connector and the GPU. Then the result is the link at the connector, and the fact's ``source``
+    gives the link at the GPU. Reading wakes a suspended GPU.
     """
     card = _connector(tree, folder)
     link = _link(tree, card)
@@ -62,9 +66,9 @@ def read_link(tree: Tree, folder: str) -> Fact:
 
 
 def _connector(tree: Tree, folder: str) -> str:
-    """Return the folder of the card's outermost PCIe port.
+    """Return the sysfs folder of the card's outermost PCIe port.
 
-    The port is the GPU's own, or belongs to a bridge above the GPU that is from the GPU's vendor.
+    The port is the GPU's own, or belongs to a bridge of the same vendor above the GPU.
     """
     try:
         here = tree.real(folder)
@@ -92,7 +96,7 @@ def _speed_and_width(tree: Tree, folder: str, which: str) -> Optional[str]:
 
 
 def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
-    # The class is read first, because this small read rules out nearly every PCI device of a machine.
+    # The class is read first, because this one small file excludes nearly every PCI device of a machine.
     if _class(tree, folder) >> 8 not in _GPU_CLASSES:
         return None
     event = _uevent(tree, folder)
@@ -117,7 +121,7 @@ def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
 
 
 def _class(tree: Tree, folder: str) -> int:
-    """Return the PCI base class and subclass of a device as one number. 0x0300 is a VGA controller."""
+    """Return PCI base class and subclass of a device as one number, e.g. 0x0300 for a VGA controller."""
     text = tree.text(f"{folder}/class") or "0x" + _uevent(tree, folder).get("PCI_CLASS", "")
     return (number(text) or 0) >> 8
 
@@ -128,17 +132,17 @@ def _uevent(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def address_order(address: str) -> tuple[int, str]:
-    """Return a sort key for PCI addresses. A domain of more than four digits sorts after domains of four."""
+    """Return a sort key for PCI addresses. Addresses with a longer domain number sort last."""
     return len(address), address
 
 
 def hex_fact(fact: Fact, digits: int) -> Fact:
-    """Return a number as PCI ids are written, with its source. Example: 29471 becomes "0x731f"."""
+    """Return a fact with the number as a PCI id, and the same source. Example: 29471 becomes "0x731f"."""
     return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
 
 
 def number_fact(tree: Tree, name: str) -> Fact:
-    """Return the non-negative number in a sysfs file."""
+    """Return the non-negative number in a sysfs file as a fact."""
     fact = tree.fact(name)
     value = number(fact.value)
     if value is not None:

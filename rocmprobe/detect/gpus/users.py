@@ -2,8 +2,8 @@
 
 For an AMD GPU, the kernel lists the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
 kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). The
-descriptors in /proc show more processes, if this user is allowed to inspect them. This module was written
-from the kernel's source, and not run on hardware.
+file descriptors in /proc show more processes, if this user is allowed to read them. This module was written
+from the kernel's source code and has not been tested on hardware.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rocmprobe.process.processes import pid_namespace
 from rocmprobe.runtimes.kfd import NODES
 
 PROCESSES = "/sys/class/kfd/kfd/proc"
-#: Device nodes that a computing process opens. A display server opens other nodes.
+#: Device nodes that a process opens for computing. A display server does not open them.
 _NODES = {"amd": "/dev/kfd", "nvidia": "/dev/nvidia-uvm"}
 
-#: PROC_PID_INIT_INO of linux include/linux/proc_ns.h.
+#: Inode of the host's PID namespace: PROC_PID_INIT_INO of linux include/linux/proc_ns.h.
 _HOST_NAMESPACE = 0xEFFFFFFC
 
 
 @dataclass(frozen=True)
 class User:
-    """A process that uses a GPU. ``name`` is "" if unknown. ``source`` says where the process was seen."""
+    """A process that uses a GPU. ``name`` is "" if unknown. ``source`` says where the process was found."""
 
     pid: int
     name: str
@@ -38,10 +38,10 @@ class User:
 
 
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
-    """Return the processes other than ``own`` that use ``gpu``, by pid.
+    """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
-    A process without memory and queues on the GPU, such as a sensor monitor, does not count. A process for
-    which the kernel does not report memory counts.
+    Processes without memory and queues on the GPU, such as sensor monitors, do not count. A process whose
+    memory the kernel does not report counts.
     """
     vendor = str(gpu.vendor.value)
     found: dict[int, User] = {}
@@ -66,7 +66,7 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
 
 
 def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
-    """Return True if the process ``pid``, which has the driver open, has memory or a queue on a GPU.
+    """Return True if the process ``pid`` has memory or a queue on a GPU.
 
     Also return True if the GPU's id or the memory of the process is unknown.
     """
@@ -89,9 +89,9 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 
 def _name(tree: Tree, pid: int) -> str:
-    """Return the name of a process that the kernel lists, or "" in a container.
+    """Return the name of a process that the kernel lists. Return "" in a container.
 
-    The kernel lists host PIDs. In a container, a host PID belongs to another process or to no process.
+    The kernel lists PIDs of the host. In a container, the same PID belongs to another process or to none.
     """
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""

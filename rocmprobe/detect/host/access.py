@@ -1,6 +1,7 @@
-"""Reader for the device nodes of AMD GPUs: whether this user can open them, and which groups would allow it.
+"""Reader that finds out if this user can open the device nodes of AMD GPUs, or which groups would allow it.
 
-Nothing is opened. Opening /dev/kfd starts the compute driver, and opening a render node wakes a GPU.
+The reader opens no device node. Opening /dev/kfd starts the compute driver, and opening a render node wakes a
+GPU.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ DRI = "/dev/dri"
 DXG = "/dev/dxg"
 _RENDER = re.compile(r"renderD[0-9]+")
 _GROUPS = "/etc/group"
-#: Groups from this number on belong to people and bear their names.
+#: Groups with this number or a larger one belong to people, and their names are private.
 _FIRST_PERSONAL = 1000
 _READ_WRITE = 0o6
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return who can open the device nodes.
+    """Return facts about the access to the device nodes.
 
     ``access.nodes``: {"node", "group", "mode", "usable"} for each device node. ``access.groups``: the system
     groups of this user. ``access.groups_needed``: groups whose members can open a node that this user cannot
     open. ``kfd.device``: "present", "absent" or "no permission".
 
-    In a recorded tree, owners and permissions are those of the recording, so only the nodes are reported.
+    Owners and permissions in a recorded tree belong to the copy, so for a recorded tree only the nodes are
+    reported.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
@@ -78,7 +80,7 @@ def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, An
         return None
     return {
         "node": path,
-        # A container often lacks the host's name for the group.
+        # In a container, the host's group often has no name.
         "group": names.get(status.st_gid, f"gid {status.st_gid}"),
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "usable": os.access(place, os.R_OK | os.W_OK),
@@ -90,7 +92,10 @@ def _by_group(node: dict[str, Any]) -> bool:
 
 
 def _group_names(tree: Tree) -> dict[int, str]:
-    """Read the system groups from the file alone, because the C library can query a server on the network."""
+    """Return the names of the system groups by number.
+
+    They come from the file alone, because the C library can query a server on the network.
+    """
     names: dict[int, str] = {}
     for line in (tree.text(_GROUPS) or "").splitlines():
         fields = line.split(":")

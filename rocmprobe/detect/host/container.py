@@ -1,7 +1,8 @@
-"""The container or WSL around this system, and the path to the GPU in WSL.
+"""Reader that finds out if this system runs in a container or in WSL, and how a program in WSL reaches the
+GPU.
 
-In a container, device nodes, groups and the kernel's log belong to the host. In WSL, the path to the GPU is
-/dev/dxg, Microsoft's DXCore, AMD's librocdxg and its list of devices.
+In a container, device nodes, groups and the kernel's log belong to the host. In WSL, programs reach the GPU
+through /dev/dxg, Microsoft's DXCore, and AMD's librocdxg with its list of devices.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.knowledge import wsl
 from rocmprobe.model.results import Fact
 
-#: Engines that leave their own file. Kubernetes comes first, because its containers also have the files of
-#: the engine below.
+#: Files that identify a container engine. Kubernetes comes first, because its containers also have the files
+#: of
+#: the engine that Kubernetes uses.
 _MARKS = (
     ("/run/secrets/kubernetes.io", "kubernetes"),
     ("/var/run/secrets/kubernetes.io", "kubernetes"),
@@ -36,7 +38,7 @@ _CGROUP_KINDS = tuple(
         (r"/machine\.slice/machine-|\.nspawn", "systemd-nspawn"),
     )
 )
-#: systemd and most engines write their name here, in the terms of systemd's Container Interface.
+#: systemd and most engines write the engine's name to this file (systemd's Container Interface).
 _NAMED = "/run/systemd/container"
 _WORDS = {"docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "wsl", "oci", "proot", "rkt", "openvz"}
 _KERNEL = "/proc/sys/kernel/osrelease"
@@ -48,8 +50,8 @@ _DIDS = "share/rocdxg/dids.conf"
 def read_facts(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the facts ``container.kind`` and ``container.wsl``.
 
-    ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another term of systemd, or
-    "none". ``container.wsl``: "WSL1", "WSL2" or "no".
+    ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another name from systemd,
+    or "none". ``container.wsl``: "WSL1", "WSL2" or "no".
     """
     return {"container.kind": _kind(tree, environ), "container.wsl": _wsl(tree)}
 
@@ -84,12 +86,14 @@ def _wsl(tree: Tree) -> Fact:
 
 
 def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, str]) -> dict[str, Fact]:
-    """Return the facts of WSL.
+    """Return the facts about WSL.
 
-    ``wsl.dxg`` and ``wsl.dxcore``: True if they exist. ``wsl.librocdxg``: its copies. ``wsl.dids``: PCI id ->
-    target from their dids.conf. ``wsl.takes``: the targets that librocdxg lists and that dids.conf adds.
+    ``wsl.dxg`` and ``wsl.dxcore``: True if they exist. ``wsl.librocdxg``: the paths of all copies.
+    ``wsl.dids``: maps PCI ids to targets, from the dids.conf of the copies. ``wsl.takes``: the targets that
+    librocdxg supports, including those that dids.conf adds.
 
-    Empty if this is not WSL (``kind``, of ``container.wsl``) and /dev/dxg does not exist.
+    ``kind`` is the value of ``container.wsl``. Return no facts if this is not WSL and /dev/dxg does not
+    exist.
     """
     if kind in (None, "no") and not tree.exists(DXG):
         return {}

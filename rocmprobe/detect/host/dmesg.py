@@ -1,7 +1,7 @@
-"""The kernel log: messages of amdgpu and KFD since boot, if the log is readable.
+"""The log of the Linux kernel: messages of amdgpu and KFD since boot, if the log is readable.
 
-Wordings: linux drivers/gpu/drm/amd (amdgpu_ring.c, amdgpu_job.c, amdgpu_device.c, gmc_v*.c, kfd_device.c,
-kfd_device_queue_manager.c) of kernels 4.15 to 7.1, and the DKMS driver.
+Texts of messages: linux drivers/gpu/drm/amd (amdgpu_ring.c, amdgpu_job.c, amdgpu_device.c, gmc_v*.c,
+kfd_device.c, kfd_device_queue_manager.c) of kernels 4.15 to 7.1, and the DKMS driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
 KMSG = "/dev/kmsg"
-#: Files that hold the log as text, the fullest first. People save /dmesg.txt next to a recorded tree.
+#: Files that hold the log as text, the most complete first. A recorded tree often has a /dmesg.txt.
 _FILES = ("/var/log/kern.log", "/var/log/dmesg")
 _RECORDED = ("/dmesg.txt", "/var/log/dmesg", "/var/log/kern.log")
 _TAIL = 4 << 20
@@ -23,16 +23,16 @@ _TAIL = 4 << 20
 _MOST_MESSAGES = 50_000
 _MESSAGE = 8192
 _MOST_EVENTS = 40
-#: Characters of a line that are read.
+#: Number of characters that are read of a line.
 _LONGEST = 400
 
-#: The kernel's first line.
+#: Beginning of the first message after a boot.
 _BOOT = "Linux version "
-#: Time and, in files, the host's name. Time is noise and the host's name is private.
+#: Prefix of a line: time and, in files, the host's name. It is removed, because the host's name is private.
 _PREFIX = re.compile(r"^(?:.*?\bkernel: ?)?(?:<[0-9]+>)?(?:\[[^\]\n]*[0-9]\] ?)?")
 _OURS = re.compile(r"amdgpu|\bkfd|\bradeon\b")
 _ADDRESS = re.compile(r"\b([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
-#: The first pattern that matches names the event.
+#: Kinds of events. The first pattern that matches decides the kind.
 _KINDS = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
@@ -60,7 +60,7 @@ _KINDS = tuple(
         (r"[Uu]ncorrectable (?:hardware )?errors? (?:detected|\()", "memory-error"),
     )
 )  # fmt: skip
-#: Any of the kinds. In a storm of faults, most lines are checked against this pattern alone.
+#: Matches every kind. With this pattern, most lines of a long log need only one check.
 _ANY_KIND = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _KINDS))
 _BOOT_WORDS = ("amdgpu version", "VRAM: ", "active_cu_number", " device ")
 _VERSION = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)")
@@ -74,9 +74,9 @@ _SKIPPED = re.compile(r"\bskipped device ([0-9a-f]{4}:[0-9a-f]{4})")
 class Log:
     """AMD GPU events and facts from a kernel log.
 
-    ``events`` are {"kind", "address", "count", "line"}: one per kind and GPU, in order of first occurrence,
-    with the first line. ``gpus`` maps addresses to what amdgpu found at boot ("vram_bytes", "cus").
-    ``kfd_added`` and ``kfd_skipped`` list devices as VENDOR:DEVICE.
+    ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the first such
+    line, and the events are in the order of their first lines. ``gpus`` maps PCI addresses to what amdgpu
+    found at boot ("vram_bytes", "cus"). ``kfd_added`` and ``kfd_skipped`` list devices as VENDOR:DEVICE.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -87,9 +87,9 @@ class Log:
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped.
+    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped (see ``Log``).
 
-    See ``Log`` for their content. Most systems do not let users read the log. The sources say so.
+    If this user cannot read the log, which is usual, the facts have no value, and their ``source`` says why.
     """
     names = ("events", "gpus", "driver", "kfd_added", "kfd_skipped")
     text, source = _log(tree)
@@ -100,7 +100,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
 
 def parse(text: str) -> Log:
-    """Parse a kernel log from dmesg, journalctl or a log file. Never raises.
+    """Parse a kernel log from dmesg, journalctl or a log file. Never raise an exception.
 
     If the log covers several boots, only the last boot counts.
     """

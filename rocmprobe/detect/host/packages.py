@@ -1,4 +1,4 @@
-"""Installed packages of ROCm, its driver and its firmware, from the files of the package managers."""
+"""Installed packages of ROCm, of the driver and of the firmware, from the files of the package managers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rocmprobe.model.results import Fact
 
 DPKG = "/var/lib/dpkg/status"
 PACMAN = "/var/lib/pacman/local"
-#: rpm's database is binary, so names come from the folders that its packages must have.
+#: Folders of rpm. The database is binary, so package names come from folders that every package has.
 _RPM = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 _RPM_NAMES = ("/usr/share/licenses", "/usr/share/doc")
 DKMS = "/var/lib/dkms/amdgpu"
-#: The file of a fully installed desktop has about ten megabytes.
+#: Largest number of bytes read. dpkg's file on a desktop with many packages has about ten megabytes.
 _LIMIT = 16 << 20
 _MOST = 300
 _OURS = (
@@ -25,7 +25,7 @@ _OURS = (
     r"|python3?-pytorch[\w.+-]*|python3-torch[\w.+-]*"
 )
 _NAME = re.compile(_OURS)
-#: No anchor, for speed: most of the time is spent on skipping other packages.
+#: The pattern has no anchor, because a search without anchor skips other packages faster.
 _STANZA = re.compile(rf"\nPackage: ({_OURS})(?=\n)")
 _INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.MULTILINE)
 _VERSION = re.compile(r"^Version: (\S{1,200})$", re.MULTILINE)
@@ -35,8 +35,8 @@ _PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return ``packages`` and ``amdgpu.dkms``.
 
-    ``packages``: name -> version, or None if only the name is known. ``amdgpu.dkms``: the versions of the
-    driver that are installed as source, built or not.
+    ``packages`` maps names to versions, or to None if only the name is known. ``amdgpu.dkms``: the versions
+    of the driver whose source is installed for DKMS, built or not.
     """
     versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
     dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))
@@ -70,7 +70,7 @@ def _dpkg(text: str) -> dict[str, Optional[str]]:
 
 
 def _pacman(folders: list[str]) -> dict[str, Optional[str]]:
-    """Parse pacman's folders. Each package has a folder NAME-VERSION-RELEASE."""
+    """Parse the names of pacman's folders. Each package has a folder NAME-VERSION-RELEASE."""
     matches = (_PACMAN_NAME.fullmatch(folder) for folder in folders)
     found = [
         (match.group(1), match.group(2)) for match in matches if match and _NAME.fullmatch(match.group(1))

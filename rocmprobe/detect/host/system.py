@@ -1,6 +1,6 @@
-"""Facts of the system, processor, memory and kernel drivers, and this process's control-group limits.
+"""Facts about the system, CPU, memory and kernel drivers, and this process's control-group limits.
 
-Windows has no sysfs and no KFD, so only the few facts that Python knows are read there.
+Windows has no sysfs and no KFD, so on Windows the facts are limited to those that Python knows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEMINFO = "/proc/meminfo"
 _CMDLINE = "/proc/cmdline"
 _CGROUP = "/proc/self/cgroup"
 _CGROUPS = "/sys/fs/cgroup"
-#: "No limit" in version 1 of control groups: the largest page-aligned number.
+#: In control groups version 1, this number or more means no limit: the largest page-aligned number.
 _UNLIMITED = 1 << 62
 _PARAMETER = re.compile(
     r"(?:amdgpu|amdkfd|radeon|drm|video|vfio-pci|pci|pcie_aspm|pcie_ports)[.=]|nomodeset$|(?:amd_|intel_)?iommu[.=]"
@@ -31,9 +31,9 @@ _PARAMETER = re.compile(
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return the facts of the system, the processor, the memory and the kernel drivers.
+    """Return the facts about the system, the CPU, the memory and the kernel drivers.
 
-    These are ``os.*``, ``kernel.release``, ``kernel.parameters`` (of graphics and PCI only), ``cpu.name``,
+    These are ``os.*``, ``kernel.release``, ``kernel.parameters`` (only graphics and PCI), ``cpu.name``,
     ``cpu.cores``, ``memory.*`` in bytes and driver versions. ``amdgpu.origin`` is "dkms" or "kernel".
     """
     return {
@@ -49,7 +49,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
 
 def _os(tree: Tree) -> dict[str, Fact]:
-    """Parse os-release(5). ``os.id`` is for programs ("ubuntu"), ``os.name`` for people."""
+    """Return facts from os-release(5). ``os.id`` is for programs ("ubuntu"), ``os.name`` for people."""
     fields = {"os.name": "PRETTY_NAME", "os.id": "ID", "os.version": "VERSION_ID"}
     name = next((name for name in _OS_RELEASE if tree.text(name)), _OS_RELEASE[0])
     text = tree.text(name) or ""
@@ -70,7 +70,10 @@ def _unquoted(value: str) -> str:
 
 
 def _cpu(tree: Tree) -> dict[str, Fact]:
-    """Return name and number of cores. Threads of one core count once if the kernel reports the cores."""
+    """Return the CPU's name and number of cores.
+
+    Without core numbers from the kernel, threads count as cores.
+    """
     try:
         text = tree.read(_CPUINFO)
     except ReadError as error:
@@ -117,7 +120,7 @@ def _parameters(tree: Tree) -> Fact:
 
 
 def _module_version(tree: Tree, module: str) -> Fact:
-    """Return the version that a kernel module declares. Modules of the kernel itself declare no version."""
+    """Return the version that a kernel module declares. Modules that are part of Linux declare no version."""
     folder = f"/sys/module/{module}"
     version: Optional[str] = tree.text(f"{folder}/version")
     if version:
@@ -128,7 +131,10 @@ def _module_version(tree: Tree, module: str) -> Fact:
 
 
 def _amdgpu_origin(tree: Tree) -> Fact:
-    """Return the origin of the driver. Only AMD's source driver, built by DKMS, declares a version."""
+    """Return "dkms" if the driver declares a version, else "kernel".
+
+    Only AMD's separate source driver, built by DKMS, declares a version.
+    """
     version = _module_version(tree, "amdgpu")
     if version.value:
         return Fact("dkms", version.source)
@@ -138,15 +144,15 @@ def _amdgpu_origin(tree: Tree) -> Fact:
 def read_limits(tree: Tree) -> dict[str, Fact]:
     """Return the limits of this process.
 
-    ``cpu.allowed``: processors (threads) that the process can run on. ``cpu.quota``: how many processors it
-    can keep busy at once, possibly a fraction. ``memory.limit_bytes``: the limit of its control group. The
-    last two have no value if nothing is limited.
+    ``cpu.allowed``: the number of CPU threads on which the process can run. ``cpu.quota``: how many CPU
+    threads the process can keep busy at once, possibly a fraction. ``memory.limit_bytes``: the limit of the
+    control group. The last two have no value if there is no limit.
     """
     allowed = Fact(None, NOT_LOOKED_UP)
     if tree.own:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         allowed = Fact(count, "sched_getaffinity")
-    # The path of a control group may name a user or a container, so sources leave it out.
+    # A fact's source leaves out the path of the control group, which can contain the name of a user.
     memory: list[tuple[int, str]] = []
     quota: list[tuple[float, str]] = []
     for folder in _folders(tree):
@@ -169,10 +175,11 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 
 
 def _folders(tree: Tree) -> list[str]:
-    """Return the folders of this process's control groups and of their parents, which also limit the process.
+    """Return the folders of this process's control groups and of all parent groups, which also limit the
+    process.
 
     Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. Then
-    the group of the container is the root.
+    the root folder is the container's group.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():
@@ -201,14 +208,14 @@ def _ratio(quota: Optional[str], period: Optional[str]) -> Optional[float]:
 
 
 def is_windows(tree: Tree) -> bool:
-    """Return True if the machine to detect is this machine and runs Windows."""
+    """Return True if ``tree`` is this machine and this machine runs Windows."""
     return tree.own and sys.platform == "win32"
 
 
 def read_windows() -> dict[str, Fact]:
     """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
 
-    The facts of GPUs have no value, and their source says that GPUs are not looked up.
+    The facts about GPUs have no value, and their ``source`` says that GPUs are not detected on Windows.
     """
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")

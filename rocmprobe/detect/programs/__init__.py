@@ -1,1 +1,1 @@
-"""Runners for diagnostic programs, each with a time limit, and parsers for their output."""
+"""Functions that run diagnostic programs with a time limit, and parsers for their output."""

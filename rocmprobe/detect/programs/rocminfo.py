@@ -1,7 +1,7 @@
-"""Parser for rocminfo output: the agents that the HSA runtime offers, GPUs and processors.
+"""Parser for rocminfo output: the agents that the HSA runtime offers, which are GPUs and CPUs.
 
-Format: rocminfo.cc of ROCm 1.x to 7.x. Older releases print fewer fields. People paste excerpts: without
-headings or names, with hexadecimal numbers only, with values below their labels, or on one line.
+Format: rocminfo.cc of ROCm 1.x to 7.x. Older releases print fewer fields. Users paste incomplete output:
+without headings or names, with hexadecimal numbers only, with values below their labels, or on one line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Optional
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 from rocmprobe.knowledge.gpus import isa_name
 
-#: A heading near the top, after a quote mark or the prefix of a log, whose width is constant.
+#: A heading near the top, after a quote mark or a log prefix. The same width is removed from every line.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
 #: Labels at which a line with several fields is split. Only agents have the labels in ``_OF_AN_AGENT``.
@@ -31,7 +31,7 @@ _LABEL = re.compile(
 _FEWEST_LABELS = 3
 _FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 .()/-]{0,60}?):+(.*)")
 _WIDEST = 400
-#: Characters of a line that holds all fields. rocminfo prints about 6 kB for a GPU.
+#: Largest number of characters of a line that is split into fields. rocminfo prints about 6 kB per GPU.
 _LONGEST_LINE = 100_000
 _ISA = re.compile(r"\bamdgcn-\S*?--(gfx\S+)|\bAMD:AMDGPU:[0-9:]+")
 _CODE_OBJECT_ISA = re.compile(r"AMD:AMDGPU:([0-9]+):([0-9]+):([0-9]+)")
@@ -41,12 +41,12 @@ _SIZE = re.compile(r"([0-9]{1,18})(?:\(0x[0-9a-fA-F]+\))?\s*KB")
 
 @dataclass(frozen=True)
 class Agent:
-    """An agent. ``gfx`` is the effective ISA, as the runtime reports it after any override.
+    """An agent: a GPU or a CPU. ``gfx`` is the effective ISA, which the runtime reports after any override.
 
-    ``isas`` are the names of the ISAs whose code the agent runs, with their features ("gfx1010:xnack-").
-    ``chip_id`` is the PCI device id, which no override changes. ``memory_bytes`` is the largest pool of the
-    device's own memory. ``bdf`` has no domain ("03:00.0"). ``apu`` is None before ROCm 5.7, which does not
-    report it. Fields that were not printed are None.
+    ``isas`` are the ISAs whose code the agent can run, with features, such as "gfx1010:xnack-". ``chip_id``
+    is the PCI device id, which no override changes. ``memory_bytes`` is the largest pool of the device's own
+    memory. ``bdf`` is the PCI address without domain ("03:00.0"). ``apu`` is None before ROCm 5.7, which does
+    not report APUs. Fields that were not printed are None.
     """
 
     kind: Optional[str] = None
@@ -64,7 +64,7 @@ class Agent:
 
     @property
     def not_learned(self) -> tuple[str, ...]:
-        """Names of the fields that rocminfo prints for every GPU but this text lacks."""
+        """Names of the fields that rocminfo prints for every GPU but that this text lacks."""
         wanted = {
             "ISA": self.gfx,
             "PCI id": self.chip_id,
@@ -89,7 +89,11 @@ class RocmInfo:
 
 @dataclass
 class _Draft:
-    """An agent during parsing: its own fields, then the fields of its pools and ISAs, which repeat names."""
+    """An agent during parsing.
+
+    ``fields`` are the agent's own fields. Its pools and ISAs are kept apart, because their fields have the
+    same names.
+    """
 
     fields: dict[str, str] = field(default_factory=dict)
     pools: list[tuple[str, int]] = field(default_factory=list)
@@ -100,9 +104,9 @@ class _Draft:
 
 
 def parse(text: str) -> RocmInfo:
-    """Parse what rocminfo printed on both streams, including colours. Never raises.
+    """Parse the output of rocminfo (stdout and stderr), including colours. Never raise an exception.
 
-    ``failure`` says why there are no GPU agents.
+    If there are no GPU agents, ``failure`` says why.
     """
     text = plain(text)
     header: dict[str, str] = {}
@@ -129,7 +133,7 @@ def parse(text: str) -> RocmInfo:
 
 
 def _failure(text: str, agents: tuple[Agent, ...]) -> Optional[Failure]:
-    # A kernel with built-in amdgpu has no module. rocminfo complains of that before it lists the GPU.
+    # If amdgpu is built into the kernel, rocminfo reports a missing module and still lists the GPU.
     if any(agent.kind == "GPU" for agent in agents):
         return None
     if found := failure(text):
@@ -148,7 +152,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _parted(line: str) -> list[str]:
-    """Split a line that has several fields. Return any other line unchanged, in a list."""
+    """Return the fields of a line that has several fields. Return any other line unchanged, in a list."""
     starts = [match.start() for match in _LABEL.finditer(line[:_LONGEST_LINE])]
     if len(starts) < _FEWEST_LABELS:
         return [line]
@@ -157,14 +161,17 @@ def _parted(line: str) -> list[str]:
 
 
 def _begin(drafts: list[_Draft], name: str) -> None:
-    """Begin a new agent if its heading is missing: ``name`` occurs a second time, or ISAs came before it."""
+    """Begin a new agent if its heading is missing.
+
+    The heading is missing if ``name`` occurs a second time, or if the previous agent already has ISAs.
+    """
     if not drafts:
         drafts.append(_Draft())
     draft = drafts[-1]
     if not (draft.in_isas or name in draft.fields):
         return
     fresh = _Draft()
-    # The previous line was the new agent's name, which looks like one more ISA.
+    # The previous line was the new agent's name and was read as an ISA by mistake.
     if draft.isas and _isa(draft.isas[-1]) is None:
         fresh.fields["Name"] = draft.isas.pop()
     drafts.append(fresh)
@@ -183,7 +190,7 @@ def _take(draft: _Draft, name: str, value: str) -> None:
         if size:
             draft.pools.append((draft.segment, int(size.group(1)) * 1024))
     elif not draft.fields.get(name):
-        # A value may be on the next line.
+        # The value can be on the next line.
         draft.fields[name] = value
 
 
@@ -221,7 +228,10 @@ def _gfx(name: str, isas: tuple[str, ...]) -> Optional[str]:
 
 
 def _isa(name: str) -> Optional[str]:
-    """Return "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-". ROCm 1.x prints "AMD:AMDGPU:8:0:3"."""
+    """Return the ISA in ``name``: "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-".
+
+    ROCm 1.x prints names such as "AMD:AMDGPU:8:0:3" instead.
+    """
     old = _CODE_OBJECT_ISA.match(name)
     if old:
         return isa_name(*(int(part) for part in old.groups()))
@@ -235,6 +245,6 @@ def _chip_id(text: Optional[str]) -> Optional[str]:
 
 
 def _number(text: Optional[str]) -> Optional[int]:
-    """Return the number in "36", "29471(0x731f)" or "0x731f"."""
+    """Return the number in texts such as "36", "29471(0x731f)" or "0x731f"."""
     match = re.match(r"0[xX][0-9a-fA-F]{1,15}|[0-9]{1,18}", text or "")
     return int(match.group(), 16 if match.group()[:2] in ("0x", "0X") else 10) if match else None

@@ -1,7 +1,7 @@
 """Parser for the output of rocm-smi and amd-smi, as JSON, lines or tables.
 
-Formats: rocm_smi.py of ROCm 3.8 to 7.2 and amd-smi 24 to 27. Keys changed between releases, and units are
-text. Serial numbers, unique ids and UUIDs are not read.
+Formats: rocm_smi.py of ROCm 3.8 to 7.2 and amd-smi 24 to 27. Names of fields differ between releases, and
+units are part of the text. Serial numbers, unique ids and UUIDs are not read.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from typing import Any, Optional
 
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 
-#: Both tools print these for a value that they could not read.
+#: Texts that both tools print for a value that they could not read.
 _NOTHING = ("", "N/A", "n/a", "None", "UNKNOWN", "unknown")
 _MIB = 1 << 20
 _UNITS = {"B": 1, "KB": 1 << 10, "MB": _MIB, "GB": 1 << 30}
 _CARD = re.compile(r"card([0-9]+)")
 _LINE = re.compile(r"\s*GPU\[([0-9]{1,4})\]\s*:\s*([^:]+?):+(.*)")
-#: A row of rocm-smi's first table: index, node and id (if printed), and the first temperature. The bracketed
-#: id of release 6.0 is the board's, not the chip's.
+#: A row of rocm-smi's first table: index, node and id (if printed), and the first temperature. The id in
+#: brackets of release 6.0 is the id of the board, so it is not used.
 _CONCISE = re.compile(
     r"\s*([0-9]{1,4})\s+(?:[0-9]+\s+)?(?:(0x[0-9a-f]{4})\b.*?|\[[^\]]*\]\s+|[0-9a-f]{4}\s+)?"
     r"(?:([0-9]{1,3}(?:\.[0-9]+)?)[°?]*[cC]\b|N/A\b)"
 )
 _CONCISE_HEADING = re.compile(r"\s*(?:GPU|Device)\s.*\bTemp\b.*\bSCLK\b")
 _JUNCTION = "(junction)"
-#: A row of amd-smi's first table, and the row below it with the memory in use.
+#: A row of amd-smi's first table, and the next row, which has the used memory.
 _BOX = re.compile(
     r"\|\s*([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\s([^|]*)"
     r"\|\s*(?:[0-9]+ %|N/A)\s+(?:([0-9]{1,3}) °C|N/A)"
 )
 _BOX_BELOW = re.compile(r"\|\s*([0-9]{1,4})\s.*?([0-9]{1,9})/([0-9]{1,9}) MB")
-#: Characters of a table line that are read.
+#: Number of characters that are read of a table line.
 _WIDEST = 400
 _AMD_SMI_LINE = re.compile(r"^( *)([A-Z][A-Z0-9_ ]*):[ \t]*(.*?)[ \t]*$")
-#: A list must start with an object, because a shell's prompt may also start with a bracket.
+#: Start of a JSON value. A list must start with an object, because a shell prompt can start with a bracket.
 _JSON_START = re.compile(r"^[ \t]*(\{|\[\s*\{)", re.MULTILINE)
 _DRIVER = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)|\bDriver version:\s*([0-9][\w.-]*)")
 
 
 @dataclass(frozen=True)
 class SmiGpu:
-    """A GPU as a management tool reports it. ``index`` is the tool's own count.
+    """A GPU as a management tool reports it. ``index`` is the tool's own number for the GPU.
 
-    Temperatures are degrees Celsius, keyed by sensor: edge, junction, memory, or unnamed if a table does not
-    name the sensor.
+    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction", "memory", or "unnamed" if a
+    table does not say which sensor it shows.
     """
 
     index: int
@@ -75,7 +75,7 @@ class Smi:
 
 
 def parse_rocm_smi(text: str) -> Smi:
-    """Parse the output of rocm-smi in any of its forms. Never raises."""
+    """Parse the output of rocm-smi as JSON, lines or tables. Never raise an exception."""
     text = plain(text)
     cards: dict[int, dict[str, Any]] = {}
     driver = None
@@ -96,7 +96,10 @@ def parse_rocm_smi(text: str) -> Smi:
 
 
 def parse_amd_smi(text: str) -> Smi:
-    """Parse amd-smi's output: static, metric or list, as JSON or text, or its first table. Never raises."""
+    """Parse amd-smi's output: static, metric or list as JSON or text, or the first table.
+
+    Never raise an exception.
+    """
     text = plain(text)
     blocks: dict[int, dict[str, Any]] = {}
     listed = [gpu for data in _json_values(text) for gpu in _amd_smi_list(data)]
@@ -127,7 +130,7 @@ def _rocm_smi_gpu(index: int, card: Mapping[str, Any]) -> SmiGpu:
     names = [_text(card.get(key)) for key in ("device name", "card series", "card model")]
     return SmiGpu(
         index=index,
-        # If the tool knows no name, it repeats an id.
+        # If the tool does not know the name, it prints an id instead.
         name=next((name for name in names if name and not name.startswith("0x")), None),
         gfx=_gfx(_text(card.get("gfx version"))),
         pci_id=_hex(_first(card, "device id", "gpu id"), 4),
@@ -161,9 +164,9 @@ def _concise(text: str) -> tuple[SmiGpu, ...]:
     sensor = None
     for line in _lines(text):
         if _CONCISE_HEADING.match(line):
-            # Older releases show only the edge temperature and do not name the sensor.
+            # Older releases show only the edge temperature, without the name of the sensor.
             sensor = "edge"
-        # The sensor may be on the line below the heading.
+        # The name of the sensor can be on the line below the heading.
         if sensor and _JUNCTION in line.lower():
             sensor = "junction"
         row = _CONCISE.match(line) if sensor else None
@@ -205,7 +208,7 @@ def _amd_smi_list(data: Any) -> list[dict[str, Any]]:
 
 
 def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
-    """Parse the text form, nested by indentation, into the structure of the JSON form."""
+    """Parse the text form, which is nested by indentation, into the structure of the JSON form."""
     blocks: list[dict[str, Any]] = []
     above: list[tuple[int, dict[str, Any]]] = []
     for line in text.splitlines():
@@ -227,7 +230,7 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """Yield each JSON object or list that starts a line. Skip other text, such as warnings."""
+    """Yield each JSON object or list at the start of a line. Skip other text, such as warnings."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):
@@ -264,7 +267,7 @@ def _text(value: Any) -> Optional[str]:
 
 
 def _amount(value: Any) -> tuple[Optional[float], str]:
-    """Return a number and its unit from {"value": 8176, "unit": "MB"}, "8176 MB" or "58.0"."""
+    """Return the number and the unit in {"value": 8176, "unit": "MB"}, "8176 MB" or "58.0"."""
     unit = str(_at(value, "unit") or "")
     text = _text(value["value"] if isinstance(value, Mapping) and "value" in value else value) or ""
     match = re.match(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%]*)", text)
@@ -296,9 +299,9 @@ def _address(value: Any) -> Optional[str]:
 
 
 def _gfx(text: Optional[str]) -> Optional[str]:
-    """Return the ISA, such as gfx1102.
+    """Return the ISA in ``text``, such as gfx1102.
 
-    rocm-smi of ROCm 6.1 and 6.2 writes the stepping of RDNA3 with two digits: gfx11002 for gfx1102.
+    For RDNA3, rocm-smi of ROCm 6.1 and 6.2 inserts a zero: gfx11002 for gfx1102.
     """
     match = re.fullmatch(r"gfx([0-9]{2}[0-9])0([0-9])|(gfx[0-9a-f]{3,4})", text or "")
     if match is None:

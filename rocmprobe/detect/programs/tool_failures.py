@@ -1,7 +1,7 @@
 """Meanings of the error messages of rocminfo, rocm-smi and amd-smi.
 
-Wordings: rocminfo.cc, rocm_smi.py and amdsmi_init.py of ROCm 1.8 to 7.2, and reports of users on machines
-where the tools failed.
+Texts of messages: rocminfo.cc, rocm_smi.py and amdsmi_init.py of ROCm 1.8 to 7.2, and reports of users on
+machines where the tools failed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Optional
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: rocminfo prints who is in which group. The user's name is private.
+#: A user's name in rocminfo's message about groups. The name is private, so it is removed.
 _MEMBER = re.compile(r"(?<!\S)\S{1,200}(?= is (?:not )?(?:a )?member of )")
 _LONGEST = 300
-#: Limits of the text that is read, because pasted logs and their lines may be long.
+#: Largest number of lines, and of characters per line, that are read of a pasted log.
 _MOST_LINES = 5000
 _WIDEST = 1000
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why a tool found nothing: a state, its meaning, and the line that reports it."""
+    """The reason why a tool found nothing: a state, its meaning, and the output line that shows the state."""
 
     state: str
     meaning: str
@@ -31,7 +31,7 @@ class Failure:
 
 _DRIVER = "the amdgpu kernel driver is not loaded"
 _NO_RUNTIME = "the HSA runtime could not be started, and nothing of ROCm will start on this machine"
-#: The first pattern that matches wins, so the patterns nearest to the cause come first.
+#: The first pattern that matches wins, so the most specific patterns come first.
 _MEANINGS = tuple(
     (re.compile(pattern), state, meaning)
     for pattern, state, meaning in (
@@ -72,7 +72,7 @@ _MEANINGS = tuple(
 
 
 def failure(text: str) -> Optional[Failure]:
-    """Return why a tool failed, from its output, or None if the output holds no known error message."""
+    """Return why a tool failed, based on its output. Return None if the output has no known error message."""
     text = "\n".join(line[:_WIDEST] for line in plain(text).splitlines()[:_MOST_LINES])
     for pattern, state, meaning in _MEANINGS:
         match = pattern.search(text)
@@ -82,12 +82,12 @@ def failure(text: str) -> Optional[Failure]:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without colours, control characters and names of users."""
+    """Return ``text`` without colours, control characters and user names."""
     return _MEMBER.sub("<user>", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def first_lines(text: str, count: int = 3) -> str:
-    """Return the first lines of an unrecognized text, each truncated, in one line."""
+    """Return the first lines of a text as one line. Each of them is truncated."""
     return "; ".join(line[:_LONGEST] for _, line in zip(range(count), _filled(plain(text))))
 
 

@@ -1,7 +1,7 @@
-"""Results of the installed tools among rocminfo, rocm-smi and amd-smi, or the reason for a missing result.
+"""Results of rocminfo, rocm-smi and amd-smi, as far as they are installed, or reasons for missing results.
 
-The tools query the driver, which may be broken. So each tool runs in its own process group for a few seconds
-at most, and nothing waits for a tool that cannot be killed.
+The tools query the driver, which can be broken. So each tool runs in its own process group for at most a few
+seconds, and rocmprobe does not wait for a tool that cannot be killed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact
 from rocmprobe.process import children
 
-#: Timeout of a tool in seconds. amd-smi takes over a second on a server with eight GPUs.
+#: Timeout of a tool in seconds. amd-smi takes more than a second on a server with eight GPUs.
 SECONDS = 5.0
-#: Bytes kept of each stream. rocminfo prints about 6 kB for a GPU, and some machines have 64 GPUs.
+#: Bytes kept of each output stream. rocminfo prints about 6 kB per GPU, and some machines have 64 GPUs.
 _KEPT = 1 << 21
 _NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
 _NOTHING = children.Ended("no answer, and it cannot be killed")
@@ -32,7 +32,7 @@ _NOTHING = children.Ended("no answer, and it cannot be killed")
 
 @dataclass
 class ToolRun:
-    """A tool that runs in a thread. ``ended`` is None until the tool is done."""
+    """A running tool and the thread that waits for it. ``ended`` is None until the tool has ended."""
 
     tool: Tool
     path: str
@@ -40,7 +40,7 @@ class ToolRun:
     ended: Optional[children.Ended] = None
 
     def result(self) -> children.Ended:
-        # Longer than a run takes, because even starting a program may hang if its disk is on the network.
+        # Limit the wait, because even starting a program can hang if its disk is on the network.
         self.thread.join(SECONDS + 2 * children.KILLED_AFTER)
         return self.ended or _NOTHING
 
@@ -62,9 +62,10 @@ class Tool:
 
 
 def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
-    """Start every installed tool, each in its own thread. Return an empty list for a recorded tree.
+    """Start every installed tool, each in its own thread.
 
-    The tools get ``environ`` unchanged, so an override of the ISA applies to them, too.
+    For a recorded tree, start nothing and return an empty list. The tools get ``environ`` unchanged, so an
+    ISA override also affects the tools.
     """
     if not tree.own:
         return []
@@ -80,15 +81,16 @@ def read_facts(tree: Tree, runs: list[ToolRun], asleep: Sequence[str] = ()) -> d
     """Return the facts of each tool.
 
     ``TOOL.exit``: "0", an exit code, "SIGSEGV" or "no answer in 5 s". ``TOOL.state``, ``TOOL.message`` and
-    ``TOOL.meaning`` describe the result.
+    ``TOOL.meaning`` describe the result. If GPUs are suspended (``asleep``), the tools did not run, and the
+    facts say so.
 
     From the output: ``rocminfo.agents`` (GPUs only, each with the ISA that the runtime reports),
     ``rocminfo.runtime``, ``rocminfo.not_learned`` (fields that the text lacks, one line per GPU),
     ``rocm_smi.gpus``, ``rocm_smi.driver``, ``amd_smi.gpus``, ``amd_smi.driver``.
 
-    ``state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused", "hsa-init-failed",
-    "no-gpu-agents", "no-gpu", "unsupported-gpu", "no-wsl-adapter", "library-missing", "tool-broken",
-    "timeout", "unkillable", "crashed", "not-started" or "not-understood".
+    ``TOOL.state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused",
+    "hsa-init-failed", "no-gpu-agents", "no-gpu", "unsupported-gpu", "no-wsl-adapter", "library-missing",
+    "tool-broken", "timeout", "unkillable", "crashed", "not-started" or "not-understood".
     """
     facts: dict[str, Fact] = {}
     running = {run.tool.name: run for run in runs}
@@ -123,7 +125,7 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 def _by_ending(how: str, text: str) -> Optional[Failure]:
     """Return the failure if a tool timed out, crashed or did not start.
 
-    Return None if the tool ended normally or with an exit status, because then only its output can tell.
+    Return None if the tool exited by itself, because then only the output shows if the tool failed.
     """
     if not how or how.startswith("exit status"):
         return None
@@ -145,7 +147,7 @@ def _find(tree: Tree, name: str, path: str) -> Optional[str]:
     found = shutil.which(name, path=path)
     if found:
         return found
-    # /opt/rocm itself comes first, then releases by number: 6.10 is newer than 6.9.
+    # /opt/rocm itself comes first, then releases by number, because 6.10 is newer than 6.9.
     releases = sorted(
         loader.rocm_folders(tree),
         key=lambda folder: (folder == f"{loader.OPT}/rocm", _numbers(folder)),
@@ -190,7 +192,7 @@ def _read_smi(parse: Callable[[str], smi.Smi]) -> Callable[[str], tuple[dict[str
     return read
 
 
-#: Options that every release since ROCm 3.8 (rocm-smi) and 5.6 (amd-smi) supports.
+#: Options that rocm-smi supports since ROCm 3.8 and amd-smi since ROCm 5.6.
 _ROCM_SMI = ("--showproductname", "--showid", "--showbus", "--showmeminfo", "vram", "--showtemp",
              "--showdriverversion", "--json")  # fmt: skip
 TOOLS = (

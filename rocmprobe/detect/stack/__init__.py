@@ -1,1 +1,1 @@
-"""The installed ROCm and torch: versions, libraries, code objects, databases."""
+"""The installed ROCm and torch: versions, libraries, device code, databases."""

@@ -1,9 +1,9 @@
-"""Caches of compiled kernels: the chip and the version that their files name.
+"""Caches of compiled kernels: reader for the chip and the version for which the cached kernels were compiled.
 
-Triton: a folder for each kernel, with its metadata in JSON and its intermediate code as text
-(python/triton/compiler/compiler.py). Inductor: generated Python, and a Triton cache below it
-(torch/_inductor/codecache.py). Inductor's other files are pickles, which are unsafe to read. MIOpen: names of
-files (``knowledge/miopen_files.py``).
+Triton: a folder for each kernel, with metadata as JSON and intermediate code as text
+(python/triton/compiler/compiler.py). Inductor: generated Python code with a Triton cache below
+(torch/_inductor/codecache.py). Inductor's other files are pickles, which are unsafe to read. MIOpen: only the
+names of files are read (``knowledge/miopen_files.py``).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from rocmprobe.knowledge.miopen_files import user_file
 from rocmprobe.model.results import Fact
 from rocmprobe.text.reading import json_line
 
-#: Most kernels, and most files of generated code, that are read. A cache may have tens of thousands.
+#: Largest number of kernels, and of generated code files, that are read. A cache can have tens of thousands.
 _MOST = 300
 _METADATA_BYTES, _CODE_BYTES, _LLVM_BYTES = 1 << 16, 1 << 16, 1 << 20
-#: Letters in the names of Inductor's folders of generated code.
+#: Number of letters in the names of Inductor's folders of generated code.
 _PREFIX = 2
 _ISA = re.compile(r"gfx[0-9a-f]{3,4}")
-#: Source: torch/_inductor/runtime/hints.py, DeviceProperties.
+#: The ISA in generated code. Source: torch/_inductor/runtime/hints.py, DeviceProperties.
 _OF_DEVICE = re.compile(r"DeviceProperties\(\s*type='hip'[^)]{0,200}?\bcc='(gfx[0-9a-f]{3,4})")
-#: Loads and stores by buffer instructions. Source: LLVM docs, AMDGPUUsage, and Triton pull request 4966.
+#: Calls of buffer instructions. Source: LLVM docs, AMDGPUUsage, and Triton pull request 4966.
 _BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|atomic)")
 
 
 @dataclass
 class _Found:
-    """Content of a cache: kernels by ISA and by version of Triton, and kernels with buffer instructions."""
+    """Content of a cache: numbers of kernels by ISA, by version of Triton, and with buffer instructions."""
 
     kernels: int = 0
     isas: Counter[str] = field(default_factory=Counter)
@@ -54,8 +54,8 @@ class _Found:
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
     """Return ``caches.triton``, ``caches.inductor`` (see ``_Found``) and ``miopen.user_files``.
 
-    ``miopen.user_files`` lists MIOpen's files in its ``folders``, each with the GPU and the version that it
-    is for.
+    ``miopen.user_files`` lists MIOpen's files in ``folders``, each with the GPU and the version for which
+    MIOpen made the file.
     """
     return {
         "caches.triton": _triton(tree, environ),
@@ -109,7 +109,10 @@ def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
 
 
 def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
-    """Return the user's name as Python finds it, or None on a recorded tree without one."""
+    """Return the user's name as Python determines it.
+
+    Return None for a recorded tree without such a variable.
+    """
     named = next(filter(None, map(environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)
     if named or not tree.own:
         return named
@@ -120,7 +123,7 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
 
 
 def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
-    """Add the kernels of a Triton cache."""
+    """Add the kernels of a Triton cache to ``found``."""
     for folder in tree.names(path):
         names = tree.names(f"{path}/{folder}")
         for name in names:
@@ -145,7 +148,7 @@ def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
 def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
     """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU.
 
-    ``target`` is an object since Triton 3.0. Before, it was a list.
+    ``target`` is an object since Triton 3.0, and a list in older versions.
     """
     target = data.get("target")
     arch: Any = data.get("arch")
@@ -153,7 +156,7 @@ def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
         arch = target.get("arch")
     elif isinstance(target, list) and len(target) > 1:
         arch = target[1]
-    # Features may follow, as in gfx90a:sramecc+:xnack-.
+    # Features can follow the ISA, as in gfx90a:sramecc+:xnack-.
     match = _ISA.match(arch) if isinstance(arch, str) else None
     return match[0] if match else None
 
@@ -192,7 +195,7 @@ def _miopen(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact])
 
 
 def _shown(path: str, environ: Mapping[str, str]) -> str:
-    """Return a path without the user's home."""
+    """Return a path with "~" instead of the user's home folder."""
     home = environ.get("HOME")
     path = os.path.normpath(path)
     return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path

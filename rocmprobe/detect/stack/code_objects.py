@@ -1,8 +1,8 @@
-"""Targets that the installed libraries hold device code for.
+"""Reader that finds the targets (such as "gfx1030") for which the installed libraries have device code.
 
-HIP keeps a library's code objects in its section .hip_fatbin: one bundle after another, one per source file.
+HIP stores a library's code objects in the section .hip_fatbin: one bundle after another, one per source file.
 Each bundle starts with a table of its targets (format: clang's Clang Offload Bundler). rocBLAS and hipBLASLt
-keep theirs in files whose names end in the target.
+store their code in files whose names end in the target.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = b"CCOB"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<3Q")
-#: Most bundles that are read. A library has one per source file, and nearly all have the same targets.
+#: Largest number of bundles that are read. A library has one bundle per source file, and nearly all bundles
+#: have the same targets.
 _MOST_BUNDLES = 64
-#: Bytes of a bundle that hold its table. A table names about twenty targets.
+#: Number of bytes read for the table of a bundle. A table lists about twenty targets.
 _TABLE_BYTES = 4096
-#: Bundles start on a page.
+#: Alignment of bundles in bytes: each bundle starts on a page.
 _ALIGNMENT = 4096
 _TARGET = re.compile(r"gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?(?::[a-z]+[+-])*\Z")
-#: "TensileLibrary_lazy_gfx1030.dat", "Kernels.so-000-gfx90a-xnack+.hsaco", ...: a target before the suffix.
+#: The target before the suffix, as in "TensileLibrary_lazy_gfx1030.dat" or
+#: "Kernels.so-000-gfx90a-xnack+.hsaco".
 _TENSILE = re.compile(r"[_-](gfx[0-9a-f]+)(?:-xnack[+-])?\.(?:dat|dat\.zlib|co|hsaco)")
-#: The file of a target that a library loads first.
+#: The first file that a library loads for a target.
 _LAZY_START = re.compile(r"TensileLibrary_lazy_gfx[0-9a-f]+\.dat(?:\.zlib)?")
 _SPLIT_START = re.compile(r"TensileLibrary_gfx[0-9a-f]+\.dat")
 _MERGED_START = "TensileLibrary.dat"
-#: Device code outside the library, one file per target: "torch/.kpack/torch_gfx1201.kpack".
+#: Section of a library whose device code is in separate files, e.g. "torch/.kpack/torch_gfx1201.kpack".
 _KPACK_SECTION = ".rocm_kpack_ref"
 _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 
@@ -45,10 +47,11 @@ _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return ``torch.targets`` and ``.targets`` and ``.path`` of ``rocblas`` and ``hipblaslt``.
+    """Return ``torch.targets``, and the facts ``.targets`` and ``.path`` of ``rocblas`` and ``hipblaslt``.
 
-    Targets are sorted lists. A target with ``:xnack-`` or the like only runs with that setting. The BLAS
-    libraries are those that torch would load, or the system's if no torch for ROCm is installed.
+    Targets are sorted lists. Code for a target with a feature, such as "gfx90a:xnack-", runs only with that
+    feature setting. The BLAS libraries are those that torch would load, or the system's if no torch for ROCm
+    is installed.
     """
     blas = {
         **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
@@ -61,7 +64,9 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """Return the targets of torch itself, or of the wheel's rocBLAS if torch's library does not name them."""
+    """Return the targets of torch itself, or the targets of the wheel's rocBLAS if torch's library does not
+    list any.
+    """
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"
@@ -70,16 +75,17 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
     except ReadError as error:
         why = f"{library}: {error}"
     if rocblas.value:
-        # The recipe of the wheels reduces rocBLAS to the targets that torch is built for.
+        # The build script of the wheels removes rocBLAS targets for which torch was not built.
         return Fact(rocblas.value, f"{rocblas.source}; {why}")
     return Fact(None, why)
 
 
 def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
-    """Return the targets of a library's first bundles, or of the archives that hold its code.
+    """Return the targets in the first bundles of a library, or the targets of separate files with its device
+    code.
 
-    Reads some KiB, whatever the size of the file. Raises ReadError with the reason if there are no targets to
-    read: no such section, or compressed bundles, which do not name their targets.
+    Reads only some KiB, also of a large file. Raises ReadError with the reason if the targets cannot be read:
+    there is no such section, or the bundles are compressed and do not list their targets.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)
@@ -109,7 +115,7 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
     folder = f"{path.rpartition('/')[0]}/../.kpack"
     matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
     found = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
-    # Without an archive, the library has no device code at all: an empty list of targets.
+    # If there are no such files, the library has no device code, so the list of targets is empty.
     return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
 
 
@@ -148,7 +154,7 @@ def _blas(
     source = f"{name.upper()}_TENSILE_LIBPATH" if override else f"beside lib{name}, {library.source}"
     shown = torch.shown(folder)
     names = tree.names(folder)
-    # Newer releases have a folder for each target.
+    # Newer releases have a subfolder for each target.
     names += [name for below in names if below.startswith("gfx") for name in tree.names(f"{folder}/{below}")]
     targets = tensile_targets(names)
     why_none = f"{shown}: no file is named after a target" if names else f"{shown}: no files"
@@ -159,21 +165,22 @@ def _blas(
 
 
 def _tensile_folder(tree: Tree, name: str, library: str) -> str:
-    """Return the folder where a BLAS library looks for its code. Debian adds a version to the path."""
+    """Return the folder where a BLAS library looks for its code. On Debian, the path contains a version."""
     beside = loader.real(tree, library).rpartition("/")[0]
     own = f"{beside}/{name}"
     versions = [f"{own}/{version}/library" for version in reversed(tree.names(own))]
-    # ROCm releases before 5.2 have no folder for the single library.
+    # ROCm releases before 5.2 have no separate folder for each library.
     places = [f"{own}/library", *versions, f"{beside}/library"]
     return next((place for place in places if tree.names(place)), places[0])
 
 
 def tensile_targets(names: Iterable[str]) -> list[str]:
-    """Return the targets that a folder of Tensile files serves, sorted.
+    """Return the targets that a folder of Tensile files supports, sorted.
 
-    A library that loads lazily starts from ``TensileLibrary_lazy_<target>.dat``. A library split by target
-    starts from ``TensileLibrary_<target>.dat``. Without that file the library aborts the process, whatever
-    kernels exist. A merged ``TensileLibrary.dat`` serves every kernel.
+    A library with lazy loading starts from ``TensileLibrary_lazy_<target>.dat``. A library with one file per
+    target starts from ``TensileLibrary_<target>.dat``. If that file is missing, the library aborts the
+    process, even if there are kernels. A merged ``TensileLibrary.dat`` supports every target that has
+    kernels.
     """
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]

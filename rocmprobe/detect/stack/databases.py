@@ -1,7 +1,8 @@
-"""MIOpen's databases: the tuned records that MIOpen ships with, and the folders that MIOpen writes.
+"""MIOpen's databases: the tuned records that come with MIOpen, and the folders to which MIOpen writes.
 
-File names: MIOpen's db_path and handle sources. A database is named after the ISA that the runtime reports
-and the multiprocessors that HIP counts, which on RDNA are pairs of compute units.
+File names: MIOpen's db_path and handle sources. The name of a database contains the ISA that the runtime
+reports and the number of multiprocessors that HIP reports. On RDNA, a multiprocessor is a pair of compute
+units.
 """
 
 from __future__ import annotations
@@ -26,26 +27,27 @@ _FILES = {
     "miopen.perf_db": re.compile(_NAME + r"\.db(?:\.txt)?"),
     "miopen.kernel_db": re.compile(_NAME + r"\.kdb"),
 }
-#: On these file systems, SQLite's locks are slow or broken, which MIOpen reports as an internal error.
+#: Network file systems. Their SQLite locks are slow or broken, which MIOpen reports as an internal error.
 NETWORK = frozenset(
     {
         "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs",
         "fuse.glusterfs", "fuse.sshfs", "afs", "panfs", "pvfs2", "orangefs", "9p", "wekafs",
     }
 )  # fmt: skip
-#: Most files that are counted below a folder.
+#: Largest number of files that are counted below a folder.
 _MOST_FILES = 2000
 
 
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, gpus: Iterable[Gpu], environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return the facts of MIOpen's databases.
+    """Return the facts about MIOpen's databases.
 
     ``miopen.db_path``: the folder of the system databases. ``miopen.find_db``, ``miopen.perf_db`` and
-    ``miopen.kernel_db``: for each GPU's database name, native and effective, the file that MIOpen would use,
-    or None. ``miopen.user_db`` and ``miopen.kernel_cache``: ``path``, ``exists``, ``bytes``, ``files``,
-    ``writable``, ``filesystem`` and ``network`` of the folders that MIOpen writes.
+    ``miopen.kernel_db`` map database names to the file that MIOpen would use, or None. Each GPU has a
+    database name for its native and for its effective ISA. ``miopen.user_db`` and ``miopen.kernel_cache``:
+    ``path``, ``exists``, ``bytes``, ``files``, ``writable``, ``filesystem`` and ``network`` of the folders to
+    which MIOpen writes.
     """
     places, source = _places(libraries, environ)
     folder = next((place for place in places if tree.names(place)), None)
@@ -65,7 +67,7 @@ def read_facts(
 
 
 def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """Return the folders in which MIOpen looks for its system databases, and the reason."""
+    """Return the folders in which MIOpen looks for its system databases, and the source of these folders."""
     configured = environ.get("MIOPEN_SYSTEM_DB_PATH")
     if configured:
         return [configured], "MIOPEN_SYSTEM_DB_PATH"
@@ -81,7 +83,7 @@ def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
     if not places:
         return source
     why = f"{torch.shown(os.path.normpath(places[0]))}: no databases"
-    # The recipe of the wheels: pytorch/builder common/install_miopen.sh.
+    # Source: the build script of the wheels, pytorch/builder common/install_miopen.sh.
     return (
         why + "; wheels for ROCm 4.2 to 5.4 have some inside the library"
         if "libMIOpen" in torch.bundled
@@ -90,7 +92,7 @@ def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
 
 
 def _database_names(gpu: Gpu) -> set[str]:
-    """Return the names under which MIOpen looks up a GPU, for its effective and for its native ISA."""
+    """Return the database names of a GPU, for its effective and its native ISA."""
     cus = gpu.cus.value
     isas = {isa.partition(":")[0] for isa in (gpu.native_isa.value, gpu.effective_isa.value) if isa}
     return {database_name(isa, cus) for isa in isas} if cus else set()
@@ -100,7 +102,7 @@ def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
     Prefer the file with this name. Otherwise take the file of the same chip with the nearest number of
-    multiprocessors. For compiled kernels, accept only files for this number or for every number.
+    multiprocessors. For compiled kernels, accept only files for exactly this number or for every number.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []
@@ -150,7 +152,9 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
 
 
 def _folder(tree: Tree, path: str) -> dict[str, Any]:
-    """Return the content of a folder, and whether MIOpen could write or create it."""
+    """Return facts about the content of a folder, and True or False for whether MIOpen could write or create
+    it.
+    """
     there = path
     while not tree.exists(there) and there not in ("/", ""):
         there = there.rpartition("/")[0] or "/"
@@ -167,7 +171,7 @@ def _folder(tree: Tree, path: str) -> dict[str, Any]:
 
 
 def _counted(tree: Tree, path: str) -> tuple[int, int]:
-    """Return the number of files below a folder and their bytes, without following links."""
+    """Return the number and the total bytes of the files below a folder, without following links."""
     files, size = 0, 0
     for folder, _, names in os.walk(tree.locate(path)):
         for name in names:
@@ -182,7 +186,7 @@ def _counted(tree: Tree, path: str) -> tuple[int, int]:
 
 
 def _filesystem(tree: Tree, path: str) -> Optional[str]:
-    """Return the type of the file system that holds a path, or None if unknown.
+    """Return the type of the file system on which a path lies, or None if unknown.
 
     The longest mount point above the path decides.
     """
@@ -192,7 +196,7 @@ def _filesystem(tree: Tree, path: str) -> Optional[str]:
         words = line.split()
         if len(words) < 3:
             continue
-        # Spaces are written as octal escapes.
+        # /proc/mounts has octal escapes for spaces.
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), words[1])
         if path == point or path.startswith(point.rstrip("/") + "/"):
             found = max(found, (len(point), words[2]), key=lambda item: item[0])

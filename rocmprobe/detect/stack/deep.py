@@ -1,4 +1,4 @@
-"""Facts that a child process reads from torch (``rocmprobe detect --deep``)."""
+"""Facts that a child process gets from torch (``rocmprobe detect --deep``)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rocmprobe.model.results import Fact
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 
-#: Importing torch from a cold disk and starting a device takes a minute on a slow machine.
+#: Timeout in seconds. On a slow machine, importing torch and starting a device can take a minute.
 ASK_SECONDS = 120.0
-#: The queries of ``rocmprobe.worker.device_query`` and the source of each result.
+#: The queries of ``rocmprobe.worker.device_query``, each with the expression that gives the result.
 _SOURCES = {
     "version": "torch.__version__",
     "hip": "torch.version.hip",
@@ -28,12 +28,13 @@ _SOURCES = {
 
 
 def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
-    """Return the facts ``deep.*``, one per query, from torch in a child of at most ``timeout`` seconds.
+    """Return the facts ``deep.*``, one per query, from torch in a child process that runs at most ``timeout``
+    seconds.
 
-    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` is a dictionary keyed by the name
-    below ``torch.backends``. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error`` exists if the
-    child failed or torch could not be imported. Never raises. A query without a result is a fact without a
-    value, whose source says why.
+    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` is a dictionary with names from
+    ``torch.backends`` as keys. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error`` exists if
+    the child failed or torch could not be imported. Never raises an exception. If a query has no result, its
+    fact has no value, and the fact's ``source`` says why.
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
@@ -51,13 +52,13 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
 
 
 def _failure(ended: children.Ended) -> Optional[str]:
-    """Return how the child failed, with the last line of its stderr, or None."""
+    """Return how the child failed, with the last line of stderr. Return None if the child did not fail."""
     last = (ended.err.strip().splitlines() or [""])[-1][:300]
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 
 
 def _answers(out: str) -> Iterator[tuple[str, Fact]]:
-    """Yield queries and facts from the child's lines. Libraries may print other lines in between."""
+    """Yield each query and its fact from the child's output. Skip lines that libraries print."""
     for line in out.splitlines():
         try:
             question, answer, error = json_line(line)
@@ -73,9 +74,9 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
     """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged.
 
-    torch packs MIOpen's version into one number.
+    torch stores MIOpen's version as one number.
     """
-    # Imported here because no other fact needs a backend, and every start of detect would pay for the import.
+    # Imported late, because no other fact needs a backend, and the import takes time.
     from rocmprobe.backends.gpu import unpacked
 
     fact = facts["deep.library"]

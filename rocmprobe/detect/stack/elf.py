@@ -1,12 +1,12 @@
-"""Reader for the sections and the dynamic links of a shared library.
+"""Reader for the sections and the library dependencies of a shared library.
 
 A library of a ROCm wheel has a gigabyte or more, so only headers and single entries are read. Format: the
 ELF-64 object file format, and the dynamic tags of the System V ABI.
 
-pyelftools could replace the two functions that parse (30 lines), but is too slow. Version 0.33 takes 0.1 s to
-import, a third of the time of ``rocmprobe detect``, and 0.16 s instead of 2 ms for libtorch_cpu.so. On
-damaged files it also raises AttributeError and OverflowError, so the bounds and the translation to ReadError
-would remain.
+pyelftools could replace the two parsing functions (30 lines), but is too slow. Version 0.33 takes 0.1 s to
+import, a third of the time of ``rocmprobe detect``, and 0.16 s instead of 2 ms for libtorch_cpu.so. For
+damaged files pyelftools also raises AttributeError and OverflowError, so the limits and the conversion to
+ReadError would still be necessary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE_HEADER = struct.Struct("<16s2HI3QI6H")
 _SECTION_HEADER = struct.Struct("<2I4Q2I2Q")
 _DYNAMIC = struct.Struct("<qQ")
 _NEEDED, _RPATH, _RUNPATH = 1, 15, 29
-#: Above the number in any real library. A file that claims more is damaged.
+#: Larger than the numbers in any real library. A file with larger numbers is damaged.
 _MOST_SECTIONS = 1024
 _MOST_DYNAMIC = 4096
 _NAMES_BYTES = 1 << 16
@@ -39,7 +39,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Links:
-    """The names and search folders that a library requests from the dynamic loader."""
+    """The libraries and search folders that a shared library lists for the dynamic loader.
+
+    ``needed`` are the names of the libraries that it needs.
+    """
 
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()
@@ -76,7 +79,7 @@ def read_links(handle: int) -> Links:
     found: dict[int, list[str]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
     for tag, value in _DYNAMIC.iter_unpack(_read(handle, count * _DYNAMIC.size, dynamic.offset)):
         if tag in found and value < strings.size:
-            # The string table of libtorch_hip.so has tens of megabytes, so only one string is read.
+            # The string table of libtorch_hip.so has tens of megabytes, so read only the needed string.
             found[tag].append(_string(read_at(handle, _LONGEST_STRING, strings.offset + value), 0))
     folders = {
         tag: tuple(":".join(found[tag]).split(":")) if found[tag] else () for tag in (_RPATH, _RUNPATH)
@@ -87,7 +90,7 @@ def read_links(handle: int) -> Links:
 def read_at(handle: int, size: int, offset: int) -> bytes:
     """Return up to ``size`` bytes from ``offset``.
 
-    Raises ReadError if a damaged file names an impossible offset.
+    Raises ReadError if the offset is impossible, which happens in a damaged file.
     """
     try:
         return os.pread(handle, size, offset)

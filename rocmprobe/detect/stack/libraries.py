@@ -1,6 +1,6 @@
 """The copies of ROCm's libraries on the machine, and the copies that the dynamic loader uses.
 
-A wheel brings its own copy, the system has another, and LD_LIBRARY_PATH may override either.
+A torch wheel can bring a copy, the system can have another copy, and LD_LIBRARY_PATH can override both.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rocmprobe.detect.stack.torch_build import TorchBuild
 from rocmprobe.detect.tree import ReadError, Tree
 from rocmprobe.model.results import Fact
 
-#: Library folders below a ROCm folder. Before ROCm 5.2, each component had its own folder.
+#: Library folders below a ROCm folder. Before ROCm 5.2, each component had a separate folder.
 _BELOW_ROCM = ("lib", "lib64", "hip/lib", "miopen/lib", "rocblas/lib")
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library file, and the rule by which the loader finds it."""
+    """A library file, and the rule by which the loader finds the file."""
 
     path: str
     source: str
@@ -29,10 +29,10 @@ class Library:
 
 @dataclass(frozen=True)
 class Libraries:
-    """The libraries found.
+    """The libraries on the machine.
 
-    ``chosen`` holds, for each library, the copy that torch loads. If torch loads no copy, it is the copy that
-    any program would load.
+    ``chosen`` holds, for each library, the copy that torch loads. If torch loads no copy, ``chosen`` holds
+    the copy that any other program would load.
     """
 
     chosen: Mapping[str, Library] = field(default_factory=dict)
@@ -42,8 +42,8 @@ class Libraries:
 def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) -> Libraries:
     """Return the ROCm libraries and the copies that the loader uses.
 
-    ``rocm.libraries``: every copy outside of torch, name -> paths. ``rocm.loader``: the copy that a program
-    without its own libraries gets. ``torch.loader``: the copy that torch gets.
+    ``rocm.libraries`` maps names to the paths of all copies outside of torch. ``rocm.loader``: the copies
+    that a program without its own libraries loads. ``torch.loader``: the copies that torch loads.
     """
     system = loader.system_folders(tree)
     user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
@@ -67,8 +67,7 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
-    """Return every copy in ``folders``, keyed by library name. Links to the same file or folder count
-    once."""
+    """Return the paths of all copies in ``folders``, by library name. Links to the same file count once."""
     found: dict[str, dict[str, None]] = {}
     for folder in folders:
         for name, path in loader.copies(tree, folder).items():
@@ -87,17 +86,17 @@ def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Libra
 def _for_torch(
     tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
 ) -> dict[str, Library]:
-    """Return the library file that the loader finds for each name that libtorch_hip.so needs.
+    """Return, for each library name that libtorch_hip.so needs, the file that the loader finds.
 
     The loader searches the RPATH or RUNPATH of libtorch_hip.so. Bundled libraries that only another bundled
-    library needs are looked up in the same way.
+    library needs are searched in the same way.
     """
     if not torch.for_rocm:
         return {}
     links = _links(tree, torch)
     rpath = _places(links.rpath, torch, "RPATH of libtorch_hip.so")
     runpath = _places(links.runpath, torch, "RUNPATH of libtorch_hip.so")
-    # If a library has a RUNPATH, the loader ignores its RPATH.
+    # If a library has a RUNPATH, the loader ignores the RPATH.
     order = [*([] if runpath else rpath), *user, *runpath, *system]
     found: dict[str, Library] = {}
     for asked in [*links.needed, *(path.rpartition("/")[2] for path in torch.bundled.values())]:
@@ -120,7 +119,10 @@ def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tu
 
 
 def _links(tree: Tree, torch: TorchBuild) -> elf.Links:
-    """Return the links of libtorch_hip.so, or the links of a typical wheel if the file cannot be read."""
+    """Return needed libraries and search folders of libtorch_hip.so, or those of a typical wheel.
+
+    The typical values are used if the file cannot be read.
+    """
     try:
         with tree.opened(f"{torch.folder}/lib/libtorch_hip.so") as handle:
             return elf.read_links(handle)

@@ -1,4 +1,4 @@
-"""The folders where the dynamic loader looks for ROCm's libraries, and the copies in them.
+"""The folders where the dynamic loader searches for ROCm's libraries, and the copies in these folders.
 
 Order and formats: ld.so(8) and ldconfig(8) of glibc.
 """
@@ -15,7 +15,7 @@ OPT = "/opt"
 CACHE = "/etc/ld.so.cache"
 _CONF = "/etc/ld.so.conf"
 _DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", "/lib")
-#: Most bytes of the cache that are read. A big server has half a megabyte.
+#: Largest number of bytes of the loader's cache that are read. A big server has half a megabyte.
 _CACHE_BYTES = 4 << 20
 _DEEPEST_INCLUDE = 3
 _LIBRARY = library_files.pattern(
@@ -24,14 +24,14 @@ _LIBRARY = library_files.pattern(
 
 
 def rocm_folders(tree: Tree) -> list[str]:
-    """Return the folders below /opt that ROCm's packages make: rocm, rocm-6.4.1."""
+    """Return the folders below /opt that ROCm's packages create, such as /opt/rocm and /opt/rocm-6.4.1."""
     return [f"{OPT}/{name}" for name in tree.names(OPT) if name.startswith("rocm")]
 
 
 def sdk_folders(tree: Tree, packages: str) -> list[str]:
-    """Return the library folders of the packages through which AMD's wheels share ROCm.
+    """Return the library folders of the packages in which AMD's newer wheels install ROCm.
 
-    ``packages`` is the site-packages folder that holds them.
+    ``packages`` is the site-packages folder in which to search.
     """
     return [f"{packages}/{name}/lib" for name in tree.names(packages) if name.startswith("_rocm_sdk_")]
 
@@ -39,16 +39,15 @@ def sdk_folders(tree: Tree, packages: str) -> list[str]:
 def copies(tree: Tree, folder: str) -> dict[str, str]:
     """Return ROCm's libraries in a folder, each with its path.
 
-    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
-
-    If a library has several versions, the newest counts.
+    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0". If a library has several versions, the newest
+    counts.
     """
     newest = library_files.newest(tree.names(folder), _LIBRARY)
     return {library: f"{folder}/{name}" for library, name in newest.items()}
 
 
 def real(tree: Tree, path: str) -> str:
-    """Return a path with its links followed. A path in a loop of links is returned unchanged."""
+    """Return a path with all links resolved. If the links form a loop, return the path unchanged."""
     try:
         return tree.real(path)
     except OSError:
@@ -56,21 +55,24 @@ def real(tree: Tree, path: str) -> str:
 
 
 def library_of(name: str) -> str:
-    """Return "libMIOpen" for "libMIOpen.so.1", or "" if the library is not ROCm's."""
+    """Return the library's name, e.g. "libMIOpen" for "libMIOpen.so.1", or "" if the library is not part of
+    ROCm.
+    """
     match = _LIBRARY.fullmatch(name)
     return match.group(1) if match else ""
 
 
 def user_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders of LD_LIBRARY_PATH, which come before everything but an RPATH."""
+    """Return the folders of LD_LIBRARY_PATH. Only an RPATH comes before them."""
     return library_files.search_path(environ.get("LD_LIBRARY_PATH", ""))
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
-    """Return the folders that the loader searches last, each with its source: its cache, then the defaults.
+    """Return the folders that the loader searches last, each with its source: folders of the cache, then the
+    defaults.
 
-    A tree without a cache is searched as ldconfig would build the cache. Folders of the cache count only if
-    they hold a library of ROCm.
+    If ``tree`` has no cache, the configuration of ldconfig is used instead. Folders of the cache are included
+    only if they contain a library of ROCm.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):
@@ -79,7 +81,7 @@ def system_folders(tree: Tree) -> list[tuple[str, str]]:
 
 
 def _cached(tree: Tree) -> list[str]:
-    """Return the folders in the order of the cache, whose strings end in NUL."""
+    """Return the folders in the order of the loader's cache."""
     try:
         with tree.opened(CACHE) as handle:
             data = elf.read_at(handle, _CACHE_BYTES, 0)
@@ -94,7 +96,7 @@ def _cached(tree: Tree) -> list[str]:
 
 
 def _configured(tree: Tree, name: str, depth: int) -> Iterator[str]:
-    """Yield the folders that a configuration file of ldconfig names, directly or through its includes."""
+    """Yield the folders in a configuration file of ldconfig and in the files that it includes."""
     for line in (tree.text(name) or "").splitlines():
         words = line.partition("#")[0].split()
         if len(words) == 2 and words[0] == "include" and depth:

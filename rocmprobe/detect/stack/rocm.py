@@ -1,4 +1,4 @@
-"""Versions of ROCm, HIP and MIOpen, from installed releases, headers and the MIOpen library itself."""
+"""Versions of ROCm, HIP and MIOpen, from installed releases, header files and the MIOpen library itself."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
-#: Headers since ROCm 5.2, and the older layout with a folder for each component.
+#: Paths of the header since ROCm 5.2, and before 5.2, when each component had a separate folder.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 #: Library folders of distributions.
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-#: "libamdhip64.so.6.2.41134", and "libamdhip64.so.5.2.21153-0" where the name includes the build.
+#: For example "libamdhip64.so.6.2.41134", or "libamdhip64.so.5.2.21153-0" with a build number.
 _HIP_FILE = re.compile(r"libamdhip64\.so\.([0-9]+\.[0-9]+)\.[0-9]+")
 _TABLE = "data/rocm_releases.toml"
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _MIOPEN_HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
-#: Prints the version that a MIOpen library reports. Runs in its own process, because loading the library
-#: loads the whole of ROCm, which may crash. No GPU is touched.
+#: Program that prints the version that a MIOpen library reports. It runs in a separate process, because
+#: loading
+#: the library loads all of ROCm and can crash. No GPU is touched.
 _PROGRAM = (
     "import ctypes, sys\n"
     "numbers = [ctypes.c_size_t() for _ in range(3)]\n"
@@ -37,7 +38,7 @@ _PROGRAM = (
     "    sys.exit(f'miopenGetVersion gave status {status}')\n"
     "print('.'.join(str(number.value) for number in numbers))\n"
 )
-#: Loading a wheel's MIOpen from a cold disk reads hundreds of megabytes.
+#: Timeout in seconds. Loading a wheel's MIOpen can read hundreds of megabytes from the disk.
 ASK_SECONDS = 5.0
 
 
@@ -45,7 +46,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
     """Return ``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
 
     An install is a ROCm below /opt, or a HIP runtime among the libraries of a distribution. MAJOR.MINOR of
-    that runtime is the ROCm release.
+    such a HIP runtime is the ROCm release.
     """
     installs = {**_below_opt(tree), **_of_distribution(tree)}
     rocm = _rocm_version(tree, installs)
@@ -59,7 +60,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
 
 
 def _below_opt(tree: Tree) -> dict[str, str]:
-    """Return the version of each ROCm below /opt. A link to another ROCm is not a separate install."""
+    """Return the version of each ROCm below /opt. A link to another ROCm folder is not a separate install."""
     found: dict[str, str] = {}
     for folder in loader.rocm_folders(tree):
         version = tree.text(f"{folder}/.info/version")
@@ -74,7 +75,7 @@ def _of_distribution(tree: Tree) -> dict[str, str]:
         path = loader.copies(tree, folder).get("libamdhip64")
         file = loader.real(tree, path) if path else ""
         match = _HIP_FILE.match(file.rpartition("/")[2])
-        # AMD's packages set links to /opt, whose target is already listed as an install below /opt.
+        # Skip links to /opt, which AMD's packages create, because those installs are already listed.
         if match and file.startswith(f"{folder}/"):
             found[folder] = match.group(1)
     return found
@@ -95,7 +96,7 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
 
 
 def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
-    """Return the version of the HIP that torch was built with, else of the installed HIP."""
+    """Return the version of the HIP with which torch was built, or else of the installed HIP."""
     if torch.value("torch.hip"):
         return torch.facts["torch.hip"]
     header = header_version(tree, _HIP_HEADERS, "HIP_VERSION")
@@ -122,11 +123,11 @@ def header_version(tree: Tree, headers: tuple[str, ...], macro: str) -> Fact:
 def read_miopen(
     tree: Tree, torch: TorchBuild, libraries: Libraries, rocm: Fact, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return the version of the MIOpen that torch, or a program without torch, would load.
+    """Return facts about the version of the MIOpen that torch, or a program without torch, would load.
 
     ``miopen.version_told``: the version that the library reports. ``miopen.version_expected``: the version
-    that the files around the library imply. ``miopen.version``: the reported version, or the expected version
-    if the library reports no version. ``rocm`` is the installed release.
+    that files next to the library imply. ``miopen.version``: the reported version, or the expected version if
+    the library reports no version. ``rocm`` is the installed release.
     """
     reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)
@@ -156,10 +157,11 @@ def _reported_version(
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """Return the version of the MIOpen that torch would load, from the files.
+    """Return the version that the files imply for the MIOpen that torch would load.
 
-    A wheel brings its own library, whose name holds no version, so the version comes from the ROCm release
-    that the wheel was built for. The headers below /opt describe only the MIOpen installed there.
+    A wheel brings its own library, whose file name has no version. Then the version comes from the ROCm
+    release for which the wheel was built. The headers below /opt describe only the MIOpen installed below
+    /opt.
     """
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
@@ -172,15 +174,14 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version.
-
-    The two are mostly equal.
+    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version, which is usually
+    equal.
     """
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 
 def _of_release(version: Optional[str], where: str) -> Fact:
-    """Return MIOpen's version by ROCm release, from the table."""
+    """Return the MIOpen version that belongs to a ROCm release, from the table."""
     match = _RELEASE.match(version or "")
     if match is None:
         return Fact(None, f"the ROCm release {where} is unknown")

@@ -1,4 +1,4 @@
-"""The installed PyTorch build, read from its files because importing torch may crash."""
+"""The installed PyTorch build, read from its files because importing torch can crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
 from rocmprobe.model.results import Fact
 
-#: Places of an installed torch in a recorded tree, as patterns below the root.
+#: Patterns of the folders in which a recorded tree can have an installed torch.
 _RECORDED = (
     "usr/lib/python3/dist-packages",
     "usr/lib/python3*/site-packages",
@@ -27,14 +27,14 @@ _ASSIGNMENT = re.compile(
 )
 
 
-#: Facts of a build that was not found or could not be read.
+#: Facts that have no value if no build was found or the build could not be read.
 _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
-#: Packages that reroute functions of torch.nn.functional to another library after a call of their install().
+#: Packages with a function install() that makes functions of torch.nn.functional use another library.
 #: Source: https://github.com/ROCm/rocm-libraries/pull/10562.
 _REROUTES = ("hipdnn_torch",)
-#: Names under which Triton for AMD was published. Source: the metadata of PyTorch's wheels, 2.0 to 2.13.
+#: Package names of Triton for AMD. Source: the metadata of PyTorch's wheels, 2.0 to 2.13.
 _TRITON = ("triton", "pytorch_triton_rocm", "triton_rocm")
-#: Installers that mark a package as a distribution's.
+#: Values in the file INSTALLER that mean that the package comes from a distribution.
 _DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
 _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 
@@ -43,8 +43,8 @@ _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 class TorchBuild:
     """A torch package on disk. ``folder`` is its path in the tree, or None if no torch was found.
 
-    ``bundled`` are the ROCm libraries that the package brings, name -> path. If ``preloads``, torch loads
-    them itself before its own libraries.
+    ``bundled`` maps the ROCm libraries in the package to their paths. If ``preloads``, torch loads these
+    libraries itself before its own libraries.
     """
 
     folder: Optional[str]
@@ -65,26 +65,27 @@ class TorchBuild:
         return f"torch is built for {kind}" if kind else self.facts.get("torch.kind", Fact()).source
 
     def shown(self, path: str) -> str:
-        """Return a path without the part before site-packages, which may name a user."""
+        """Return a path without the part before site-packages, which can contain the name of a user."""
         around = f"{PurePosixPath(self.folder).parent}/" if self.folder else ""
         return path[len(around) :] if around and path.startswith(around) else path
 
 
 @dataclass(frozen=True)
 class Python:
-    """Another Python of this machine: its version and its ``sys.path``."""
+    """A Python interpreter other than the running one: its version and its ``sys.path``."""
 
     version: str
     path: tuple[str, ...]
 
 
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
-    """Return the torch that ``python`` or this Python would import, or the torch of a recorded tree.
+    """Return the torch that ``python`` would import (default: this Python), or the torch of a recorded tree.
 
-    ``torch.hip`` and ``torch.cuda``: the versions that torch was built with. ``torch.kind``: rocm, cuda or
-    cpu. ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
-    ``torch.libraries``: the ROCm libraries that torch brings, name -> path. ``torch.reroutes``: packages that
-    can reroute its operators, name -> version. ``torch.version``, ``torch.path`` and ``triton.version``.
+    The facts are ``torch.version``, ``torch.path``, ``triton.version`` and the following. ``torch.hip`` and
+    ``torch.cuda``: the versions with which torch was built. ``torch.kind``: rocm, cuda or cpu.
+    ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
+    ``torch.libraries``: the ROCm libraries that torch brings, name -> path. ``torch.reroutes``: installed
+    packages that can make torch use another library, name -> version.
     """
     folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
@@ -98,7 +99,7 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
             "triton.version",
         )
         return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
-    # The parent folder's name shows wheel, distribution or source tree. The rest of the path may name a user.
+    # The parent folder's name is enough to show the kind of build. The full path can contain a user's name.
     path = "/".join(PurePosixPath(folder).parts[-2:])
     build = TorchBuild(folder, {}, _bundled(tree, folder), tree.exists(f"{folder}/_rocm_init.py"))
     libraries = {name: build.shown(place) for name, place in sorted(build.bundled.items())}
@@ -128,7 +129,7 @@ def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
 
 
 def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Return how torch was installed, from the files of its installer (PEP 376, PEP 427)."""
+    """Return facts about how torch was installed, from the files of its installer (PEP 376, PEP 427)."""
     around = str(PurePosixPath(folder).parent)
     metadata = next(
         (name for name in tree.names(around) if re.fullmatch(r"torch-[^-]+\.dist-info", name)), None
@@ -145,7 +146,7 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
     if not metadata and tree.exists(f"{around}/setup.py"):
         build = Fact("source", "setup.py beside torch")
     elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
-        # Only packages of the distribution install below /usr/lib. pip does not.
+        # Only packages of the distribution are installed below /usr/lib, because pip uses other folders.
         build = Fact(
             "distribution", f"{metadata}/INSTALLER {installer}" if installer else "its place below /usr/lib"
         )
@@ -164,14 +165,14 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def _version_beside(tree: Tree, around: str, package: str) -> Optional[str]:
-    """Return the version of a package installed beside torch, from the name of its metadata, or None."""
+    """Return the version of a package next to torch, from the name of the package's metadata, or None."""
     pattern = re.compile(rf"{package}-(?P<version>[^-]+)\.dist-info")
     matches = (pattern.fullmatch(name) for name in tree.names(around))
     return next((match["version"] for match in matches if match), None)
 
 
 def _bundled(tree: Tree, folder: str) -> dict[str, str]:
-    """Return ROCm's libraries in torch/lib and in the packages through which newer wheels share them."""
+    """Return ROCm's libraries in torch/lib and in the packages in which AMD's newer wheels install ROCm."""
     around = str(PurePosixPath(folder).parent)
     found: dict[str, str] = {}
     for place in [f"{folder}/lib", *loader.sdk_folders(tree, around)]:
@@ -180,7 +181,7 @@ def _bundled(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def python_version(tree: Tree, python: Optional[Python] = None) -> Fact:
-    """Return the version of the running Python, or of ``python``."""
+    """Return the version of ``python``, by default of the running Python."""
     if not tree.own:
         return Fact(None, NOT_LOOKED_UP)
     if python:
@@ -195,7 +196,7 @@ def _kind(found: dict[str, Optional[str]]) -> Optional[str]:
 
 
 def _imported(python: Optional[Python]) -> tuple[Optional[str], str]:
-    # For a top-level package, find_spec locates without importing.
+    # For a top-level package, find_spec finds the files without importing the package.
     try:
         if python:
             spec = importlib.machinery.PathFinder.find_spec("torch", python.path)
