@@ -225,7 +225,6 @@ def _ids(progress: CheckProgress) -> tuple[str, ...]:
 
 
 def _what(progress: CheckProgress, case_id: str) -> str:
-    """Return text that names the case with its setting and device, or the stage before the first case."""
     if not case_id:
         return f"the start{_simulated(progress)}" if not progress.answers else _under(progress)
     last = progress.answers[-1] if progress.answers and progress.answers[-1]["id"] == case_id else None

@@ -47,8 +47,8 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
 class Expectations:
     """The expected states of the outcomes of one machine.
 
-    ``baseline`` has priority over the table of known failures (``rows``), because it is from this machine. A
-    case that worked in the baseline is expected to work, even if the table says that it fails.
+    ``baseline`` has priority over the table of known failures (``rows``), because the baseline is from this
+    machine. A case that worked in the baseline is expected to work, even if the table expects a failure.
     """
 
     machine: Machine

@@ -103,13 +103,11 @@ def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed
 
 
 def _on_cpu(judged: Results) -> bool:
-    """Return True if the recommended setting runs on the CPU."""
     setting = judged.setting(judged.recommended)
     return device_of(judged) == "cpu" or bool(setting and setting.device == "cpu")
 
 
 def _against(other: Member, best: Member, timed: Speed, on_cpu: Collection[str]) -> str:
-    """Return a clause that compares the recommended environment with another one."""
     if other.unusable:
         return f"the environment {other.name} cannot be tested"
     if other.verdict == "none":

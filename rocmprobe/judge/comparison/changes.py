@@ -160,7 +160,6 @@ def expectation_findings(results: Results) -> Iterator[Finding]:
 
 
 def _known(results: Results) -> Iterator[Finding]:
-    """Yield one finding for each row of the table of known failures that explains a failure of this run."""
     layers = {cause.name: cause.layer for cause in causes()}
     rows: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in results.outcomes:

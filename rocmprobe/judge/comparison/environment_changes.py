@@ -126,7 +126,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _alike(value: Any) -> Any:
-    """Return ``value`` without the digests of its placeholders."""
     if isinstance(value, str):
         return _DIGEST.sub(r"<\1>", value)
     if isinstance(value, Mapping):

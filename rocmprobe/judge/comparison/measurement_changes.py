@@ -117,9 +117,9 @@ def measured(
 ) -> Measurements:
     """Return the changes of all measurements that both runs have, whole settings before single problems.
 
-    Both runs must have used the same devices. ``elsewhere`` maps each setting that runs on another device
-    than the requested one to that device (``Setting.device``). Only outcomes that work in both runs are
-    compared.
+    Both runs must have used the same devices. If a setting runs on another device than the requested one,
+    ``elsewhere`` maps the name of the setting to this device (``Setting.device``). Only outcomes that work in
+    both runs are compared.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -174,9 +174,9 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     """Return the factor by which the device's speed may have changed between two runs.
 
-    Take the geometric mean of the yardsticks over the problems of a setting, which share a process, then the
-    largest mean of all settings: what slowed one process down may also have slowed others. Return None if the
-    yardsticks were not timed in both runs.
+    Take the geometric mean of the yardsticks over the problems of each setting, which share a process. The
+    factor is the largest of these means: what slowed one process down may also have slowed others. Return
+    None if the yardsticks were not timed in both runs.
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:

@@ -186,7 +186,6 @@ def problem_matrix(results: Results) -> Iterator[Finding]:
 
 
 def _alike(outcomes: tuple[Outcome, ...]) -> str:
-    """Return text with the kinds, dtypes and directions of the problems of ``outcomes``."""
     kinds = dict.fromkeys(str(outcome.problem).partition("-")[0] for outcome in outcomes)
     dtypes = dict.fromkeys(SHORT_DTYPES.get(outcome.dtype, outcome.dtype) for outcome in outcomes)
     directions = dict.fromkeys(str(outcome.direction) for outcome in outcomes)

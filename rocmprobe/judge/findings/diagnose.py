@@ -243,7 +243,8 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """Yield findings about cases that pass in only one of the user's environment and a clean environment."""
+    """Yield findings about cases that fail in the user's environment and pass in a clean environment, or
+    the reverse."""
     broken = _failed_alone(results, AS_FOUND, "default")
     cured = _failed_alone(results, "default", AS_FOUND)
     if cured:
@@ -275,7 +276,6 @@ def _as_found(results: Results) -> Iterator[Finding]:
 
 
 def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
-    """Return the outcomes that failed under ``setting`` although the same cases passed under ``other``."""
     passed = {question(each) for each in results.outcomes if each.setting == other and each.works}
     return tuple(
         each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed

@@ -66,7 +66,6 @@ def _arch_lists(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
-    """Compare the effective ISA of each GPU in the facts to torch and to rocminfo."""
     gpus = {str(gpu.address.value).partition(":")[2]: gpu for gpu in machine.amd_gpus}
     for name, key, place in (("deep.devices", "gcnArchName", _torch_place), ("rocminfo.agents", "gfx", _bdf)):
         fact = _fact(machine, name)

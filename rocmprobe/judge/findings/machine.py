@@ -213,7 +213,6 @@ def _tools(results: Results) -> Iterator[Finding]:
 
 
 def _deep(results: Results) -> Iterator[Finding]:
-    """Yield a finding if torch failed or saw no GPU during ``detect --deep``."""
     machine = results.machine
     error, available = machine.facts.get("deep.error"), machine.facts.get("deep.available", Fact())
     listed = [gpu for gpu in machine.amd_gpus if gpu.cus.value is not None]
@@ -230,7 +229,8 @@ def _deep(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """Yield a finding about GPUs that the driver amdgpu uses but its compute part (KFD) does not list."""
+    """Yield a finding about GPUs that use the driver amdgpu but are missing in the list of its compute
+    part, KFD."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
     # A container that was not given all GPUs cannot open the nodes of the others.
@@ -263,7 +263,6 @@ def _named(cards: list[Gpu]) -> str:
 
 
 def _names(line: str, gpu: Gpu) -> bool:
-    """Return True if a line of the kernel log contains the PCI id or the address of a GPU."""
     pci_id = str(gpu.pci_id.value).replace("0x", "")
     return f"1002:{pci_id}" in line.lower() or str(gpu.address.value) in line
 
@@ -288,7 +287,6 @@ def _events(machine: Machine) -> list[dict[str, Any]]:
 
 
 def _variables(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each environment variable that does not work as intended."""
     machine = results.machine
     for name, label in labels(machine).items():
         # The fact was made from the value itself, which redaction can have replaced since.
@@ -312,7 +310,6 @@ def _variables(results: Results) -> Iterator[Finding]:
 
 
 def _missing_code(results: Results) -> Iterator[Finding]:
-    """Yield a finding if torch or rocBLAS lacks code for the effective ISA of a GPU."""
     machine = results.machine
     unlisted = machine.value("kfd.unlisted") or []
     cards = [gpu for gpu in machine.amd_gpus if gpu.address.value not in unlisted and gpu.effective_isa.value]
@@ -498,7 +495,6 @@ def _severity(gpu: Gpu) -> str:
 
 
 def _worked(results: Results, gpu: Gpu) -> bool:
-    """Return True if any case passed on this GPU under a setting that uses the vendor library."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     return (device_of(results) or "cpu") != "cpu" and any(
         outcome.works

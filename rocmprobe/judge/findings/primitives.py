@@ -122,7 +122,6 @@ def _id(words: str) -> str:
 
 
 def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """Return the outcomes of the same cases under ``vendor-off``."""
     questions = {question(each) for each in outcomes}
     return tuple(
         each for each in results.outcomes if each.setting == "vendor-off" and question(each) in questions

@@ -44,7 +44,6 @@ def integrated_beside_a_card(results: Results) -> Iterator[Finding]:
 
 
 def _takes_the_first(machine: Machine) -> bool:
-    """Return True if the integrated GPU has the index 0."""
     first = answer(of_machine(machine, machine.amd_gpus[0]), "first-device-is-a-card")
     return first is not None and not first.holds
 

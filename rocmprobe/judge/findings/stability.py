@@ -184,7 +184,6 @@ def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
 
 
 def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
-    """Yield evidence: how results were compared, and the temperature limits."""
     if soak.bit_for_bit is not None:
         how = "bit for bit" if soak.bit_for_bit else "within rounding (this setting is not reproducible)"
         yield f"results compared {how}, batch {int(_number(outcome.numerics.get('batch')))}"
@@ -217,7 +216,6 @@ def _why(outcome: Outcome) -> str:
 
 
 def _grave(soak: Soak) -> list[Mapping[str, Any]]:
-    """Return the messages about a fault that the kernel logged during the soak test."""
     return [event for event in soak.events if event.get("kind") in GRAVE_EVENTS]
 
 

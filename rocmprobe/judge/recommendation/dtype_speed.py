@@ -109,7 +109,6 @@ def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
 
 
 def _span(each: DtypeSpeed) -> str:
-    """Return text with the smallest and the largest ratio over the networks."""
     if each.verdict == "same":
         return "as long"
     least, most = (f"{pick(ratio.value for ratio in each.ratios.values()):.2g}" for pick in (min, max))

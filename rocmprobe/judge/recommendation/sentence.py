@@ -82,8 +82,8 @@ def _rests_on(results: Results) -> str:
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
     """Return a sentence for the case that no setting is entirely correct.
 
-    The sentence says that convolution was not tested, that it worked under no setting, or that it worked
-    under settings that fail in another check.
+    There are three possible sentences: convolution was not tested, convolution worked under no setting, or
+    convolution worked under settings that fail in another check.
     """
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]

@@ -86,7 +86,6 @@ def _step_time(
 
 
 def _convolving(counts: Counts, timed: Mapping[str, Outcome], quantile: str) -> Optional[float]:
-    """Return the seconds of all convolutions, or None if one of them was not timed."""
     seconds = [_seconds(problem, counts, timed, quantile) for problem in counts]
     known = [each for each in seconds if each is not None]
     return sum(known) if len(known) == len(seconds) else None

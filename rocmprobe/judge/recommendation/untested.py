@@ -111,7 +111,7 @@ def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
 
 
 def _optional(setting: Setting) -> bool:
-    """Return True for a setting that has no convolutions even in some complete runs."""
+    """Return True for a setting for which even a complete run can have no convolutions."""
     return bool(setting.solver or setting.by_name or setting.derived or setting.changes_problems)
 
 
