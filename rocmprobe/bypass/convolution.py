@@ -189,7 +189,6 @@ def _plain_arithmetic(tensor: torch.Tensor) -> AbstractContextManager[Any]:
 
 
 def _output_side(plain: Geometry, transposed: bool) -> tuple[int, ...]:
-    """Return (channels, *spatial sizes) of PyTorch's output."""
     return (plain.channels, *plain.image) if transposed else (plain.filters, *plain.feature)
 
 

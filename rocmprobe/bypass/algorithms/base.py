@@ -1,12 +1,16 @@
-"""Interface of an algorithm: which problems it supports, how it splits the work into chunks, and what it
-costs.
+"""Interface of an algorithm: the problems that it supports, its plans, and its methods that compute.
 
 Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
 contains an upper bound on the workspace in bytes. Every algorithm computes a plain convolution from an image
-with C channels to a feature with K filters. A window is one position of the feature. In the formulas of the
-algorithms, n is the number of samples in a chunk, t the number of windows in a tile of a sample, w the number
-of values in the weight, b the bytes of an element of the tensors, and a the bytes of an element in the matrix
-products (a = 4 for fp16 and bf16, otherwise a = b).
+with C channels to a feature with K filters. A window is one position of the feature.
+
+The formulas of the algorithms use these symbols:
+
+- n: number of samples in a chunk
+- t: number of windows in a tile of a sample
+- w: number of values in the weight
+- b: bytes of an element of the tensors
+- a: bytes of an element in the matrix products (4 for fp16 and bf16, otherwise b)
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one algorithm computes one direction of a problem, and what this costs.
+    """The computation of one direction of a problem by one algorithm, and its cost.
 
     Attributes:
         algorithm: name of the algorithm.

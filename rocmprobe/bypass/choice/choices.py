@@ -145,7 +145,7 @@ class Explanation:
         workspace_bytes: upper bound on the bytes that the algorithm allocates in addition to operands and
             results.
         flops: number of multiplications and additions of the algorithm.
-        alternatives: all plans among which was chosen, the fastest by the cost model first.
+        alternatives: all plans that were considered, the fastest by the cost model first.
         own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason why not.
     """
 
