@@ -1,9 +1,9 @@
 """Gate that decides whether the kernels may run on this machine.
 
-They may run only after they gave exact results on this machine, in a process that could be killed. The
-verdict is one file in the cache folder, for one chip, its effective ISA, one runtime, one source and one
-dtype. A self-test writes the file before it begins, so a frozen machine or a killed process also leaves a
-verdict. A self-test that did not end is not repeated automatically.
+The kernels may run only after they gave exact results on this machine, in a process that could be killed. The
+verdict is stored as a file in the cache folder. A file is for one combination of chip, effective ISA,
+runtime, source and dtype. A self-test writes the file before it begins, so a frozen machine or a killed
+process also leaves a verdict. A self-test that did not end is not repeated automatically.
 """
 
 from __future__ import annotations

@@ -99,7 +99,6 @@ def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
 
 
 def _slot(address: str) -> str:
-    """Return a PCI address without its function number."""
     return address.partition(".")[0].lower()
 
 

@@ -78,7 +78,6 @@ class LaunchWithCost:
 
 
 def _bits(count: int) -> int:
-    """Return the number of bits needed to number ``count`` items."""
     return (count - 1).bit_length()
 
 

@@ -1,8 +1,8 @@
 """bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
-A row of the product is a filter of a group, a column is a channel of the group together with a tap, and the
-sum goes over the pixels, which are the windows of all samples. The positions of the pixels repeat from sample
-to sample with a period, so the first launch writes a table for the pixels of one period. Then one launch
+A row of the product is a filter of a group. A column is a channel of the group together with a tap. The sum
+goes over the pixels, which are the windows of all samples. The positions of the pixels repeat from sample to
+sample with a period, so the first launch writes a table for the pixels of one period. Then one launch
 computes each chunk of samples. If a sum is not split, its block writes the gradient directly. Otherwise the
 blocks write partial sums, which the last launch adds in a fixed order.
 """
