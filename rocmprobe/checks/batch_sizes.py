@@ -90,8 +90,6 @@ def batch_sizes(context: CheckContext) -> CheckResult:
 
 
 class _TimeLimit:
-    """Time limit for all measurements of one curve."""
-
     def __init__(self, seconds: float) -> None:
         now = time.perf_counter()
         self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
@@ -116,7 +114,6 @@ def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextM
 def _seconds(
     context: CheckContext, batch: int, limit: Callable[[], AbstractContextManager[None]], clock: _TimeLimit
 ) -> Optional[float]:
-    """Return the median seconds of a training step, or None if the batch does not fit into memory."""
     try:
         with limit():
             return statistics.median(_steps(context, batch, clock))

@@ -23,13 +23,13 @@ class Requires:
 
     ``below`` are checks in the check's own dtype under ``default``. ``outside`` are more such checks,
     required only if the check's setting runs convolution outside of the vendor library. ``beside`` are checks
-    in the check's own dtype under the one of ``default``, ``vendor-off`` and ``by-layer`` that runs other
-    layers like the check's setting. ``float32`` are checks in float32 under the check's own setting.
-    ``autocast`` are checks under autocast to the check's own dtype and under its own setting. They are
-    ignored if the dtype is float32.
+    in the check's own dtype, under ``default``, ``vendor-off`` or ``by-layer``, whichever runs other layers
+    like the check's setting. ``float32`` are checks in float32 under the check's own setting. ``autocast``
+    are checks under autocast to the check's own dtype and under its own setting. They are ignored if the
+    dtype is float32.
 
-    ``convolution`` requires that the first problem that all settings run passes under the check's own
-    setting: in "every" direction, in its "own" direction, or in "fwd".
+    ``convolution`` requires a passed convolution under the check's own setting. The problem is the first one
+    of the same dtype. The directions are "every" direction, the check's "own" direction, or "fwd".
     """
 
     below: tuple[str, ...] = ()

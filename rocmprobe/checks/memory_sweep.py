@@ -155,7 +155,6 @@ class Fits:
 
 
 def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
-    """Run forward and backward on operands that are all ones."""
     import torch
 
     def ones(shape: tuple[int, ...]) -> Any:

@@ -230,8 +230,8 @@ def losses(scores: Any) -> Named:
 def dropout(ones: Any) -> Named:
     """Apply dropout with probability 0.3 twice.
 
-    Return the fraction of dropped elements, the fraction that both calls treat alike, the fraction of
-    gradients that differ from the output, and the largest and smallest value of the elements that remain.
+    Return three fractions: of dropped elements, of elements that both calls treat alike, and of gradients
+    that differ from the output. Also return the largest and smallest value of the elements that remain.
     """
     import torch
     import torch.nn.functional as F

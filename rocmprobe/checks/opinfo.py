@@ -167,10 +167,10 @@ def as_real(tensor: Any) -> Any:
 def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: Any, roundoff: float) -> float:
     """Return the largest error relative to the reference's largest value, or to 1 if that is larger.
 
-    ``others`` are the results for changed inputs. An element that changes in them may have an error that is
-    larger by its change, in roundoffs. ``witness`` is the result in ``dtype`` on the CPU. Elements that are
-    not finite there are skipped. Return infinity if the shape is wrong, or an integer that does not change in
-    ``others``.
+    ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
+    ``others``, the larger is its allowed error. ``witness`` is the result in ``dtype`` on the CPU. Elements
+    that are not finite in ``witness`` are skipped. Return infinity if the shape is wrong, or an integer that
+    does not change in ``others``.
     """
     import torch
 

@@ -91,8 +91,6 @@ def _made(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
 
 
 class _Soak:
-    """Progress of the check: its steps and mismatches."""
-
     def __init__(
         self, context: CheckContext, step: RepeatedStep, comparison: Comparison, limit: float
     ) -> None:

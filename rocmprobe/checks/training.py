@@ -63,7 +63,6 @@ def _against_fp64(
 def _train(
     context: CheckContext, device: str, precision: Precision, memory_format: Any = None
 ) -> tuple[list[Any], list[float]]:
-    """Return (parameters, losses) after two steps of a small CNN."""
     import torch
     from torch import nn
 

@@ -52,7 +52,6 @@ def drawn(recipe: Recipe, seed: int) -> nn.Module:
 
 
 def _uniform(generator: torch.Generator, shape: Any) -> Tensor:
-    """Draw uniform values in [-1, 1)."""
     return torch.rand(tuple(shape), generator=generator, dtype=torch.float64) * 2 - 1
 
 

@@ -41,7 +41,7 @@ class TestedLibrary(Protocol):
         """Wait until all queued work on ``device`` is done. Raise its errors."""
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
-        """Return a context manager. When it exits, its Meter has the peak of memory use inside of it."""
+        """Return a context manager. At its end, its Meter has the peak memory use inside of the block."""
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
         """Return how many bytes a test may allocate without harm to other users of the memory.

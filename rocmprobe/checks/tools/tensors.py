@@ -64,9 +64,9 @@ def problem_operands(problem: Problem, dtype: Any, seed: int) -> Tensors:
 def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
     """Fill memory of the same sizes as ``results`` with NaN, and free it.
 
-    An allocator uses this memory for the next request of the same size, so a kernel that does not write its
-    whole result leaves NaN in it. Fill it twice, because the C library returns a large block to the system
-    when it is freed for the first time.
+    An allocator uses this memory for the next request of the same size. So if a kernel does not write its
+    whole result, NaN remains in the result. Fill the memory twice, because the C library returns a large
+    block to the system when it is freed for the first time.
     """
     import torch
 
