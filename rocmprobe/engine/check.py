@@ -349,7 +349,6 @@ def _problems(
 
 
 def _other_dtypes(setting: Setting, purpose: str, results: Optional[Results]) -> tuple[str, ...]:
-    """Return the dtypes except float32 for which the results recommend this setting."""
     per = results.recommendation.per if results and results.recommendation else {}
     found = (key.partition("/") for key, answer in per.items() if answer.get("setting") == setting.name)
     return tuple(dtype for dtype, _, of in found if of == purpose and dtype != "float32")

@@ -1,4 +1,4 @@
-"""How to start a child: the command of its interpreter, its environment, and its folders for databases and
+"""Start of a child: the command of its interpreter, its environment, and its folders for databases and
 kernels."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start a worker in an interpreter.
+    """The way to start a worker in an interpreter.
 
     ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
     """

@@ -79,16 +79,16 @@ class WrittenOptions(RunOptions):
 class Budgets:
     """The time limits of a run in seconds, and other limits.
 
-    A child may send no event for ``start`` seconds while it imports torch, ``first_call`` seconds while it
-    searches and compiles, ``steady`` seconds in repeated calls and references, and ``teardown`` seconds at
-    its end. ``server`` is the limit for the start of the fork server (None: same as ``start``). ``measure``
-    is the duration of one throughput measurement, ``starts`` that of repeated cold and warm starts, ``soak``
-    that of a soak.
+    The first four limit how long a child may send no event: ``start`` while it imports torch, ``first_call``
+    while it searches and compiles, ``steady`` in repeated calls and references, and ``teardown`` at its end.
+    ``server`` is the limit for the start of the fork server (None: same as ``start``). ``measure`` is the
+    duration of a throughput measurement, ``starts`` the duration of repeated cold and warm starts, and
+    ``soak`` the duration of a soak.
 
-    After ``hangs`` hangs or ``crashes`` crashes under one setting, its other cases are blocked: they would
-    show nothing new, and each hang costs the full time limit. ``sweep_mb`` is how much memory in MiB the
-    search for the largest batch may fill on a CPU. A case is tried at most ``tries`` times. If ``tries`` is
-    1, the device is not tested after a failure.
+    After ``hangs`` hangs or ``crashes`` crashes under one setting, the other cases of this setting are
+    blocked. They would show nothing new, and each hang costs the full time limit. ``sweep_mb`` is how much
+    memory in MiB the search for the largest batch may fill on a CPU. A case is tried at most ``tries`` times.
+    If ``tries`` is 1, the device is not tested after a failure.
     """
 
     start: float

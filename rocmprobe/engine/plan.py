@@ -257,11 +257,11 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 
 
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
-    """Return ``problem`` in the dtype and memory format of ``setting``, or None if it must not be tested.
+    """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
 
-    It is not tested if it cannot have this dtype and format, or if it already has them, because ``default``
-    tests it then. A problem of the user (``own``) that is already channels-last is tested anyway, because a
-    program is judged by all its convolutions.
+    A problem is left out if it cannot have this dtype and format. It is also left out if it already has them,
+    because ``default`` tests it then. A problem of the user (``own``) that is already channels-last is kept,
+    because a program is judged by all its convolutions.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None

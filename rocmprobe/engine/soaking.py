@@ -174,7 +174,6 @@ class SoakWatch:
             }  # fmt: skip
 
     def _with_heat(self, mismatch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a mismatch with the temperature and the power at the time of its first report."""
         if mismatch["step"] not in self._described:
             reading = self.conditions.get("after", {})
             name = next((name for name in CHIP if name in reading), "")

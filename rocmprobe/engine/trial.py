@@ -297,7 +297,6 @@ class Trials:
             self._conditions[when] = found
 
     def _on_cpu(self, case: Case) -> bool:
-        """Return True if ``case`` computes on the CPU of this machine."""
         return self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
 
     def _backend(self, case: Case) -> Backend:
@@ -438,7 +437,6 @@ class Trials:
         return live.calls if live and live.case.driver == "capi" else _BY_TORCH
 
     def _ending(self, exit_status: str, phase: str) -> dict[str, Any]:
-        """Return ``Outcome.ending`` for the current child, which has ended."""
         live = self._live
         before, after = (live.oom_kills if live else {}), oom_kills()
         return {
@@ -501,7 +499,6 @@ class Trials:
         return False
 
     def _works_by_default(self, case: Case) -> bool:
-        """Return True if the same case passed under ``default``."""
         found = self._journal.find(replace(case, setting="default").id)
         return found is not None and found.works
 

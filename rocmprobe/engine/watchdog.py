@@ -180,7 +180,8 @@ class Watchdog:
 def _began(budget: float) -> float:
     """Return the monotonic time at which this process started, but at most half of ``budget`` ago.
 
-    The limit is for a wrapper script that became this process by exec: its time should not count.
+    A wrapper script can have become this process by exec, and the limit bounds how much of the script's time
+    counts.
     """
     now = time.monotonic()
     try:
