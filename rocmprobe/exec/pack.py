@@ -365,7 +365,6 @@ def _check_bound(manifest: Manifest) -> None:
 
 
 def _check_shapes(manifest: Manifest) -> None:
-    """Raise Unacceptable if the problems of a pack cannot be tested."""
     if not 0 < len(manifest.shapes) <= _MOST_SHAPES:
         raise archive.Unacceptable(f"names {len(manifest.shapes)} shapes; 1 to {_MOST_SHAPES} can be tested")
     for shape in manifest.shapes:

@@ -129,8 +129,6 @@ def merged(folder: Path) -> dict[str, Any]:
 
 
 class _Problem:
-    """A problem, merged from the records of all processes."""
-
     def __init__(self, first: float, described: dict[str, Any]) -> None:
         self.first = first
         self.described = described

@@ -1,9 +1,9 @@
 """Recorder of the distinct convolutions that a process computes, into a file of this process.
 
-Each line of the file is a JSON object. A problem is written before its first call is computed, and each of
-its directions is written after it was computed once. So the file of a killed process shows its progress, and
-the file of a process that died inside a convolution shows which one. How often each problem was computed, and
-the content of a training step, are written from time to time and at the end.
+Each line of the file is a JSON object. A problem is written before its first call is computed. A direction of
+a problem is written after it was computed once. So the file of a killed process shows the progress of the
+process. If a process died inside a convolution, the file shows in which one. How often each problem was
+computed, and the content of a training step, are written from time to time and at the end.
 """
 
 from __future__ import annotations
