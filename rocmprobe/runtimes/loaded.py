@@ -73,9 +73,13 @@ def cuda(maps: str = _MAPS) -> str:
 def hiprtc(maps: str = _MAPS) -> str:
     """Return the file with the ``hiprtc`` functions that belongs to the HIP runtime of this process.
 
-    It is the first of these that exists: the loaded libhiprtc; the libhiprtc of the same major version in the
-    runtime's folder, which torch loads on first use (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in
-    AMD's wheels); the HIP runtime itself, which contains the functions up to ROCm 6 and with torch 1.13.1.
+    The file is the first of these that exists:
+
+    - the loaded libhiprtc
+    - the libhiprtc of the same major version in the runtime's folder, which torch loads on first use
+      (``torch/lib`` since ROCm 5.4, ``_rocm_sdk_core/lib`` in AMD's wheels)
+    - the HIP runtime itself, which contains the functions up to ROCm 6 and with torch 1.13.1
+
     Raises NotLoaded if this process has not loaded exactly one HIP runtime.
     """
     runtime = hip(maps)
