@@ -92,8 +92,8 @@ class Driver(Protocol):
     def device_answers(self) -> bool:
         """Return True if a small calculation still gives the correct result.
 
-        Call this after every failure: a library can leave the device context unusable but report a status
-        that is not in ``POISONED``, so the message alone does not show it.
+        Call this after every failure, because the message of the failure is not enough: a library can leave
+        the device context unusable but report a status that is not in ``POISONED``.
         """
 
 
