@@ -59,7 +59,7 @@ class Expectations:
         """Return ``outcome`` with the state ``xfail`` or ``xpass`` if it was expected to fail, else with the
         observed state.
 
-        An outcome that is already marked can be marked again. If it was marked by a baseline that is no
+        An outcome that is already marked can be passed again. If its mark is from a baseline that is no
         longer available, the mark stays.
         """
         plain = observed(outcome)

@@ -31,8 +31,9 @@ class Side:
 class Comparison:
     """The differences between two runs.
 
-    ``compared`` is the number of cases that both runs have. ``not_comparable`` maps each device that is not
-    the same hardware in both runs to the reason. ``notes`` say which things were not compared, and why.
+    ``compared`` is the number of cases that both runs have. If a device is not the same hardware in both
+    runs, ``not_comparable`` has the reason, keyed by device. ``notes`` say which things were not compared,
+    and why.
     """
 
     old: Side

@@ -66,12 +66,12 @@ def _at_fault(
 def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
-    """Return the (cause, layer) of a failure, more precisely than ``cause`` by which MIOpen settings avoid
-    the failure.
+    """Return the (cause, layer) of a failure, refined by the MIOpen settings in ``cures``, which avoid the
+    failure.
 
-    If only settings without databases and caches work, an entry in a database is faulty. If a process crashes
-    or hangs and settings with other solvers work, a solver is faulty or the search takes too long. If no
-    setting works, the code may be for another chip.
+    If only settings without databases and caches avoid it, an entry in a database is faulty. If a process
+    crashes or hangs and settings with other solvers work, a solver is faulty or the search takes too long. If
+    no setting works, the code may be for another chip.
     """
     if not layer.startswith("miopen"):
         return cause, layer

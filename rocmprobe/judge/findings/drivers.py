@@ -114,7 +114,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
 
 
 def other_isa(results: Results) -> Iterator[Finding]:
-    """Yield a finding if HIP reports another chip for a device than the facts about the machine."""
+    """Yield a finding if HIP reports a device as another chip than the other sources on the machine."""
     reported = results.machine.value("capi.devices")
     asked = {
         (each.device, each.effective_isa)

@@ -114,7 +114,7 @@ def _why(results: Results, ranked: list[Assessment]) -> str:
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """Return a sentence on what fails in the library without any change, or "" if nothing fails.
+    """Return a sentence on what fails in the library with its default settings, or "" if nothing fails.
 
     If convolution works, the sentence names the other layers that fail.
     """
