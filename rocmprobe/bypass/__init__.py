@@ -241,7 +241,7 @@ def status() -> dict[str, dict[str, Any]]:
     kind of layer, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
 
     ``own_kernels`` maps each GPU and dtype that occurred, such as "cuda:0 float32", to "used" if rocmprobe's
-    own kernels can be chosen, otherwise to the reason why not.
+    own kernels can be chosen, otherwise to the reason against them.
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 

@@ -59,7 +59,10 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
 
 
 def state() -> dict[str, str]:
-    """Return "used" or the reason why not, keyed by device and dtype, such as "cuda:0 float32"."""
+    """Return "used", or the reason why rocmprobe's kernels are not used, for each device and dtype.
+
+    The keys have the form "cuda:0 float32".
+    """
     return {f"{device} {dtype}": known.refusal or "used" for (device, dtype), known in list(_known.items())}
 
 

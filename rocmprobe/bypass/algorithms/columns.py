@@ -1,5 +1,7 @@
-"""Columns: a matrix with one column for the values under each window of an image, and the way back into
-the image."""
+"""Columns: a matrix with one column for the values under each window of an image.
+
+Columns are copied out of an image (im2col) or added back into an image (col2im).
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Explanation:
             results.
         flops: number of multiplications and additions of the algorithm.
         alternatives: all plans that were considered, the fastest by the cost model first.
-        own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason why not.
+        own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason against them.
     """
 
     algorithm: str
