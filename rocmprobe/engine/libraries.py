@@ -53,11 +53,11 @@ class HipReport:
 
 
 def find_place(wanted: str, first: str = "") -> Place:
-    """Return the place of the libraries for ``wanted``: a name of ORIGINS, a folder, or "" for the best
-    place.
+    """Return the place from which to load the libraries.
 
-    If ``wanted`` is "", the origin ``first`` is preferred if it has all required libraries. Raise BadInput if
-    ``wanted`` is anything else, and NothingToTest if no place has HIP and MIOpen.
+    ``wanted`` is a name in ORIGINS, a folder, or "" for the best place. For "", the origin ``first`` is
+    preferred if it has all required libraries. Raise BadInput for any other ``wanted``, and NothingToTest if
+    no place has HIP and MIOpen.
     """
     if wanted and wanted not in ORIGINS:
         if not Path(wanted).is_dir():

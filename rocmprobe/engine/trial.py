@@ -547,7 +547,7 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """Return an answer as a worker sends it, for a worker that sent none."""
+    """Return an answer in the form that workers send, for a worker that sent none."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 
