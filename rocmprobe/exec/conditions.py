@@ -172,8 +172,8 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
     """Return the databases and caches of this configuration, and create their folders.
 
-    Return None if programs use the user's caches, if nothing runs on a GPU, or if a folder cannot be created.
-    In the last case, raise BadInput if the user's caches are known to fail.
+    Return None if programs use the user's caches, or if nothing runs on a GPU. If a folder cannot be created,
+    return None as well, unless the user's caches are known to fail: then raise BadInput.
     """
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
