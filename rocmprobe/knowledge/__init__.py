@@ -1,1 +1,3 @@
-"""Knowledge of chips, variables, settings, solvers, causes and stacks, from the tables in ``data/``."""
+"""Knowledge about chips, environment variables, settings, solvers, causes and stacks, from the tables in
+``data/``.
+"""

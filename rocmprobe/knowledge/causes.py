@@ -1,4 +1,4 @@
-"""Closed vocabulary of findings: why something fails (causes), where (layers), and what to do."""
+"""Lists of all causes of failures, of the layers where something can fail, and of advice for the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.stacks import amd_index
 from rocmprobe.text.tables import table
 
-#: Words for what is known about a machine or a log. The ``when`` of an advice can name them.
+#: Facts about a machine or a log that ``Advice.when`` can require.
 SITUATIONS = frozenset(
     {
         "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
@@ -23,10 +23,10 @@ SITUATIONS = frozenset(
         "convolution", "transposed-convolution", "batch-norm", "rnn", "ctc-loss",
     }
 )  # fmt: skip
-#: Words that follow from the silicon alone, which ``when`` can name, too: the target, and that no wheel of
-#: PyTorch's index (official) or of AMD's index holds code for it.
+#: Facts about the chip alone that ``Advice.when`` can also require: a target, "official-lacks" (no wheel in
+#: PyTorch's index has code for the chip) and "amd-lacks" (no wheel in AMD's index has code for the chip).
 CHIP_WORDS = frozenset({"official-lacks", "amd-lacks", *(row.gfx for row in gpus.all_targets())})
-#: Causes that a build with code for the chip fixes.
+#: Causes that disappear with a build of PyTorch that has code for the chip.
 OF_THE_BUILD = frozenset(
     {
         "arch-not-in-wheel", "arch-not-in-rocm-lib", "rocblas-missing-arch", "hipblaslt-missing-arch",
@@ -43,7 +43,7 @@ _AMD_INDEX = "{amd_index}"
 class Advice:
     """Advice that applies if all words of ``when`` hold. ``not-WORD`` holds if WORD does not.
 
-    ``{gfx}`` in ``text`` is replaced by the reader's own target, and ``{amd_index}`` by the index of AMD's
+    In ``text``, ``{gfx}`` is replaced by the reader's own target, and ``{amd_index}`` by the index of AMD's
     wheels for this target.
     """
 
@@ -51,8 +51,10 @@ class Advice:
     when: tuple[str, ...] = ()
 
     def given_to(self, chip: Optional[str]) -> str:
-        """Return the text for a target. For an unknown target, use a placeholder and say how to find the
-        name."""
+        """Return the text for the target ``chip``.
+
+        If the target is unknown, the text has a placeholder and says how to find out the target.
+        """
         text = self.text
         if _AMD_INDEX in text:
             text = text.replace(_AMD_INDEX, amd_index(chip))
@@ -67,7 +69,7 @@ class Layer:
     """A place where something can break. The table lists lower layers first.
 
     A layer is a part of the layer ``within``. ``fails`` is a clause for a failure in this layer without a
-    known cause. ``advice`` says what to do then, and ``confirm`` how to learn more.
+    known cause. ``advice`` says what to do in that case, and ``confirm`` how to learn more.
     """
 
     name: str
@@ -80,10 +82,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Group:
-    """Causes that look alike and have most of their fix in common.
+    """Causes with similar symptoms and a similar fix.
 
-    ``title`` is a clause. ``advice`` is the common part of the fix, so a user need not tell the causes apart
-    at first.
+    ``title`` is a clause. ``advice`` is the common part of the fix, so a user can begin without knowing
+    which of the causes applies.
     """
 
     name: str
@@ -93,10 +95,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Cause:
-    """A reason for a failure, its usual layer, and what a user needs to know about it.
+    """A reason for a failure, the layer where it usually occurs, and what a user needs to know.
 
-    ``verify`` says how to check that the failure is fixed. ``confirm`` says how to tell this cause from other
-    causes. ``advice`` is in the order of consideration, and the last advice always applies.
+    ``verify`` says how to check that the failure is fixed. ``confirm`` says how to distinguish this cause
+    from other causes. The first item of ``advice`` that applies is used, and the last item always applies.
     """
 
     name: str
@@ -144,7 +146,7 @@ def group(name: str) -> Group:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return the names of the layers within another layer."""
+    """Return the names of the layers within the layer ``name``."""
     return tuple(row.name for row in layers() if row.within == name)
 
 
@@ -161,22 +163,24 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """Return what to find out to distinguish two similar causes, keyed by their names."""
+    """Return what the user must find out to distinguish two similar causes, keyed by the names of both
+    causes.
+    """
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
 def cause(name: str) -> Cause:
     """Return the cause called ``name``.
 
-    Raise KeyError if the vocabulary lacks it.
+    Raise KeyError if there is no such cause.
     """
     return _by_name()[name]
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice about a cause in these situations (of SITUATIONS), on the target ``silicon`` if known.
+    """Return advice about the cause ``name`` for a user in these situations (words of SITUATIONS).
 
-    Raise KeyError if the vocabulary lacks the cause.
+    ``silicon`` is the user's target, or None if unknown. Raise KeyError if there is no such cause.
     """
     row = gpus.target(silicon)
     given = chosen(cause(name).advice, situations, silicon)
@@ -186,7 +190,9 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 
 
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return the first advice whose words all hold, for the target ``silicon`` if it is known."""
+    """Return the first advice whose conditions all hold, as text for the target ``silicon`` (None if
+    unknown).
+    """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
     first = next(each for each in advice if all_hold(each.when, words))
@@ -202,16 +208,16 @@ def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
 
 
 def _words_of(row: gpus.Target) -> frozenset[str]:
-    """Return the CHIP_WORDS that hold for a target."""
+    """Return those CHIP_WORDS that are true of a target."""
     lacking = (("official-lacks", not row.wheels), ("amd-lacks", not row.amd_wheels))
     return frozenset({row.gfx, *(word for word, lacks in lacking if lacks)})
 
 
 def question(first: str, second: str) -> str:
-    """Return what to find out to decide between two causes.
+    """Return what the user must find out to decide between two causes.
 
-    If the vocabulary has no entry for this pair, return what confirms the first cause. Raise KeyError if the
-    vocabulary lacks the first cause, too.
+    If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if there
+    is no such cause.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

@@ -1,8 +1,8 @@
-"""Compatibility of a chip with a stack: what must fail there, and which causes a failure cannot have.
+"""Compatibility of a chip with a stack: failures that must occur, and causes that a failure cannot have.
 
-Each relation is a condition on a ``Combination`` of chip and stack. ``data/compatibility.toml`` gives its
-source and the consequences of its result. A relation has no result if too little is known about the
-combination.
+A relation is a condition on a ``Combination`` of chip and stack, for example that torch has code for the
+chip. ``data/compatibility.toml`` has the source of each relation and the consequences if the relation holds
+or does not hold. A relation has no result if too little is known about the combination.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 
-#: Special symptoms in the consequences of a relation: ANY stands for any symptom, and ALWAYS needs no
+#: Special symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even without
+#: a
 #: symptom.
 ANY, ALWAYS = "any", "always"
-#: In a consequence: stands for the cause in the row that gave the result.
+#: Placeholder in a consequence for the cause in the table row that gave the result.
 THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
 _FIRST_OF_THEROCK = (7, 9)
 _OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
-#: The kinds of AMD GPU on a machine with both kinds. One of them has the index 0.
+#: Kinds of AMD GPU: a separate card, or part of a processor (APU).
 FIRST = ("card", "processor")
 
 Points = Mapping[str, float]
@@ -42,14 +43,15 @@ Points = Mapping[str, float]
 class Combination:
     """A chip and a stack. Unknown fields are None.
 
-    ``amd`` is True if there is an AMD GPU. ``gfx`` is its silicon, ``effective`` the ISA that the runtime
-    believes in, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with its
-    suffix ("2.12.0+rocm10.1.0"). ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR. ``torch_targets``
-    and ``rocblas_targets`` are the targets that were seen in the installed library. ``system`` is one of
-    ``stacks.SYSTEMS``. ``atomics`` is True if PCIe atomics reach the card. ``primitive`` is what MIOpen had
-    to compute (the words of [[primitive]]). ``package`` holds the targets in the name of the installed
-    package ("gfx110X", "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" if torch itself says it.
-    ``first`` is the kind of device 0 (one of FIRST), or None on a machine without both kinds.
+    ``amd`` is True if there is an AMD GPU. ``gfx`` is its native ISA, ``effective`` the ISA that the runtime
+    uses, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with suffix
+    ("2.12.0+rocm10.1.0"). ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR. ``torch_targets`` and
+    ``rocblas_targets`` are the targets that were found in the installed library. ``system`` is one of
+    ``stacks.SYSTEMS``. ``atomics`` is True if the card can use PCIe atomics. ``primitive`` is the operation
+    that MIOpen had to compute, a name in [[primitive]]. ``package`` holds the targets in the name of the
+    installed package ("gfx110X", "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" if torch
+    itself reports it. ``first`` is the kind of device 0 (one of FIRST), or None on a machine without both
+    kinds.
     """
 
     amd: bool = False
@@ -70,24 +72,26 @@ class Combination:
 
     @property
     def isa(self) -> Optional[str]:
-        """ISA for which a program needs code: the effective ISA, or the silicon if that is unknown."""
+        """ISA for which a program needs code: the effective ISA, or the native ISA if the effective ISA is
+        unknown.
+        """
         return self.effective or self.gfx
 
     @property
     def poses(self) -> bool:
-        """True if the runtime takes the chip for another chip."""
+        """True if the runtime treats the chip as a different chip."""
         return bool(self.gfx and self.effective and self.gfx != self.effective)
 
     @property
     def build(self) -> Optional[str]:
-        """Kind of PyTorch's build, "cuda" or "cpu". None for ROCm, or if unknown."""
+        """Kind of PyTorch build, "cuda" or "cpu". None for a ROCm build, or if unknown."""
         if self.torch_kind:
             return self.torch_kind if self.torch_kind != "rocm" else None
         return next((name for suffix, name in _OTHER_BUILDS if suffix in (self.torch or "")), None)
 
     @property
     def rocm_number(self) -> Optional[str]:
-        """MAJOR.MINOR of the ROCm that torch was built for, or of the installed ROCm if that is unknown."""
+        """MAJOR.MINOR of the ROCm for which torch was built, or else of the installed ROCm."""
         suffix = (self.torch or "").partition("+rocm")[2]
         found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
         return found[0] if found else None
@@ -115,10 +119,11 @@ class Relation:
 class Answer:
     """The result of a relation for a combination.
 
-    ``holds`` is the result. ``certain`` is True if it was read from the machine itself, not from publications
-    or reports about its parts. ``says`` is a clause, and ``source`` the source of its content. ``stops`` is
-    True if programs do not run without the relation. Otherwise its absence is a risk, or the limit of one
-    part. ``cause`` is the cause of failures without the relation, if the row names it.
+    ``holds`` is the result. ``certain`` is True if the result was read from the machine itself, and False if
+    it comes from publications or reports. ``says`` is a clause about the result, and ``source`` is the source
+    of that clause. ``stops`` is True if programs cannot run without the relation. Otherwise a relation that
+    does not hold is only a risk, or limits one library. ``cause`` is the cause of failures if the relation
+    does not hold, or "" if the table row has none.
     """
 
     relation: Relation
@@ -130,9 +135,9 @@ class Answer:
     cause: str = ""
 
     def points(self, symptoms: Collection[str]) -> dict[str, float]:
-        """Return how strongly the result supports each cause if a failure shows these symptoms.
+        """Return how strongly the result supports each cause of a failure with these symptoms.
 
-        Each cause gets the largest weight that one of the symptoms gives it.
+        If several symptoms support a cause, the largest weight counts.
         """
         consequences = self.relation.yes if self.holds else self.relation.no
         found: dict[str, float] = {}
@@ -145,7 +150,7 @@ class Answer:
 
     @property
     def settled(self) -> tuple[str, ...]:
-        """Causes that the result rules out."""
+        """Causes that are impossible because of the result."""
         return self.relation.settles if self.holds and self.certain else ()
 
 
@@ -174,7 +179,7 @@ def symptoms() -> Mapping[str, str]:
 
 
 def of_machine(machine: Machine, gpu: Gpu) -> Combination:
-    """Return one GPU of a machine with the software that is installed there, as far as known."""
+    """Return the combination of one GPU of a machine with the software on that machine, as far as known."""
     kernel, name = machine.value("kernel.release"), machine.value("os.name")
     in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
     return Combination(
@@ -197,7 +202,8 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
 def first_device(machine: Machine) -> Optional[str]:
     """Return the kind of the AMD GPU that programs see first, one of FIRST.
 
-    Return None if the machine lacks one kind, if the order is unknown, or if lists of devices hide all GPUs.
+    Return None if the machine has only one kind, if the order is unknown, or if environment variables hide
+    all GPUs.
     """
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
@@ -212,7 +218,10 @@ def _held(machine: Machine, name: FactName) -> Optional[tuple[str, ...]]:
 
 
 def answers(combination: Combination) -> tuple[Answer, ...]:
-    """Return all known results for a combination, in the order of the table."""
+    """Return the results of all relations that have a result for ``combination``.
+
+    The results are in the order of the table.
+    """
     return tuple(
         Answer(relation, *found) for relation in relations() for found in _ASKED[relation.name](combination)
     )
@@ -221,7 +230,7 @@ def answers(combination: Combination) -> tuple[Answer, ...]:
 def answer(combination: Combination, name: str) -> Optional[Answer]:
     """Return the result of the relation ``name``, or None if too little is known.
 
-    Raise KeyError if the table has no relation of this name.
+    Raise KeyError if the table has no relation with this name.
     """
     relation = next((each for each in relations() if each.name == name), None)
     if relation is None:
@@ -230,7 +239,7 @@ def answer(combination: Combination, name: str) -> Optional[Answer]:
 
 
 def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return the results of relations that do not hold and stop programs."""
+    """Return the results of relations that do not hold and without which programs cannot run."""
     return tuple(each for each in found if not each.holds and each.stops)
 
 
@@ -316,7 +325,7 @@ def _package_has_code(asked: Combination) -> Iterator[_Found]:
 
 
 def _of_amd(asked: Combination) -> bool:
-    """Return True if this ROCm build of torch can only be from AMD's index.
+    """Return True if a ROCm build of torch with these versions exists only in AMD's index.
 
     PyTorch's index has no ROCm builds for Windows, and no builds for newer releases of ROCm than its newest.
     """
@@ -385,10 +394,10 @@ def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield the result from AMD's builds of a library for a ROCm release.
+    """Yield the result of a relation from AMD's builds of a library for a ROCm release.
 
-    Each row of the table names all targets of the library. The HIP SDK for Windows has other targets than
-    ROCm for Linux. Since TheRock, both are built from one list of targets.
+    Each row of the table lists all targets of the library. The HIP SDK for Windows has other targets than
+    ROCm for Linux. Since TheRock, both are built with the same list of targets.
     """
     number, isa = asked.rocm_number, asked.isa
     if number is None or isa is None or gpus.target(isa) is None:
@@ -478,9 +487,9 @@ _ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
 }
 
 
-# ---- overrides that are needless, because the installed libraries hold code for the silicon itself -------
+# ---- overrides that are unnecessary, because the installed libraries have code for the chip itself -------
 
-#: Libraries with code objects of their own. MIOpen compiles missing kernels for the chip that it sees.
+#: Libraries that need compiled code for the chip. MIOpen is not one, because it compiles missing kernels.
 _NAMES = {"torch": "PyTorch", "rocblas": "rocBLAS"}
 
 
@@ -492,10 +501,10 @@ class Needless(NamedTuple):
 
 
 def serves(targets: Fact, isa: str) -> bool:
-    """Return True if a fact like ``torch.targets`` has code for an ISA, under its own name or the name of its
-    family.
+    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or for the family of
+    ``isa``.
 
-    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in a wheel's name.
+    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in the name of a wheel.
     """
     family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
     bases = {target.partition(":")[0] for target in targets.value or ()}
@@ -505,14 +514,14 @@ def serves(targets: Fact, isa: str) -> bool:
 def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
     """Return the libraries among torch and rocBLAS that are known to have code for ``isa``.
 
-    Return () if one of the two is known to lack code for ``isa``, because most programs need both.
+    If one of the two is known to lack that code, return (), because most programs need both.
     """
     known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
     return tuple(known) if isa and all(serves(fact, isa) for fact in known.values()) else ()
 
 
 def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
-    """Return the advice for a GPU with an override whose silicon the installed libraries have code for.
+    """Return the advice to remove the override of ``gpu`` if the libraries have code for its native ISA.
 
     Return None if the GPU has no override, or if the libraries lack that code or were not read.
     """

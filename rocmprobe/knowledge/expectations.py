@@ -22,7 +22,7 @@ from rocmprobe.model.results_file import from_json
 from rocmprobe.text import reading
 from rocmprobe.text.tables import table_text
 
-#: The states that a row can expect.
+#: States that a row of the table can expect.
 _EXPECTABLE = ("wrong", "error", "crash", "hang", "flaky")
 _CPU = "cpu"
 _NEEDED = ("settings", "checks", "states", "cause", "reason", "link", "date")
@@ -32,7 +32,7 @@ _LONGEST_REASON = 140
 
 @dataclass(frozen=True)
 class Expectation:
-    """One row of the table, which explains the fields."""
+    """One row of the table. ``data/expectations.toml`` explains the fields."""
 
     id: str
     settings: tuple[str, ...]
@@ -54,8 +54,10 @@ class Expectation:
     sometimes: bool = False
 
     def applies(self, machine: Machine, outcome: Outcome) -> bool:
-        """Return True if the row is about this case on this machine. Cases under the setting ``cpu`` never
-        match."""
+        """Return True if the row applies to this case on this machine.
+
+        A case under the setting ``cpu`` never matches.
+        """
         problem = outcome.problem or ""
         return (
             outcome.setting != _CPU
@@ -83,7 +85,7 @@ def _bare(isa: Optional[str]) -> str:
 
 
 def _version(machine: Machine, of: str, driver: str) -> str:
-    """Return the version of a component that the case ran with, or "" if it is unknown.
+    """Return the version of ROCm, torch or MIOpen under which the case ran, or "" if unknown.
 
     For ROCm return only the first two numbers, because the third number of HIP's version counts builds.
     """
@@ -99,7 +101,7 @@ def _version(machine: Machine, of: str, driver: str) -> str:
 
 @lru_cache(maxsize=256)
 def _satisfied(wanted: str, version: str) -> bool:
-    """Return True if ``version`` satisfies the specifier ``wanted``. An unknown version does not."""
+    """Return True if ``version`` satisfies the specifier ``wanted``. An unknown version satisfies none."""
     try:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
@@ -107,7 +109,7 @@ def _satisfied(wanted: str, version: str) -> bool:
 
 
 def observed(outcome: Outcome) -> Outcome:
-    """Return ``outcome`` in its observed state, whatever was expected."""
+    """Return ``outcome`` with the observed state instead of "xfail" or "xpass"."""
     if outcome.expected is None:
         return outcome
     return replace(outcome, state=outcome.expected.state, expected=None)
@@ -120,9 +122,10 @@ def expectations() -> tuple[Expectation, ...]:
 
 
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
-    """Return the rows of ``text``, a table called ``name``.
+    """Return the rows of ``text``, which is the content of the table ``name``.
 
-    Raise BadInput for the first invalid row. Its one line says what is wrong, where, and how to fix it.
+    Raise BadInput for the first invalid row. The message says in one line what is wrong, where, and how to
+    fix it.
     """
     data = reading.toml_of(text.encode(), name, "fix that line")
     strangers = sorted(set(data) - {"expectation"})

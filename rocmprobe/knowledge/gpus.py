@@ -1,7 +1,7 @@
-"""AMD GPU targets: names, families, PCI ids and what their instruction sets lack.
+"""AMD GPU targets: names, families, PCI ids and the instructions that they lack.
 
-The knowledge is in ``data/gpus.toml``. An unknown target or device gives None or an empty result, never an
-error, because cards appear before tables do.
+The knowledge is in ``data/gpus.toml``. For an unknown target or device, functions return None or an empty
+result and raise no error, because new cards can appear before the table has them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from rocmprobe.text.tables import table
 
 PciId = Union[str, int]
 
-#: The variable that makes the ROCm runtime treat every GPU as another ISA. With ``_0`` and so on after the
-#: name, it applies to one GPU.
+#: The variable that makes the ROCm runtime treat every GPU as a different ISA. With a number after the name,
+#: as
+#: in HSA_OVERRIDE_GFX_VERSION_1, it applies to one GPU.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-#: Values that the ROCm thunk accepts (libhsakmt topology.c): sscanf's "%u.%u.%u", and nothing after the last
+#: Values that the ROCm thunk accepts (libhsakmt topology.c): sscanf with "%u.%u.%u", and no text after the
+#: last
 #: number.
 _OVERRIDE_VALUE = re.compile(r"\.".join([r"[ \t\n\v\f\r]*\+?([0-9]{1,9})"] * 3))
 _OVERRIDE_LIMITS = (63, 255, 255)
@@ -27,7 +29,7 @@ _OVERRIDE_LIMITS = (63, 255, 255)
 
 @dataclass(frozen=True)
 class Target:
-    """One gfx target: a row of ``data/gpus.toml``, which explains the fields."""
+    """One gfx target, such as "gfx1010". ``data/gpus.toml`` explains the fields."""
 
     gfx: str
     family: str
@@ -71,8 +73,10 @@ def _by_pci_id() -> Mapping[str, Target]:
 
 
 def _hex(value: object, digits: int) -> str:
-    """Return a PCI number as the table writes it, or "" for other text. Accept 29471, "0x731F" and
-    "1002:731f"."""
+    """Return a PCI number as the table writes it, or "" for other text.
+
+    Accept 29471, "0x731F" and "1002:731f".
+    """
     if isinstance(value, int):
         return f"{value:0{digits}x}"
     try:
@@ -82,9 +86,10 @@ def _hex(value: object, digits: int) -> str:
 
 
 def target(gfx: object) -> Optional[Target]:
-    """Return the row of a target, or None if it is unknown. Ignore feature suffixes (``gfx1010:xnack-``).
+    """Return the row of a target, or None if it is unknown.
 
-    Facts can come from a file that somebody wrote, so anything but text is unknown, too.
+    Feature suffixes are ignored (``gfx1010:xnack-``). ``gfx`` can come from a file that anybody wrote, so
+    values that are not text also count as unknown.
     """
     return _tables().targets.get(gfx.partition(":")[0]) if isinstance(gfx, str) else None
 
@@ -101,7 +106,7 @@ def family(gfx: Optional[str]) -> Optional[str]:
 
 
 def chip(gfx: Optional[str]) -> Optional[str]:
-    """Return the code name of the silicon (``Navi 10``), or None if unknown."""
+    """Return the code name of the chip (``Navi 10``), or None if unknown."""
     row = target(gfx)
     return row.chip if row else None
 
@@ -113,7 +118,7 @@ def gfx_of(pci_id: Optional[PciId]) -> Optional[str]:
 
 
 def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
-    """Return True if an AMD PCI device id is an integrated GPU, or None if unknown."""
+    """Return True if the GPU with an AMD PCI device id is part of a processor, or None if unknown."""
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
     if row is None:
@@ -122,17 +127,17 @@ def is_apu(pci_id: Optional[PciId]) -> Optional[bool]:
 
 
 def product(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """Return the product that is sold with exactly this device id and revision, or None if unknown."""
+    """Return the name of the product with exactly this device id and revision, or None if unknown."""
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
     return row.names.get(f"{device}/{_hex(revision, 2)}") if row else None
 
 
 def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """Return the product that is sold with a device id and revision, or the name that its products share.
+    """Return the name of the product with this device id and revision, or the common name of its products.
 
-    One device id covers several products. Without a known revision there is a name only if all revisions
-    share it.
+    One device id can belong to several products. Without a known revision, there is a name only if all
+    revisions have the same name.
     """
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
@@ -140,9 +145,10 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
-    """Return sentences about what code for ``effective`` can do that ``native`` silicon does not support.
+    """Return sentences about features that code for ``effective`` can use but the chip ``native`` does not
+    support.
 
-    Return () if the two are compatible, or if either is unknown.
+    Return () if the two are compatible, or if one of them is unknown.
     """
     silicon, code = target(native), target(effective)
     if silicon is None or code is None or silicon.gfx == code.gfx:
@@ -162,11 +168,11 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
-    """Return True if an official wheel of these versions holds code for a target, or None if unknown.
+    """Return True if an official wheel of these versions has code for a target, or None if unknown.
 
     ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), or None if unknown.
     """
-    # Imported late, because it costs more time than the rest of this module.
+    # Imported late, because this import takes longer than the rest of this module.
     from packaging.specifiers import SpecifierSet
 
     row = target(gfx)
@@ -183,13 +189,12 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
 
 
 def target_order(gfx: str) -> tuple[int, str]:
-    """Return a sort key for targets: gfx90a before gfx1030, because a longer name is a later chip."""
+    """Return a sort key that sorts gfx90a before gfx1030. A longer name belongs to a later chip."""
     return len(gfx.partition(":")[0]), gfx
 
 
 def isa_of_override(text: str) -> Optional[str]:
-    """Return the target that a value of ``HSA_OVERRIDE_GFX_VERSION`` names, or None if ROCm rejects the
-    value."""
+    """Return the target for a value of ``HSA_OVERRIDE_GFX_VERSION``, or None if ROCm rejects the value."""
     match = _OVERRIDE_VALUE.fullmatch(text)
     if match is None:
         return None
@@ -200,5 +205,5 @@ def isa_of_override(text: str) -> Optional[str]:
 
 
 def isa_name(major: int, minor: int, stepping: int) -> str:
-    """Return the target of a version: 10, 1, 0 is gfx1010, and 9, 0, 10 is gfx90a."""
+    """Return the target for a version: gfx1010 for 10, 1, 0, and gfx90a for 9, 0, 10."""
     return f"gfx{major}{minor:x}{stepping:x}"

@@ -1,6 +1,6 @@
-"""Commands that install a stack on a machine, and constraints that keep pip from replacing its torch.
+"""Commands that install a stack on a machine, and constraints that prevent pip from replacing torch.
 
-Nothing here runs a command. Every command is text for the owner to read and run.
+This module runs no command. Every command is text for the user to read and run.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.options import Option
 from rocmprobe.knowledge.stacks import has_code, lendings
 
-#: Packages whose builds belong together. pip would take each of them from any index.
+#: Packages that must come from the same build. pip would combine packages from different indexes.
 _TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^=]*|rocm[^=]*"
 
-#: Patterns for values from a file that somebody else wrote, before they enter a command.
+#: Patterns that values from an untrusted file must match before they are used in a command.
 _OVERRIDES = re.compile(rf"{OVERRIDE}(_[0-9]+)?")
 _ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 
 
 @dataclass(frozen=True)
 class Place:
-    """The machine that a stack is for. Unknown fields are "" or None.
+    """The machine on which a stack is to be installed. Unknown fields are "" or None.
 
     ``chips`` are the targets of its cards, the main card first. ``system`` is one of ``stacks.SYSTEMS``.
-    ``python`` is the installed Python, such as "3.12", and ``torch`` its torch. ``variables`` are the
-    variables that are set.
+    ``python`` is the version of the installed Python, such as "3.12". ``torch`` is the version of torch in
+    that Python. ``variables`` are the environment variables that are set. ``atomics`` is True if the card can
+    use PCIe atomics.
     """
 
     chips: tuple[str, ...]
@@ -52,8 +53,8 @@ class Place:
 class Plan:
     """Plan for installing a stack.
 
-    ``steps`` are in order, each with its commands. ``constraints`` are the lines of pip's constraints file,
-    empty if the versions are not known before the installation.
+    ``steps`` are in order, each a description with its commands. ``constraints`` are the lines of pip's
+    constraints file. They are empty if the versions are only known after the installation.
     """
 
     option: Option
@@ -65,8 +66,8 @@ class Plan:
 def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:
     """Return the commands for ``option`` on a machine.
 
-    ``constraints_file`` is the file to which the constraints were written. Without a file, one of the steps
-    writes the constraints.
+    ``constraints_file`` is the file with the constraints, if it was written already. Otherwise one of the
+    steps writes the constraints.
     """
     stack = option.stack
     python = _python(stack.python, place.python)
@@ -149,7 +150,7 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
         if option.lent:
             yield shell.export(OVERRIDE, option.lent.override)
         else:
-            # Owners of these chips usually set the override in their profile.
+            # Users with these chips often set the override in their shell profile.
             usual = [OVERRIDE] if any(option.gfx in row.gfx for row in lendings()) else []
             names = dict.fromkeys((*usual, *filter(_OVERRIDES.fullmatch, place.variables)))
             if names:
@@ -169,11 +170,11 @@ def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optiona
 
 
 class _Sh:
-    """Commands for a POSIX shell. ``name`` is the name of the environment."""
+    """Commands for a POSIX shell. The constructor takes the name of the Python environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # Not every shell expands ~ after an equals sign.
+        # Some shells do not expand ~ after an equals sign, so use $HOME.
         self.constraints = f'"$HOME/{name}/constraints.txt"'
 
     def environment(self, python: str) -> str:

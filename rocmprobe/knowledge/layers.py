@@ -1,7 +1,7 @@
 """Kinds of layers that a vendor library computes, and the setting ``by-layer``.
 
-Under ``by-layer`` the library computes convolution, unchanged or with the settings that fix it. PyTorch's own
-kernels compute the layers that fail in the library.
+Under ``by-layer`` the vendor library computes convolution, with the settings that make convolution work.
+PyTorch's own kernels compute the layers that fail in the vendor library.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
-#: The layers, and the checks that test each layer.
+#: Checks that test each layer.
 LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
     layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
     for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
 }
 #: The name of the setting.
 NAME = "by-layer"
-#: The keywords that send layers to PyTorch's own kernels, and the words for these layers.
+#: Keywords of ``rocmprobe.bypass.install`` that send a layer to PyTorch's own kernels, with the layer's name.
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
-#: The checks whose failures make a layer leave the library.
+#: Checks of layers. If one fails, ``by-layer`` sends the layer to PyTorch's own kernels.
 LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
-#: Checks of training alone, which do not count for inference.
+#: Checks of training only. They do not count for inference.
 _OF_TRAINING = ("batch-norm",)
 
 
 def options_for(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the keywords that send the layers called ``words`` to PyTorch's own kernels."""
+    """Return the keywords that send the layers named ``words`` to PyTorch's own kernels."""
     wanted = set(words)
     return tuple(dict.fromkeys(layer.option for layer in LAYERS if layer.words in wanted))
 
 
 def install_line(options: Iterable[str], bypass: bool = False) -> str:
-    """Return the call that sends the layers of ``options`` to PyTorch's own kernels.
+    """Return the Python call that sends the layers of ``options`` to PyTorch's own kernels.
 
-    With ``bypass`` the call also sends convolution to the bypass.
+    If ``bypass``, the call also sends convolution to the bypass.
     """
     words = [] if bypass else ['convolution="native"']
     words += [f'{option}="pytorch"' for option in options]
@@ -49,17 +49,21 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
 
 
 def leaves(setting: Setting, outcome: Outcome) -> bool:
-    """Return True if PyTorch's own kernels compute the layer of ``outcome``, or some layers of its
-    network."""
+    """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested.
+
+    That is the case for a layer in ``setting.pytorch_layers``, and for a network, which can contain such a
+    layer.
+    """
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
     return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """Return the keywords of the layers that fail in the library, from the outcomes of ``default``.
+    """Return the keywords of the layers that fail in the vendor library.
 
-    Ignore outcomes in float64, because PyTorch does not use MIOpen for float64.
+    ``outcomes`` are those of ``default``. Outcomes in float64 are ignored, because PyTorch does not use
+    MIOpen for float64.
     """
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
@@ -68,17 +72,17 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Return True if a setting's convolutions are correct, in float32 if float32 was tested."""
+    """Return True if a setting's convolutions are all correct. If float32 was tested, only float32 counts."""
     asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
     return bool(asked) and all(each.works for each in asked)
 
 
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
-    """Return the variables and flags of ``by-layer``, or the reason why there are none.
+    """Return the variables and flags of the setting ``by-layer``, or the reason why it cannot be used.
 
-    PyTorch computes the layers of ``options``. ``cures`` are the settings under which convolution works.
-    Convolution runs under the one of these settings that has the fewest switches.
+    PyTorch computes the layers of ``options``. ``cures`` are the settings under which convolution works. The
+    setting with the fewest switches among them is used for convolution.
     """
     if not options:
         return Cure(None, "skipped", "no layer was found to fail in the vendor library")
@@ -102,7 +106,8 @@ def is_variable(name: str, value: str) -> bool:
 def refuse_foreign(setting: Setting, where: str) -> None:
     """Raise BadInput if ``setting`` has a flag, variable or layer that no setting of rocmprobe has.
 
-    Such a check is needed because results can come from anywhere. ``where`` is for the message.
+    The check is needed because the results can come from an untrusted source. ``where`` is part of the
+    message.
     """
     flags = {flag for each, _, _ in all_settings() for flag in each.torch}
     flags.update(flag for each in searches() for flag in each.torch)
@@ -116,9 +121,10 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
-    """Raise BadInput if ``setting``, a derived setting of results, cannot be the result of a run.
+    """Raise BadInput if the derived setting ``setting`` has content that no run can have determined.
 
-    Such a check is needed because results can come from anywhere. ``where`` is for the message.
+    The check is needed because the results can come from an untrusted source. ``where`` is part of the
+    message.
     """
     if setting.by_layer:
         refuse_foreign(setting, where)

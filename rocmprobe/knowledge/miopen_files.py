@@ -1,7 +1,7 @@
-"""Names of the files that MIOpen keeps for a GPU: which chip, how many units and which version they are for.
+"""Names of the files that MIOpen keeps for a GPU.
 
-Source of the names: MIOpen src/db_path.cpp.in, src/include/miopen/handle.hpp (GetDbBasename) and
-src/hip/handlehip.cpp, 2.10 to 3.6.
+A name contains chip, number of multiprocessors and version. Source of the names: MIOpen src/db_path.cpp.in,
+src/include/miopen/handle.hpp (GetDbBasename) and src/hip/handlehip.cpp, 2.10 to 3.6.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _VERSION_FOLDER = re.compile(
 
 @dataclass(frozen=True)
 class MiopenFile:
-    """A file of a user database or of the kernel cache, and the GPU and MIOpen that it was made for.
+    """A file of a user database or of the kernel cache, and the GPU and MIOpen version for which it was made.
 
-    ``gpu`` is the name of ``database_name``. ``version`` is MAJOR.MINOR.PATCH, or None if the name does not
-    contain a version. ``tweak`` is the build of that version.
+    ``gpu`` has the form of ``database_name``. ``version`` is MAJOR.MINOR.PATCH, or None if the file name does
+    not contain a version. ``tweak`` is the build number of that version.
     """
 
     gpu: str
@@ -37,21 +37,21 @@ class MiopenFile:
 
 
 def database_name(isa: str, cus: int) -> str:
-    """Return the name of a GPU's files: "gfx1030_36" for a gfx1030 with 72 compute units, "gfx90a68" for a
-    gfx90a with 104.
+    """Return the name that MIOpen uses for a GPU in file names.
 
-    More than 64 multiprocessors are written in hexadecimal, without the underscore. From gfx10 on HIP
-    counts workgroup processors, of two compute units each.
+    Examples: "gfx1030_36" for a gfx1030 with 72 compute units, and "gfx90a68" for a gfx90a with 104. From
+    gfx10 on, HIP counts workgroup processors, which have two compute units each. If the count is more than
+    64, it is written in hexadecimal, without the underscore.
     """
     count = cus // 2 if isa.startswith("gfx1") else cus
     return f"{isa}_{count}" if count <= 64 else f"{isa}{count:x}"
 
 
 def user_file(path: str) -> Optional[MiopenFile]:
-    """Return what the name of a file in MIOpen's user folders says, or None for any other name.
+    """Return the facts in the name of a file in MIOpen's user folders, or None for any other name.
 
     ``path`` is the file's name, or ``VERSION/NAME`` in the default folder of the compiled kernels. A folder
-    that MIOPEN_CUSTOM_CACHE_DIR names has no folders of versions.
+    set by MIOPEN_CUSTOM_CACHE_DIR has no subfolders for versions.
     """
     folder, _, name = path.rpartition("/")
     database, kernels = _DATABASE.fullmatch(name), _KERNELS.fullmatch(name)

@@ -1,9 +1,10 @@
 """Parser for MIOpen's own log: the solver that MIOpen chose, and failures with their reasons.
 
-A log line is ``MIOpen(HIP): Info [Function] text``. If switched on, a thread id precedes ``MIOpen(HIP)`` and
-milliseconds follow it. An error that leaves the library is ``MIOpen Error: file:line: text``. An error that
-leaves a compile thread ends the process as a C++ exception. Grammar and texts are those of MIOpen 2.17 to 3.5
-(src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp, problem.cpp).
+A log line is ``MIOpen(HIP): Info [Function] text``. With extra log options, a thread id precedes
+``MIOpen(HIP)``, and milliseconds follow ``MIOpen(HIP)``. An error that MIOpen reports to its caller is
+``MIOpen Error: file:line: text``. An error in a compile thread ends the process as a C++ exception. Line
+formats and texts are those of MIOpen 2.17 to 3.5 (src/logger.cpp, errors.hpp, ocl/convolutionocl.cpp,
+problem.cpp).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """The parsed log of a library: the last convolution, and what went wrong. A missing value is None.
+    """The parsed log of a library: the last convolution, and failures. A missing value is None.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive). ``find_db`` is "hit" or
-    "miss" of the library's database of the fastest solvers. ``errors`` are lines, the most informative first.
-    ``commands`` are command lines that repeat the calls of the library, in order.
+    "miss" of the find database, which stores the fastest solvers. ``errors`` are lines, the most informative
+    first. ``commands`` are command lines that repeat the calls of the library, in order.
     """
 
     implementation: Optional[str] = None
@@ -41,7 +42,7 @@ STATUSES = (
     "miopenStatusVersionMismatch",
 )  # fmt: skip
 
-#: Algorithm families by the number that every convolution call carries (4 is retired).
+#: Algorithm families by the number in the log of every convolution call (4 is no longer used).
 _ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
 
 #: Part of a solver's name that identifies its family. The first match counts.
@@ -53,13 +54,13 @@ _FAMILIES = (
 )  # fmt: skip
 
 _LEVELS = "Fatal|Error|Warning|Info2|Info|Trace|Command"
-# No pattern must scan a line more than once, however often its beginning recurs there, hence "[^][]".
+# A pattern must not scan a long line several times if its beginning occurs repeatedly, so it uses "[^][]".
 _MESSAGE = re.compile(rf"MIOpen\((\w+)\)\s*(?:[\d.]+)?: ({_LEVELS}) \[([^][]*)\] ?(.*)")
-#: The same line without its head, as people quote it.
+#: A log line without its beginning, because users often quote lines in this form.
 _HEADLESS = re.compile(rf"\s*()({_LEVELS}) \[(\w+)\] (.*)")
 _API_ERROR = re.compile(r"MIOpen Error: (.*)")
 _EXCEPTION = re.compile(r"what\(\): +(.*)")
-#: MIOpen 3.5 puts the name of the machine in front.
+#: "file:line: text". MIOpen 3.5 prints the name of the machine in front.
 _PLACE = re.compile(r"(?:[\w.-]{2,253}:)?(\S+\.[ch]pp:\d+): (.*)")
 #: Messages of a compiler, an assembler or a shell about a kernel that it cannot build.
 _DIAGNOSTIC = re.compile(
@@ -70,9 +71,9 @@ _CHOSEN = re.compile(r"Chosen Algorithm: ([^\s,]+)(?:\s*,\s*(\d+),\s*(\S+))?")
 _SOLVER_ID = re.compile(r"solver_id = ([^\s,]+)(?:, workspace = (\d+))?")
 _ALGORITHM = re.compile(r"algo = (\d+)")
 _SOLUTION = re.compile(r"id: \d+, algo: \d+, time: (\S+), ws: (\d+), name: (\S+)")
-#: Find 2.0 lists the solvers that it found, the fastest first.
+#: Message of Find 2.0 for each solver that it found. The fastest solver comes first.
 _FOUND = re.compile(r"Found (?:a )?sol\w+: (\S+) , (\d+), (\S+)")
-#: Find 2.0 can also list algorithms, and then prepare their solvers in the same order.
+#: Message of Find 2.0 for an algorithm. Find 2.0 then prepares the solvers in the same order.
 _LISTED = re.compile(r"miopen[A-Za-z]{1,40}?Algo([A-Z][A-Za-z]{1,20})\s(\S+)\s(\d+)$")
 _DRIVER_CHOICE = re.compile(r"MIOpen [\w ]+ Conv\. Algorithm: -?\d+, Solution: \d+/(\S+)")
 _DRIVER_TIME = re.compile(r"GPU Kernel Time .* Conv\. Elapsed: (\S+) ms")
@@ -84,7 +85,7 @@ _DATABASE = re.compile(r"(?:system database file: ?|File is unreadable: )(?:\"([
 _SEARCH_STARTS = re.compile(r"Starting search: ([^\s,]+)")
 _SEARCH = re.compile(r"min time so far: ([\d.e+-]+), default time: ([\d.e+-]+)")
 
-#: Messages of failures that name their kernel file.
+#: Messages of failures that contain the name of the kernel file.
 _SOURCES = (
     re.compile(r"Code object build failed\. Source: (\S+)"),
     re.compile(r"source file: (\S+)"),
@@ -94,13 +95,14 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
-#: Messages of Find, by version, and of immediate mode if no solver can run the problem.
+#: Messages of Find (by MIOpen version) and of immediate mode if no solver can run the problem.
 _NO_SOLVER = re.compile(
     "No suitable algorithm was found|cannot be executed due to incorrect params"
     "|Immediate mode Fallback unsuccessful"
 )
-#: Errors after which the run goes on. Without an assembler, MIOpen does not try kernels that need one. It
-#: skips an invalid record of the find database, such as the empty record that a failed Find of 3.5 leaves.
+#: Errors after which MIOpen continues. Without an assembler, MIOpen does not try kernels in assembly
+#: language.
+#: MIOpen also skips invalid records of the find database, e.g. the empty record after a failed Find of 3.5.
 _PASSED_OVER = re.compile(
     r"Path to assembler is not provided|^Error parsing payload under the key|^Contents:"
 )
@@ -110,8 +112,8 @@ _PASSED_OVER = re.compile(
 class Message:
     """One message of MIOpen.
 
-    ``function`` is None if no log function printed the message. ``place`` is the "file:line" of an exception.
-    ``line`` is the whole line as printed.
+    ``function`` is None if the message does not come from a log function. ``place`` is the "file:line" of an
+    exception. ``line`` is the whole line as printed.
     """
 
     level: str
@@ -124,10 +126,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Status:
-    """A status other than success.
+    """A status that MIOpen returned, other than success.
 
-    ``number`` is None for an unknown name. ``call`` is the function of MIOpen's interface that returned the
-    status, if the log names it.
+    ``number`` is None for an unknown name. ``call`` is the MIOpen function that returned the
+    status, or None if the log does not contain it.
     """
 
     name: str
@@ -140,8 +142,8 @@ class Choice:
     """The solver of a convolution.
 
     ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive. ``find_db`` is "hit" if
-    the find database had the solver and "miss" if MIOpen had to search or guess. It is None if the log does
-    not say.
+    the find database had the solver and "miss" if MIOpen had to search or guess. ``find_db`` is None if the
+    log does not contain this.
     """
 
     solver: Optional[str]
@@ -153,8 +155,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search for parameters: the solver, and milliseconds with the best and the default
-    parameters."""
+    """The last search for kernel parameters: the solver, and its time with the best and the default
+    parameters.
+    """
 
     solver: str
     best_ms: Optional[float] = None
@@ -166,8 +169,8 @@ class MiopenLog:
     """A parsed log.
 
     ``choice`` is the last choice. ``failures`` are lines, the most informative first. ``sources`` are the
-    kernel files that failures name. ``commands`` are command lines of MIOpenDriver. ``missing_databases`` are
-    the files that MIOpen warns about. They do no harm by themselves.
+    kernel files in the messages of failures. ``commands`` are command lines of MIOpenDriver.
+    ``missing_databases`` are the files about which MIOpen warns. A missing database alone causes no failure.
     """
 
     messages: tuple[Message, ...] = ()
@@ -182,15 +185,15 @@ class MiopenLog:
 
 
 def family(solver: str) -> Optional[str]:
-    """Return the algorithm family of a solver's name, or None for another kind of name."""
+    """Return the algorithm family of a solver, or None if the solver's name does not contain a family."""
     return next((name for part, name in _FAMILIES if part in solver), None)
 
 
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
-    """Return why the result of a case that forced ``solver`` says nothing about ``solver``.
+    """Return the reason why a case that forced ``solver`` proves nothing about ``solver``.
 
-    Return None if the result is about ``solver``. If MIOpen logged any other error, a missing solver is not
-    the reason, because that error ended the search.
+    Return None if the result is about ``solver``. A log that also has other errors is such a result, because
+    another error ended the search before MIOpen reported that it has no solver.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -202,7 +205,7 @@ def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
 
 
 def left_no_solver(state: str, reading: Reading) -> bool:
-    """Return True if a case of this ``state`` failed only because MIOpen had no solver for the problem."""
+    """Return True if a case failed only because MIOpen had no solver for the problem."""
     return (
         state == "error" and bool(reading.errors) and all(_NO_SOLVER.search(line) for line in reading.errors)
     )
@@ -250,15 +253,15 @@ def _message(line: str) -> Optional[Message]:
 
 
 def _placed(text: str) -> tuple[Optional[str], str]:
-    """Return the "file:line" and the text of an exception, or None and ``text``."""
+    """Return the "file:line" and the text of an exception, or None and the unchanged ``text``."""
     match = _PLACE.match(text)
     return (match[1], match[2]) if match else (None, text)
 
 
 def _bare_exception(line: str) -> Optional[Message]:
-    """Return an exception that another program printed, or None.
+    """Return the MIOpen exception in ``line``, a line that another program printed, or None.
 
-    One of MIOpen's source files before the text identifies the exception.
+    The line must contain the name of one of MIOpen's source files.
     """
     for word in line.split(" ", 2)[:2]:
         path, _, number = word.rstrip(":").rpartition(":")
@@ -276,9 +279,9 @@ def _number(text: Optional[str]) -> Optional[float]:
 
 
 def _bytes(text: Optional[str]) -> Optional[int]:
-    """Return the number in ``text``, or None if there is no text or too many digits for a size.
+    """Return the number in ``text``. Return None for empty text and for 20 or more digits.
 
-    int raises an exception if there are too many digits.
+    int would raise an error for very many digits.
     """
     return int(text) if text and len(text) < 20 else None
 
@@ -319,21 +322,21 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
             solver = solver_name(match[1])
             choice = _chosen(solver, match[2], times.get(solver), find_db)
         elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
-            # The search ran earlier, outside of this log, so only the family is known.
+            # The search ran before this log began, so only the family is known.
             choice = Choice(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
     return choice
 
 
 def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str]:
-    """Return ``find_db`` from the log. If the log does not say and the find mode is HYBRID, return "hit".
+    """Return ``find_db`` from the log, or "hit" if the log has no result and the find mode is HYBRID.
 
-    HYBRID modes search if the database has no record, and they log the search.
+    In HYBRID modes MIOpen searches only if the database has no record, and it logs every search.
     """
     return "hit" if find_db is None and mode in ("HYBRID", "DYNAMIC_HYBRID") else find_db
 
 
 def solver_name(solver: Union[str, int]) -> str:
-    """Return the name of a solver from its name or number. Return an unknown number as text."""
+    """Return the name of a solver, given its name or number. Return an unknown number as text."""
     text = str(solver)
     return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
 
@@ -346,12 +349,12 @@ def _chosen(
 
 
 def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
-    """Return the logged choice, which has more details, unless MIOpenDriver names another solver."""
+    """Return the logged choice, which has more details, unless MIOpenDriver printed a different solver."""
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
-    """Return the last solver that MIOpenDriver prints, or None.
+    """Return the last solver that MIOpenDriver printed, or None.
 
     MIOpenDriver prints the solver even if MIOpen's log is switched off.
     """
@@ -380,9 +383,9 @@ def _statuses(lines: Iterable[str]) -> tuple[Status, ...]:
 def _failures(lines: Iterable[str], messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the failures, the most informative first.
 
-    The order is errors that left the library, errors that the library logged, messages of the compiler, and
-    exceptions that MIOpen caught with a warning. If a kernel was not built, the messages of the compiler come
-    first, because they say more.
+    The order is: errors that MIOpen reported to its caller, errors in MIOpen's log, messages of the compiler,
+    and exceptions that MIOpen caught with a warning. If a kernel could not be built, the messages of the
+    compiler come first, because they have more details.
     """
     left = [each for each in messages if each.function is None]
     logged = [

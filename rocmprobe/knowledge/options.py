@@ -1,6 +1,6 @@
-"""Stacks for a chip, the best first, with the reasons why some of them fail.
+"""Ranked list of the stacks for a chip, with reasons why some of them fail.
 
-The knowledge is in ``data/stacks.toml`` (``stacks``) and ``data/compatibility.toml``.
+The knowledge is in ``data/stacks.toml`` (read by ``stacks``) and ``data/compatibility.toml``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocmprobe.knowledge.stacks import (
     stacks,
 )
 
-#: States of a stack on a chip, the best first, in words.
+#: Description of each state of a stack on a chip. The best state comes first.
 STATUSES = {
     "works": "owners report that it works",
     "tested": "whoever publishes it runs tests on this chip",
@@ -38,9 +38,9 @@ STATUSES = {
     "fails": "reported to fail",
 }
 _RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}
-#: Kinds of stacks whose libraries AMD built, as in the rows of [[library]].
+#: Kinds of stacks with libraries built by AMD. The rows of [[library]] describe these libraries.
 _PUBLISHED = ("official", "amd-stable", "amd-nightly")
-#: Relations whose absence is only a limit, and the library that has the limit.
+#: Relations that only limit a library if they do not hold, with the name of the library.
 _LIBRARIES = {"hipblaslt-has-kernels": "hipBLASLt", "miopen-has-databases": "MIOpen"}
 _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 
@@ -49,9 +49,10 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
-    ``lent`` is the row by which the chip runs another chip's code, or None if the stack has code for the chip
-    itself. ``status`` is one of STATUSES. ``refused`` says why chip and stack are incompatible, if no report
-    says that the stack fails. ``lacking`` are the limits that follow from relations between chip and stack.
+    If the chip runs code for another chip, ``lent`` is the table row that says so. ``lent`` is None if the
+    stack has code for the chip itself. ``status`` is a key of STATUSES. ``refused`` says why chip and stack
+    are incompatible. It is empty if a user's report decides the status. ``lacking`` are limits that follow
+    from relations between chip and stack.
     """
 
     stack: Stack
@@ -71,7 +72,7 @@ class Option:
 
     @property
     def title(self) -> str:
-        """Title of the stack, with the chip that it is for."""
+        """Title of the stack, followed by the chip."""
         if self.lent:
             return f"{self.stack.title}: {self.gfx} as {self.lent.posing}"
         return f"{self.stack.title}: {self.gfx}"
@@ -91,9 +92,10 @@ class Option:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """Sources with their dates, the source of the evidence first.
+        """Sources with their dates. The source of the evidence comes first.
 
-        Sources of relations are in the sentences, because they have a release instead of a date.
+        Sources of relations are part of the sentences, because these sources have a release instead of a
+        date.
         """
         rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
         return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
@@ -111,10 +113,11 @@ def options(
 ) -> tuple[Option, ...]:
     """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    Among the other stacks, those come first that need no build from source and no particular distribution
-    (unless the machine has it). Then stacks are sorted by status, code for the chip before an override, fixed
-    versions before nightlies, and newer rows before older rows. ``distribution`` is the id in
-    /etc/os-release. If it is None, stacks for every distribution are returned.
+    First come stacks that need neither a build from source nor a certain distribution (other than the
+    machine's own). Then stacks are sorted by status, by code for the chip before an override, by fixed
+    versions before nightly builds, and by newer rows before older rows. ``distribution`` is the id in
+    /etc/os-release. If it is None, stacks for every distribution are returned. ``atomics`` is True if the
+    card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -134,7 +137,7 @@ def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
     """Yield the ways in which a chip can run a stack.
 
     If the stack has code for the chip, the only way is None. Otherwise, on Linux, there is one way for each
-    chip whose code the chip can run.
+    other chip in the stack whose code this chip can run.
     """
     if has_code(stack, gfx):
         yield None
@@ -160,7 +163,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
     if breaks:
         status = "fails"
     elif report:
-        # A report from an owner outweighs conclusions from publications.
+        # A report from a user outweighs conclusions from publications.
         status = report.status
     elif failing(answered):
         status, refused = "fails", failing(answered)
@@ -189,9 +192,10 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
 def combination(
     stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool] = None
 ) -> Combination:
-    """Return the combination of a chip with a stack that holds code for the target that the chip runs as.
+    """Return the combination of a chip with a stack that has code for the target as which the chip runs.
 
-    Stacks of PyTorch and AMD have AMD's rocBLAS. Other stacks have a rocBLAS that was built for the chip.
+    Stacks of PyTorch and AMD have AMD's rocBLAS. In other stacks, rocBLAS is assumed to be built for the
+    chip.
     """
     runs_as = lent.posing if lent else gfx
     return Combination(
@@ -203,7 +207,7 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """Yield the limits from relations that no row of [[limit]] names."""
+    """Yield the limits from relations, except limits of libraries that a row of [[limit]] already has."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):
@@ -211,7 +215,7 @@ def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Ans
 
 
 def _listed(stack: Stack, gfx: str) -> bool:
-    """Return True if AMD supports the chip in the ROCm of a wheel."""
+    """Return True if AMD officially supports the chip in the ROCm release of a wheel."""
     target = gpus.target(gfx)
     since = _LISTED.match(target.rocm) if target else None
     if since is None or stack.kind not in ("official", "amd-stable"):

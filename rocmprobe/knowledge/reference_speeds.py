@@ -1,5 +1,7 @@
-"""Peaks of cards, figures measured by owners, and usual reasons for a slow card:
-``data/reference_speeds.toml``."""
+"""Peak speeds of cards, speeds measured by users, and usual reasons for a slow card.
+
+The knowledge is in ``data/reference_speeds.toml``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from rocmprobe.model.roofline import DIRECTIONS_IN
 from rocmprobe.text.tables import table
 
 _MHZ = 1e6
-#: No clock, unit count or bus is larger. Facts can come from a file that anybody wrote.
+#: No real clock, unit count or bus width is larger, but facts can come from a file that anybody wrote.
 _LARGEST = 1e6
 
 
@@ -22,7 +24,8 @@ _LARGEST = 1e6
 class Peak:
     """Peak speeds of a card: operations per second by dtype, and bytes per second.
 
-    ``sources`` are the sources of the numbers, and ``clock_mhz`` is the clock that the peaks assume.
+    ``sources`` are the sources of the numbers, and ``clock_mhz`` is the clock for which the peaks were
+    computed.
     """
 
     flops: Mapping[str, float] = field(default_factory=dict)
@@ -37,10 +40,10 @@ class Peak:
 
 @dataclass(frozen=True)
 class Published:
-    """A published speed, in operations or bytes per second, and its share of the product's peak.
+    """A published speed, in operations or bytes per second, and the fraction of the product's peak.
 
-    ``like`` are the kinds of layer that the speed represents. ``ms`` is the time of a whole network, else
-    None.
+    ``like`` are the kinds of layer that the speed represents. ``ms`` is the time of a whole network, or None
+    if the speed is not about a network.
     """
 
     product: str
@@ -62,7 +65,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A usual reason for a slow card. ``name`` is the observation in a run that supports it."""
+    """A usual reason for a slow card. ``name`` is the observation in a run that supports the reason."""
 
     name: str
     of: tuple[str, ...]
@@ -75,10 +78,10 @@ class Explanation:
 
 
 def peak_of(gpu: Gpu) -> Peak:
-    """Return the peak of ``gpu`` from its compute units and clocks, or from its product if the driver names
-    no clock.
+    """Return the peak of ``gpu`` from its compute units and clocks.
 
-    The peak is empty for a chip that the table lacks.
+    If the driver reports no clock, use the values of the product. If the table does not have the chip, the
+    peak is empty.
     """
     gfx = gpu.native_isa.value
     chip = _chips().get(str(gfx).partition(":")[0])
@@ -97,7 +100,7 @@ def peak_of(gpu: Gpu) -> Peak:
 
 @lru_cache(maxsize=1)
 def published() -> tuple[Published, ...]:
-    """Return every published figure."""
+    """Return every published speed."""
     networks = {row["name"]: row for row in table("reference_speeds")["network"]}
     return tuple(_published(row, networks) for row in table("reference_speeds")["speed"])
 
@@ -112,7 +115,10 @@ def explanations() -> tuple[Explanation, ...]:
 
 
 def figures_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
-    """Return the figures of all chips of the family, because few chips have several and shares carry over."""
+    """Return the published speeds of all chips in the family of ``gfx``.
+
+    Few chips have several published speeds, and the fractions of the peak are similar within a family.
+    """
     family = gpus.family(gfx)
     return tuple(
         each
@@ -155,8 +161,10 @@ def _bus(product: Mapping[str, Any]) -> float:
 
 
 def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
-    """Return ``fact`` if it is a number. Otherwise return ``by_table``, the value of the product's
-    ``row``."""
+    """Return ``fact`` if it is a number.
+
+    Otherwise return ``by_table``, the value in the product's ``row``.
+    """
     value = _number(fact.value)
     return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
 

@@ -1,5 +1,6 @@
-"""Settings from ``data/settings.toml``: which exist for a backend, how users name them, and where they have
-no effect."""
+"""Settings from ``data/settings.toml``: those of each backend, selection by name, and versions without
+effect.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ FLAGS = {
     "cudnn.deterministic": ("cudnn", "deterministic"),
     "miopen.immediate": ("miopen", "immediate"),
 }
-#: Names of the vendor libraries in their own spelling, by backend.
+#: Names of the vendor libraries as their vendors spell them, by backend.
 LIBRARIES = {"onednn": "oneDNN", "cudnn": "cuDNN", "miopen": "MIOpen"}
-#: Fields of a row that say where it applies. They are not part of the setting.
+#: Fields of a row that say where the setting applies. They are not fields of ``Setting``.
 _OF_THE_ROW = ("backends", "set")
 
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions that a setting runs with: the vendor library, PyTorch, and the ROCm that PyTorch was built
-    for.
+    """Versions under which a setting runs: the vendor library, PyTorch, and the ROCm for which PyTorch was
+    built.
 
     None means unknown.
     """
@@ -43,7 +44,7 @@ class Versions:
 class Search:
     """A way in which PyTorch requests a solver from MIOpen.
 
-    ``torch`` holds the flags of ``torch.backends`` that select this way, from version ``torch_since`` to
+    ``torch`` holds the flags of ``torch.backends`` that select this way, from PyTorch ``torch_since`` to
     ``torch_until`` ("" if the flags are still valid).
     """
 
@@ -60,7 +61,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    """Return the verdict of a recommendation that chooses this setting."""
+    """Return the verdict of a recommendation of this setting."""
     if row.get("device") == "cpu":
         return "cpu"
     if row.get("bypass"):
@@ -78,7 +79,7 @@ def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
-    """Return the flags of ``torch.backends`` that make PyTorch request a solver from MIOpen in this way.
+    """Return the flags of ``torch.backends`` that make PyTorch request a solver in the way ``search``.
 
     ``torch`` is PyTorch's version, or None for the newest. Return {} if that version has no such way.
     """
@@ -89,15 +90,15 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
 
 
 def searches() -> Sequence[Search]:
-    """Return every way to request a solver, the oldest versions of PyTorch first."""
+    """Return every way to request a solver. Ways for the oldest versions of PyTorch come first."""
     return [Search(**row) for row in table("settings")["search"]]
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:
     """Return the drivers under which a setting has an effect.
 
-    Variables and the MIOpen call have an effect under ``capi``. Everything has an effect under ``torch``
-    except Find 2.0, which PyTorch does not use.
+    With ``capi``, environment variables and the choice of the MIOpen function have an effect. With ``torch``,
+    everything has an effect except Find 2.0, which PyTorch does not use.
     """
     if setting.search == "find-2.0":
         return ("capi",)
@@ -116,9 +117,10 @@ def settings_for(
 ) -> tuple[Setting, ...]:
     """Return the settings of ``backend`` that one of ``drivers`` supports.
 
-    ``wanted`` is the set "default" or "all", or names separated by commas. ``torch`` is the version whose
-    flags the settings hold, or None for the newest. The setting ``default`` is always among them, because
-    every gate of the ladder depends on it. Raise BadInput for a name that the backend does not have.
+    ``wanted`` is the name of a set, "default" or "all", or names of settings separated by commas. ``torch``
+    is the version of PyTorch for which the settings hold flags, or None for the newest. The setting
+    ``default`` is always included, because the ladder skips checks based on its results. Raise BadInput for a
+    name that the backend does not have.
     """
     rows = [
         row
@@ -140,14 +142,17 @@ def settings_for(
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
-    """Return every setting with its backends and its set, with the flags of the newest PyTorch."""
+    """Return every setting with its backends and the name of its set.
+
+    The settings have the flags of the newest PyTorch.
+    """
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 
 
 def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return why ``setting`` has no effect on ``versions``, or None if it can have an effect.
+    """Return the reason why ``setting`` has no effect with ``versions``, or None if it can have an effect.
 
-    Unknown versions rule nothing out.
+    An unknown version never gives a reason.
     """
     for product, version, since, until in (
         (versions.library, versions.library_version, setting.since, setting.until),
@@ -163,7 +168,7 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return the reason if ``versions`` reject a value of the setting, or read none of the setting's
+    """Return the reason if software of ``versions`` rejects a value of the setting, or ignores all its
     variables.
 
     Otherwise return None.

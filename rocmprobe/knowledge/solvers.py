@@ -1,5 +1,8 @@
-"""MIOpen's convolution solvers from ``data/solvers.toml``: which can run a problem, what switches a solver
-off, and the fewest switches that turn off all faulty solvers."""
+"""MIOpen's convolution solvers from ``data/solvers.toml``, and the variables that switch solvers off.
+
+The module finds the solvers that can run a problem, and the fewest variables that switch off all faulty
+solvers.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from rocmprobe.model.results import Outcome, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.tables import table
 
-#: The variable that names the only solver that Find considers.
+#: The variable that restricts Find to the solver in its value.
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
-#: The setting whose variables a run derives on the machine itself.
+#: Name of the setting whose variables a run determines on the machine.
 DERIVED = "no-faulty-solvers"
 _FORCED = "only-"
-#: The default find mode skips solvers that are not dynamic. NORMAL runs every solver that applies.
+#: Find mode NORMAL, which runs every solver that applies. The default mode skips solvers that are not
+#: dynamic.
 _FIND_NORMAL = {"MIOPEN_FIND_MODE": "1"}
-#: Families in the order in which Find tries them (src/conv/solver_finders.cpp). Naive kernels are its last
-#: resort.
+#: Families in the order in which Find tries them (src/conv/solver_finders.cpp). Naive kernels come last.
 _ORDER = ("Winograd", "Direct", "ImplicitGEMM", "GEMM", "FFT", "naive")
-#: A transposed convolution runs as the gradient of a plain one.
+#: Direction in which a transposed convolution runs, because it runs as the gradient of a plain convolution.
 TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
-#: A problem's text and a direction.
+#: A problem's text form and a direction.
 Question = tuple[str, str]
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 @dataclass(frozen=True)
 class Solver:
-    """One row of the table, which explains the fields."""
+    """One row of the table. ``data/solvers.toml`` explains the fields."""
 
     name: str
     family: str
@@ -48,9 +51,9 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Return True if the table does not rule the solver out.
+        """Return True if, according to the table, the solver can perhaps run the problem.
 
-        ``problem`` is the text of a problem, and ``isa`` the effective ISA or None.
+        ``problem`` is a problem's text form, and ``isa`` the effective ISA or None.
         """
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
@@ -66,7 +69,7 @@ class Solver:
 
 @lru_cache(maxsize=1)
 def solvers() -> tuple[Solver, ...]:
-    """Return every solver of the table, the solvers that seldom fail first."""
+    """Return every solver of the table. Solvers that seldom fail come first."""
     return tuple(from_json(Solver, row) for row in table("solvers")["solver"])
 
 
@@ -81,7 +84,7 @@ def names_by_id() -> Mapping[int, str]:
 
 
 def forced_setting(solver: Solver) -> Setting:
-    """Return the setting under which Find considers only this solver."""
+    """Return the setting under which Find considers only ``solver``."""
     return Setting(
         name=f"{_FORCED}{solver.name}", reason=f"{solver.name} alone: does it give right numbers?",
         verdict="native-with-settings", env={FORCE: solver.name, **_FIND_NORMAL}, since=solver.since,
@@ -92,12 +95,11 @@ def forced_setting(solver: Solver) -> Setting:
 def in_play(
     problem: str, direction: str, isa: Optional[str], version: str, environ: Mapping[str, str]
 ) -> tuple[Solver, ...]:
-    """Return the solvers that Find would try for a problem and direction, in the order in which it tries
-    them.
+    """Return the solvers that Find would try for a problem and direction, in the order of the attempts.
 
-    The result models simulated machines. It holds the solvers that the table allows for the MIOpen
-    ``version`` ("" for any). Solvers that ``environ`` switches off are left out. If ``environ`` names
-    solvers, all others are left out.
+    Simulated machines use this. The result has the solvers that the table allows for the MIOpen
+    ``version`` ("" for any). Solvers that ``environ`` switches off are left out. If ``environ`` selects
+    certain solvers, all other solvers are left out.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -114,12 +116,12 @@ def in_play(
 def smallest_switches(
     faulty: Iterable[str], sound: Mapping[Question, Collection[str]]
 ) -> Optional[tuple[str, ...]]:
-    """Return the fewest variables that switch off all ``faulty`` solvers and leave a correct solver for each
-    case.
+    """Return the fewest variables that switch off all ``faulty`` solvers but leave every case a correct
+    solver.
 
-    ``sound`` maps each case to its correct solvers. Among sets of the same size, take the set that switches
-    off the fewest correct solvers, then the set with narrower variables. Return None if no set of variables
-    works. A solver that is faulty for one case counts as faulty for all cases.
+    ``sound`` maps each case to its correct solvers. Among sets of the same size, prefer the set that switches
+    off the fewest correct solvers, then the set whose variables switch off the fewest solvers. Return None if
+    no set of variables works. A solver that is faulty for one case counts as faulty for all cases.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -142,8 +144,10 @@ def smallest_switches(
 
 
 def _narrow_first(names: Iterable[str]) -> list[str]:
-    """Return the variables of these solvers, sorted from the fewest to the most solvers that they switch
-    off."""
+    """Return the variables that switch these solvers off.
+
+    Variables that switch off fewer solvers come first.
+    """
     wanted = {variable for name in names for variable in by_name()[name].off}
     reach = {variable: sum(variable in solver.off for solver in solvers()) for variable in wanted}
     return sorted(wanted, key=lambda variable: (reach[variable], variable))
@@ -152,8 +156,8 @@ def _narrow_first(names: Iterable[str]) -> list[str]:
 def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
     """Return sets of at most ``size`` variables that switch off every solver of ``names``.
 
-    Every such set must have a variable of the first solver that is not covered yet, so only these variables
-    are tried.
+    The search extends a set only by variables of the first solver that the set does not yet switch off. That
+    is enough, because every solution contains such a variable.
     """
     found: set[frozenset[str]] = set()
 
@@ -182,10 +186,10 @@ class Swept:
 
 
 def swept(outcomes: Iterable[Outcome]) -> Swept:
-    """Return the sound and the faulty solvers among ``outcomes``.
+    """Return the correct and the faulty solvers among ``outcomes``.
 
-    A solver that does not apply, or has no result, is in neither group. A case that no solver ran is left
-    out.
+    Solvers that do not apply or have no result are in neither group. A case is left out if no solver
+    ran it.
     """
     sound: dict[Question, set[str]] = {}
     faulty: set[str] = set()
@@ -202,7 +206,7 @@ def swept(outcomes: Iterable[Outcome]) -> Swept:
 
 
 def solver_of(outcome: Outcome) -> Optional[str]:
-    """Return the solver that an outcome of the sweep is about, or None for any other outcome."""
+    """Return the solver that an outcome of the solver sweep tested, or None for any other outcome."""
     if outcome.check != "solver":
         return None
     name = outcome.setting[len(_FORCED) :]
@@ -213,9 +217,8 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 class Cure:
     """The variables of a derived setting, and the reason for them.
 
-    If nothing was derived, ``env`` is None and ``state`` is the state of the setting's cases. The fields
-    after ``reason`` are only set for the setting ``by-layer``. They mean the same as the fields of
-    ``Setting``.
+    If nothing could be derived, ``env`` is None and ``state`` is the state of the setting's cases. Fields
+    after ``reason`` are only used for the setting ``by-layer`` and have the same meaning as in ``Setting``.
     """
 
     env: Optional[Mapping[str, str]]
@@ -227,7 +230,10 @@ class Cure:
     pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
-        """Return ``setting`` with the derived values, or unchanged if nothing was derived."""
+        """Return ``setting`` with the derived values.
+
+        If nothing was derived, return ``setting`` unchanged.
+        """
         if self.env is None:
             return setting
         return replace(
@@ -238,7 +244,7 @@ class Cure:
 
 
 def cure(outcomes: Iterable[Outcome]) -> Cure:
-    """Return the smallest set of switches for the sweep's ``outcomes``."""
+    """Return the smallest set of variables that switch off the faulty solvers in the sweep's ``outcomes``."""
     asked = tuple(outcomes)
     found = swept(asked)
     if not asked:
@@ -257,15 +263,15 @@ def cure(outcomes: Iterable[Outcome]) -> Cure:
 
 @lru_cache(maxsize=1)
 def _switches() -> frozenset[str]:
-    """Return the variables that switch off solvers of the table, singly or by family."""
+    """Return the variables that switch off one solver or a family of solvers."""
     return frozenset(variable for solver in solvers() for variable in solver.off)
 
 
 def is_switch(name: str, value: str) -> bool:
-    """Return True if the variable ``name`` switches off solvers of the table with this ``value``."""
+    """Return True if ``name=value`` as an environment variable switches off a solver of the table."""
     return value == "0" and name in _switches()
 
 
 def are_switches(env: Mapping[str, str]) -> bool:
-    """Return True if these variables only switch off solvers of the table."""
+    """Return True if all these variables switch off solvers of the table."""
     return all(is_switch(name, value) for name, value in env.items())

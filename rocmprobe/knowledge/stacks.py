@@ -1,8 +1,7 @@
-"""Stacks of PyTorch and ROCm: which has code for a chip, who reports that it works, and what is known to
-break.
+"""Stacks of PyTorch and ROCm: the chips for which they have code, reports from users, and known failures.
 
 The knowledge is in ``data/stacks.toml``, which explains its fields. ``data/gpus.toml`` says which versions of
-the wheels hold code for a chip. Both contain what others reported.
+the wheels have code for a chip. Both files contain what others reported.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class Report:
-    """A row of [[report]]: what owners of a chip report about a stack.
+    """A row of [[report]]: what users of a chip report about a stack.
 
-    ``posing`` is the target that the chip pretended to be, or "". ``torch`` is the installed version that
-    identifies the stack, or "" if no version does.
+    ``posing`` is the target whose code ran on the chip through an override, or "". ``torch`` is the installed
+    version that identifies the stack, or "" if no version does.
     """
 
     stack: str
@@ -67,7 +66,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Lent:
-    """A row of [[lent]]: chips that run another chip's code, and the override that makes them run it."""
+    """A row of [[lent]]: chips that can run the code of another chip, and the override for it."""
 
     gfx: tuple[str, ...]
     posing: str
@@ -81,7 +80,7 @@ class Lent:
 class Limit:
     """A row of [[limit]]: what does not work on a chip, and the variables that help.
 
-    ``caches`` are variables that must name a new folder of compiled code.
+    ``caches`` are variables that must be set to a new folder for compiled code.
     """
 
     gfx: tuple[str, ...]
@@ -96,10 +95,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Broken:
-    """Releases that break the targets ``gfx``, first and last included ("": open).
+    """Releases that do not work on the targets ``gfx``.
 
-    ``cause`` is in the vocabulary. ``effective`` is the ISA under which the targets break, and ``system`` the
-    system, "" for any. ``without_atomics`` is True if they only break without PCIe atomics.
+    The limits of a range are included, and "" means no limit. ``cause`` is a name in ``data/causes.toml``.
+    ``effective`` is the ISA, and ``system`` the operating system, under which the failure occurs ("" for
+    any). If ``without_atomics``, the failure only occurs without PCIe atomics.
     """
 
     gfx: tuple[str, ...]
@@ -121,10 +121,10 @@ class Broken:
 
 @dataclass(frozen=True)
 class Installed:
-    """The installed software of a machine, with its silicon and its effective ISA. None means unknown.
+    """The installed software of a machine, and the native and effective ISA of its GPU. None means unknown.
 
-    ``rocm`` is the ROCm of its torch. ``atomics`` is True if PCIe atomics reach the card. ``kernel`` is its
-    Linux.
+    ``rocm`` is the ROCm for which torch was built. ``atomics`` is True if the card can use PCIe atomics.
+    ``kernel`` is the version of the Linux kernel.
     """
 
     gfx: Optional[str]
@@ -157,9 +157,9 @@ def limits() -> tuple[Limit, ...]:
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables of cache folders that must be new when ``env`` is set.
+    """Return the variables for cache folders that must be new when ``env`` is set.
 
-    The caches do not store ``env`` with their kernels, so they would keep kernels that were made without it.
+    The caches do not record ``env``, so old folders would return kernels that were compiled without it.
     """
     rows = (row for row in limits() if row.env and row.env.items() <= env.items())
     return tuple(dict.fromkeys(name for row in rows for name in row.caches))
@@ -178,7 +178,7 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """Return the rows that apply to ``machine``. An unknown field matches no row that requires it."""
+    """Return the rows that apply to ``machine``. A row that requires an unknown field does not apply."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 
@@ -212,16 +212,16 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
 
 
 def amd_index(gfx: Optional[str]) -> str:
-    """Return the index of AMD's wheels for a target: stable wheels before nightlies.
+    """Return the index URL of AMD's wheels for a target. Stable wheels are preferred to nightly builds.
 
-    Return the stable index if the target is unknown or has no wheels.
+    If the target is unknown or has no wheels, return the stable index.
     """
     of_amd = [stack for stack in stacks() if stack.kind.startswith("amd-")]
     return next((stack for stack in of_amd if has_code(stack, gfx)), of_amd[0]).index
 
 
 def system_of(name: object, kernel: object = None) -> str:
-    """Return one of SYSTEMS for the name of an operating system and the release of its kernel."""
+    """Return one of SYSTEMS, given the name of an operating system and the release of its kernel."""
     words = f"{name or ''} {kernel or ''}".lower()
     if "microsoft" in words or "wsl" in words:
         return "wsl"
@@ -229,17 +229,17 @@ def system_of(name: object, kernel: object = None) -> str:
 
 
 def distribution_of(name: object) -> Optional[str]:
-    """Return the id of a distribution from its id or its full name, or None if unknown."""
+    """Return the id of a distribution, given its id or its full name, or None if unknown."""
     words = re.findall(r"[a-z]+", str(name or "").lower())
     known = {each for stack in stacks() for each in stack.distributions} | {"ubuntu", "rhel", "opensuse"}
     return next((word for word in words if word in known), None)
 
 
 def rocm_of(torch_version: object) -> Optional[str]:
-    """Return the ROCm that a torch was built for, or None if the text does not name it.
+    """Return the ROCm version in the text of a torch version, or None if there is none.
 
-    torch writes "2.0.1+rocm5.4.2" and people write "2.0, ROCm 5.4". Return None for "tensorflow-rocm 2.5", a
-    name with its own version.
+    The text can be "2.0.1+rocm5.4.2", from torch, or "2.0, ROCm 5.4", from a user. Return None for
+    "tensorflow-rocm 2.5", because its version number is not a ROCm version.
     """
     found = _ROCM.search(str(torch_version))
     return found[1] if found else None

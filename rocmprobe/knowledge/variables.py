@@ -1,4 +1,4 @@
-"""Catalogue of environment variables (``data/variables.toml``), and its labels for variables that are set."""
+"""Catalogue of environment variables (``data/variables.toml``), and labels for variables that are set."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NOT_LISTED = "not in our table"
 REJECTED = "rejected value"
 NOT_HERE = "not in this version"
 FOLKLORE = "folklore"
-#: Word that can follow EFFECTIVE in a label: a change after the first use has no effect.
+#: Word that can follow EFFECTIVE in a label. It means that a change after the first use has no effect.
 ONCE = "read once per process"
 LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, NOT_LISTED, REJECTED, NOT_HERE, FOLKLORE, ONCE)
 
-#: A variable whose name begins with one of these belongs to the GPU stack, known or not.
+#: Prefixes of the variables that ROCm or PyTorch can read. Unknown names with such a prefix count, too.
 PREFIXES = (
     "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
     "HIPRTC_", "HSAKMT_", "ROC_", "TENSILE_", "ONEDNN_", "MKLDNN_",
@@ -37,7 +37,7 @@ _SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL")
 
 Release = tuple[int, int]
 
-#: Kinds of values in the table, in words.
+#: Description of each kind of value in the table.
 KINDS = {
     "": "any text",
     "miopen-bool": "0 or 1",
@@ -57,7 +57,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """One word or number that has a meaning."""
+    """One word or number that is a valid value of a variable."""
 
     word: str = ""
     number: Optional[int] = None
@@ -66,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Variable:
-    """A row of the catalogue, which explains the fields."""
+    """A row of the catalogue. ``data/variables.toml`` explains the fields."""
 
     name: str
     of: str
@@ -82,7 +82,7 @@ class Variable:
 
     @property
     def once(self) -> bool:
-        """True if the value is kept for the life of the process."""
+        """True if a process reads the variable only once and keeps the value."""
         return self.read in ("load", "import", "first-call")
 
 
@@ -90,8 +90,8 @@ class Variable:
 class Label:
     """The catalogue's label for a variable that is set.
 
-    ``words`` are from LABELS, the verdict first. ``nearest`` is the known name that an unknown name
-    resembles.
+    ``words`` are from LABELS, with the verdict first. If the name is unknown, ``nearest`` is the most similar
+    known name.
     """
 
     words: tuple[str, ...]
@@ -148,10 +148,10 @@ def find(name: str) -> Optional[Variable]:
 
 
 def nearest(name: str) -> Optional[str]:
-    """Return the name in the catalogue that ``name`` resembles most, or None if no name is similar."""
+    """Return the name in the catalogue that is most similar to ``name``, or None if no name is similar."""
     if len(name) > _LONGEST:
         return None
-    # A name of quite another length is no misspelling, and comparisons take most of the time here.
+    # Skip names of very different length, which cannot be misspellings, because comparisons are slow.
     alike = [known for known in _known() if abs(len(known) - len(name)) <= max(2, len(name) // 4)]
     found = difflib.get_close_matches(name, alike, 1, 0.8)
     return found[0] if found else None
@@ -161,9 +161,9 @@ _LONGEST = 120
 
 
 def _one_letter_apart(one: str, other: str) -> bool:
-    """Return True if a letter was left out, added or mistyped, or letters changed their order.
+    """Return True if one letter is missing, added or wrong, or if the letters are in a different order.
 
-    Names that differ in digits alone name two things: F2X3 and F3X2 are two kernels.
+    Names that differ only in digits are different variables, for example F2X3 and F3X2 for two kernels.
     """
     if re.sub(r"\d", "", one) == re.sub(r"\d", "", other):
         return False
@@ -175,7 +175,7 @@ def _one_letter_apart(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[str, ...]:
-    """Return the names that a user may have meant."""
+    """Return the catalogue names that a misspelled name can stand for."""
     return tuple(
         row.name for row in variables() if row.of not in ("nobody", "process") and row.name[-1] != "*"
     )
@@ -183,7 +183,7 @@ def _known() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _tails() -> Mapping[str, tuple[str, ...]]:
-    """Return the texts before the first underscore, keyed by the text after it."""
+    """Return the words before the first underscore of all known names, keyed by the rest of the name."""
     tails: dict[str, tuple[str, ...]] = {}
     for name in _known():
         head, _, tail = name.partition("_")
@@ -192,7 +192,7 @@ def _tails() -> Mapping[str, tuple[str, ...]]:
 
 
 def matters(name: str) -> bool:
-    """Return True if a variable that is set belongs into the facts of a machine.
+    """Return True if a variable that is set belongs to the facts of a machine.
 
     Return False for every name that suggests a secret.
     """
@@ -204,7 +204,7 @@ def matters(name: str) -> bool:
     if name in ("LD_LIBRARY_PATH", "LD_PRELOAD") or name.startswith(PREFIXES):
         return True
     head, _, tail = name.partition("_")
-    # A tail of one word, as in CHIP_PATH, is too common to identify a variable.
+    # If only one word follows the first underscore, as in CHIP_PATH, the word is too common.
     return (
         "_" in tail
         and len(name) <= _LONGEST
@@ -226,7 +226,8 @@ def labels(machine: Machine) -> dict[str, Label]:
 def label_facts(machine: Machine) -> dict[str, Fact]:
     """Return a fact ``variables.<NAME>`` for each label.
 
-    The value is the words of the label. The source is the reason and the source of the label.
+    The fact's value has the words of the label. The fact's ``source`` has the reason and the source of the
+    label.
     """
     return {
         f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
@@ -235,7 +236,7 @@ def label_facts(machine: Machine) -> dict[str, Fact]:
 
 
 def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Release]) -> Label:
-    """Return the label of ``name=value`` under these releases of ROCm and torch (None: unknown)."""
+    """Return the label of ``name=value`` under these releases of ROCm and torch (None if unknown)."""
     row = find(name)
     if row is None:
         return _unknown(name, rocm)
@@ -257,9 +258,9 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
     """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
 
-    UNKNOWN means that the name is a misspelling, or that no source of the table reads the name. NOT_LISTED
-    means that the table can lack the name. Builds and containers set variables such as ROCBLAS_DIR, so names
-    of this form are never UNKNOWN.
+    UNKNOWN means that the name is a misspelling, or that no software in the table reads the name. NOT_LISTED
+    means that the software can have variables that the table lacks. Builds and containers set variables such
+    as ROCBLAS_DIR, so names of this form are never UNKNOWN.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""
@@ -293,15 +294,15 @@ def _parsed(text: str) -> Release:
 
 _MIOPEN_OFF = frozenset({"0", "no", "false", "disable", "disabled"})
 _MIOPEN_ON = frozenset({"1", "yes", "true", "enable", "enabled"})
-#: Twenty digits hold every number of C. Python refuses much longer numbers.
+#: Twenty digits are enough for every integer type of C. Python rejects much longer numbers.
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
-#: Numbers that strtoul with base 0 reads to the end.
+#: Texts that strtoul with base 0 accepts completely.
 _C_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19})")
 _DEVICE = re.compile(r"-?[0-9]+|GPU-[0-9a-fA-F]+")
 
 
 def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
-    """Return why the program rejects or misreads ``value``, or "" if the value is fine."""
+    """Return why the software rejects or misreads ``value``, or "" if the value is valid."""
     text = value.strip()
     if row.values == "miopen-bool":
         return _refused_by_miopen(value, rocm)
@@ -344,7 +345,7 @@ def _refused_by_miopen(value: str, rocm: Optional[Release]) -> str:
 def _refused_mode(row: Variable, value: str, rocm: Optional[Release]) -> str:
     if not value or value.upper() in {each.word for each in _offered(row, rocm) if each.word}:
         return ""
-    # Only the digits at the start of a text count.
+    # MIOpen reads only the digits at the start of the text.
     digits = re.match(r"\s*[+-]?[0-9]{1,20}", value)
     if digits is None:
         early = "logs an error and uses the default"
@@ -382,7 +383,7 @@ def _listed(row: Variable, rocm: Optional[Release]) -> str:
 
 
 def _number(row: Variable, text: str) -> int:
-    """Return the number that C reads from an accepted text."""
+    """Return the number that C code reads from a valid text."""
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-").lower()
     if row.values != "c-int":
@@ -391,7 +392,7 @@ def _number(row: Variable, text: str) -> int:
 
 
 def _same(row: Variable, value: str, default: str) -> bool:
-    """Return True if an accepted ``value`` means the same as the default."""
+    """Return True if a valid ``value`` means the same as the default."""
     if row.values == "miopen-bool":
         return (value.lower() in {*_MIOPEN_ON, "on"}) == (default == "1")
     if row.values == "hip-bool":

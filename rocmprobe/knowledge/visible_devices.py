@@ -1,11 +1,12 @@
-"""Numbers that a program gives to GPUs: the runtime's order, and the lists of devices in the environment.
+"""Numbers of GPUs in a program: the runtime's order, and the environment variables that select devices.
 
-ROCr takes the GPU nodes of KFD in their order. ROCR_VISIBLE_DEVICES chooses among them and reorders them. HIP
-takes the GPUs that ROCr shows. HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES if the former is unset or empty,
-chooses among these. torch's ``cuda:N`` is HIP's number N.
+ROCr uses the GPU nodes of KFD in their order. ROCR_VISIBLE_DEVICES selects nodes and changes the order. HIP
+uses the GPUs that ROCr shows. HIP_VISIBLE_DEVICES selects among them. If it is unset or empty,
+CUDA_VISIBLE_DEVICES does. torch's ``cuda:N`` is HIP's number N.
 
 Sources: ROCR-Runtime core/runtime/amd_filter_device.cpp (RvdFilter) and amd_topology.cpp (BuildTopology), CLR
-rocclr/device/rocm/rocdevice.cpp (Device::init). The sources were read, not run on hardware.
+rocclr/device/rocm/rocdevice.cpp (Device::init). These rules were read in the source code and not tested on
+hardware.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Optional
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
-#: Length of a token that ROCr compares to UUIDs: at most "GPU-" and the 16 digits of the node's unique id.
+#: Lengths of a token that ROCr compares to UUIDs. The longest is "GPU-" and the 16 digits of the unique id.
 _SHORTEST_UUID, _LONGEST_UUID = 5, 20
 _PLAIN = re.compile(r"0|[1-9]\d{0,8}")
 _C_NUMBER = re.compile(r"[+-]?(?:0X[0-9A-F]{1,8}|\d{1,9})")
@@ -33,12 +34,12 @@ def uuid_of(unique_id: int) -> Optional[str]:
 
 
 def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """Return the positions among ``uuids`` (one for each GPU node) that ROCR_VISIBLE_DEVICES leaves, in its
-    order.
+    """Return the positions in ``uuids`` (one per GPU node) that ROCR_VISIBLE_DEVICES selects, in the
+    variable's order.
 
-    The value None means that the variable is not set. An empty value hides all GPUs. A token is a number, as
-    C reads it, or the beginning of a UUID that only one GPU has. The list ends at the first token that names
-    no GPU, or a GPU again.
+    If ``value`` is None, the variable is not set. An empty value hides all GPUs. A token is a number in C's
+    notation, or the beginning of a UUID that only one GPU has. The list ends at the first token that matches
+    no GPU, or that selects a GPU for the second time.
     """
     if value is None:
         return tuple(range(len(uuids)))
@@ -59,7 +60,7 @@ def _by_uuid(token: str, uuids: Sequence[Optional[str]]) -> Optional[int]:
 
 
 def _number_in_c(token: str) -> Optional[int]:
-    """Return a number as strtol with base 0 reads it (0x10 is sixteen, 010 is eight), or None."""
+    """Return the number that strtol with base 0 reads (0x10 is sixteen, 010 is eight), or None."""
     if not _C_NUMBER.fullmatch(token):
         return None
     digits = token.lstrip("+-")
@@ -72,11 +73,11 @@ def _number_in_c(token: str) -> Optional[int]:
 
 
 def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """Return the positions among ``uuids`` (of the GPUs that ROCr shows) that HIP_VISIBLE_DEVICES leaves.
+    """Return the positions in ``uuids`` (one per GPU that ROCr shows) that HIP_VISIBLE_DEVICES selects.
 
-    Return all positions if the variable is not set or empty. A token is a plain number without spaces, or a
-    part of a UUID from "GPU-" on, in small letters. The list ends at the first token that names no GPU. A
-    token that names a GPU again is skipped.
+    If the variable is not set or empty, return all positions. A token is a plain number without spaces, or a
+    part of a UUID that includes "GPU-", in lower-case digits. The list ends at the first token that matches
+    no GPU. A token that selects a GPU for the second time is skipped.
     """
     if not value:
         return tuple(range(len(uuids)))
@@ -93,7 +94,7 @@ def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple
 
 
 def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the positions among ``uuids`` that HIP numbers 0, 1, 2, ... under these environment variables.
+    """Return the positions in ``uuids`` to which HIP gives the numbers 0, 1, 2, ... under these variables.
 
     ``uuids`` has one item for each GPU in ROCr's own order.
     """
@@ -103,7 +104,10 @@ def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tu
 
 
 def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]:
-    """Return ``gpus``, given in ROCr's order, with their ``order`` and ``index`` under ``variables``."""
+    """Return ``gpus`` with their ``order`` and ``index`` under ``variables``.
+
+    ``gpus`` must be in ROCr's order.
+    """
     numbers = {at: number for number, at in enumerate(numbered([gpu.uuid.value for gpu in gpus], variables))}
     set_ = [f"{name}={variables[name]}" for name in (ROCR, HIP, CUDA) if name in variables]
     under = f"under {' '.join(set_)}" if set_ else "no list of devices is set"
@@ -120,9 +124,9 @@ def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]
 
 
 def visible(machine: Machine, vendor: str) -> list[Gpu]:
-    """Return the GPUs of a vendor that torch numbers, in torch's order.
+    """Return the GPUs of ``vendor`` that torch can use, in torch's order.
 
-    Start from the kernel's order. If that is unknown, start from the order of the facts.
+    If the kernel's order of the GPUs is unknown, the order of the facts is used instead.
     """
     gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
     variables = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
@@ -135,9 +139,9 @@ def visible(machine: Machine, vendor: str) -> list[Gpu]:
 
 
 def _by_cuda(gpus: list[Gpu], value: Optional[str]) -> list[Gpu]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names by number.
+    """Return the GPUs whose numbers are in ``value``, the value of CUDA_VISIBLE_DEVICES.
 
-    Return all GPUs for a list of UUIDs, because the facts of such a GPU have no UUID.
+    If the value lists UUIDs, return all GPUs, because the facts about NVIDIA GPUs have no UUIDs.
     """
     if value is None or not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value):
         return gpus
@@ -149,11 +153,11 @@ def in_processor(gpu: Gpu) -> bool:
 
 
 def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
-    """Return the variable, as NAME=VALUE, that leaves a program only the GPUs ``wanted``, or None if it is
-    unknown.
+    """Return the variable, as NAME=VALUE, that shows a program only the GPUs ``wanted``, or None if unknown.
 
-    The variable is HIP's list, by number, unless ROCr's list is set. ROCr's list is read first and needs
-    HIP's list unset. If the order is unknown, return ROCr's list by UUID.
+    The variable is HIP_VISIBLE_DEVICES with numbers, or ROCR_VISIBLE_DEVICES with numbers if that variable is
+    set now. ROCr reads its variable first. If HIP_VISIBLE_DEVICES is also set, the user must unset it. If the
+    runtime's order of the GPUs is unknown, the variable is ROCR_VISIBLE_DEVICES with UUIDs.
     """
     gpus = list(wanted)
     orders = [gpu.order.value for gpu in gpus]
@@ -164,10 +168,10 @@ def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
 
 
 def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
-    """Return HIP's variable that leaves a program only this GPU, which now has the number ``index`` there.
+    """Return a value of HIP_VISIBLE_DEVICES that shows a program only ``gpu``.
 
-    All other variables stay as they are. Return {} if the number is unknown, or if HIP's list names GPUs by
-    UUID.
+    Other variables must stay as they are. Return {} if the GPU's number is unknown, or if HIP_VISIBLE_DEVICES
+    has UUIDs now.
     """
     if gpu.index.value is None:
         return {}
@@ -181,5 +185,5 @@ def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
 
 
 def is_mask(name: str, value: str) -> bool:
-    """Return True if a variable is a list of GPUs by number, as from ``mask_of``."""
+    """Return True if the variable is HIP_VISIBLE_DEVICES with plain numbers, as from ``mask_of``."""
     return name == HIP and all(_PLAIN.fullmatch(token) for token in value.split(","))

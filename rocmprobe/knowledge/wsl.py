@@ -1,5 +1,4 @@
-"""ROCm in WSL: which GPUs AMD's bridge to the driver of Windows supports, and what it needs
-(data/wsl.toml)."""
+"""ROCm in WSL: the GPUs that AMD's library librocdxg supports, and what it needs (data/wsl.toml)."""
 
 from __future__ import annotations
 
@@ -15,13 +14,17 @@ from rocmprobe.text.tables import table
 
 _NUMBER = r"[ \t]*(0[xX][0-9a-fA-F]{1,8}|\d{1,9})"
 _LINE = re.compile(",".join([_NUMBER] * 4))
-#: Number of entries that librocdxg reads (kMaxExtraGfxipEntries).
+#: Largest number of dids.conf entries that librocdxg reads (kMaxExtraGfxipEntries).
 _MOST = 256
 
 
 @dataclass(frozen=True)
 class Bridge:
-    """Versions of ROCm that load librocdxg: the first, and the first that needs no ``variable``=1."""
+    """Versions of ROCm that load librocdxg.
+
+    ``first_rocm`` is the first such version. ``without_variable`` is the first version that does not need the
+    environment variable ``variable`` set to 1.
+    """
 
     first_rocm: str
     without_variable: str
@@ -31,7 +34,11 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Family:
-    """Reports about a family of chips. ``works`` is "no", "by dids.conf" or "listed"."""
+    """Reports about a family of chips. ``works`` says if the family works in WSL.
+
+    Its values are "no", "by dids.conf" (works after the user adds an entry to that file), and "listed" (in
+    librocdxg's own list).
+    """
 
     name: str
     works: str
@@ -51,7 +58,7 @@ def families() -> tuple[Family, ...]:
 
 @lru_cache(maxsize=1)
 def listed() -> dict[str, str]:
-    """Return the target of each PCI device id ("0x747e") that librocdxg itself lists."""
+    """Return the target of each PCI device id ("0x747e") in librocdxg's own list."""
     return {pci: row["gfx"] for row in table("wsl")["listed"] for pci in row["pci"]}
 
 
@@ -59,7 +66,7 @@ def entries(text: str) -> dict[str, str]:
     """Return the target of each PCI device id in a dids.conf, without the lines that librocdxg skips.
 
     Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile. A line has four numbers, decimal or
-    hexadecimal. Text after the last number is ignored, and so are lines that begin with "#".
+    hexadecimal. Text after the last number is ignored. Lines that begin with "#" are ignored, too.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -75,7 +82,10 @@ def entries(text: str) -> dict[str, str]:
 
 
 def takes(added: Iterable[str]) -> list[str]:
-    """Return the targets that librocdxg supports, with the targets ``added`` by its user, sorted."""
+    """Return the targets that librocdxg supports, sorted.
+
+    ``added`` are targets that the user added in dids.conf.
+    """
     return sorted({*listed().values(), *added}, key=target_order)
 
 
@@ -85,7 +95,9 @@ def too_old(rocm: Optional[str]) -> bool:
 
 
 def needs_variable(rocm: Optional[str]) -> bool:
-    """Return True if this ROCm loads librocdxg only with the variable set, or if the ROCm is unknown."""
+    """Return True if this ROCm loads librocdxg only if the variable is set, or if the ROCm version is
+    unknown.
+    """
     return rocm is None or _before(rocm, bridge().without_variable)
 
 
