@@ -1,1 +1,1 @@
-"""Text utilities: reading foreign files, printing, logs and redaction."""
+"""Text utilities: reading of untrusted files, printing, logs and redaction."""

@@ -1,7 +1,7 @@
-"""Zip files of a fixed form: only regular files with known names and bounded sizes.
+"""Zip files of a fixed form: only regular files with known names and limited sizes.
 
-A foreign zip file may lie about sizes, name a path outside its folder, contain a link, or unpack to far more
-than its own size. Every entry is checked before its content is read.
+An untrusted zip file can give wrong sizes, contain a link or a path outside its folder, or unpack to far more
+bytes than its own size. Every entry is checked before its content is read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ DAMAGED = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError)
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = stat.S_IFREG | 0o644
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: Bytes of a file's header, of its entry in the directory, and of the record that ends the zip file (PKWARE,
+#: Sizes in bytes of a file's header, of its entry in the zip directory, and of the end record (PKWARE,
 #: APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16).
 _HEADER_BYTES, _DIRECTORY_BYTES, _END_BYTES = 30, 46, 22
 _PIECE = 1 << 20
 
 
 class Unacceptable(Exception):
-    """A zip file does not have the required form."""
+    """Raised if a zip file does not have the required form."""
 
 
 def entry_for(name: str, size: int) -> zipfile.ZipInfo:
-    """Return the entry of a regular file, without any trace of this machine or the time."""
+    """Return the zip entry for a regular file.
+
+    The entry contains no facts about this machine and no real date.
+    """
     entry = zipfile.ZipInfo(name, _DATE)
     entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
     entry.external_attr = _MODE << 16
@@ -44,8 +47,8 @@ def check_entries(
 ) -> None:
     """Raise Unacceptable unless every entry is a regular file with a unique name and an allowed size.
 
-    ``largest`` returns the size limit of a file name in bytes, or None if the name is not allowed.
-    ``expected`` describes the allowed files.
+    ``largest`` returns the size limit for a file name in bytes, or None if the name is not allowed.
+    ``expected`` describes the allowed files, for the error message.
     """
     seen = set()
     for entry in entries:
@@ -72,9 +75,10 @@ def is_dense(entries: Sequence[zipfile.ZipInfo], size: int) -> bool:
 
 
 def copy_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: BinaryIO) -> str:
-    """Write the content of an entry to ``target``, and return its SHA-256.
+    """Write the content of an entry to ``target``, and return the content's SHA-256.
 
-    Raise Unacceptable if the size differs from the declared size. Never write more than the declared size.
+    Raise Unacceptable if the real size differs from the declared size. Never write more than the declared
+    size.
     """
     digest, left = hashlib.sha256(), entry.file_size
     with archive.open(entry) as stream:

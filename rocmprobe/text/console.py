@@ -1,4 +1,4 @@
-"""Rich's console with foreign text escaped, so that only Rich sends control sequences."""
+"""Rich's console with untrusted text escaped, so that only Rich sends control sequences."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rocmprobe.text.plain_text import encodable, is_plain, plain
 
 
 class Console(rich.console.Console):
-    """A console for text from anywhere. Only the program sets styles.
+    """A console for untrusted text. Only the program can set styles.
 
-    Text is not parsed as markup or emoji codes unless the caller enables that, because a name from a file may
+    By default, text is not parsed as markup or emoji codes, because a name from a file can
     be ``[link=...]``.
     """
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 def duration(seconds: float, rough: bool = False) -> str:
-    """Return a time in whole seconds, minutes and hours. A ``rough`` one from a minute on has no seconds."""
+    """Return a time in whole seconds, minutes and hours.
+
+    If ``rough``, a time of a minute or more has no seconds.
+    """
     whole = round(seconds / 60) * 60 if rough and seconds >= 60 else round(seconds)
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)

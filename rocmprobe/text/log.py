@@ -1,8 +1,8 @@
-"""Reader for pasted logs: lines are cleaned, and each distinct line is kept once, in bounded memory.
+"""Reader for pasted logs: lines are cleaned, and each distinct line is kept once, in limited memory.
 
-Prefixes and markup that a terminal, a logger, a container or a web page adds to a program's words are
-removed, so that rules can match these words. To handle 100 MB, reading has two steps: a quick check finds
-repeated lines, and only the lines that are kept are cleaned.
+A terminal, a logger, a container or a web page adds prefixes and markup to a program's messages. These are
+removed, so that rules can match the messages. To be fast enough for 100 MB, reading has two steps: a quick
+check finds repeated lines, and only the lines that are kept are cleaned.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import BinaryIO
 
 from rocmprobe.text.restored import restored, typed
 
-#: Number of distinct lines kept from the start, from the end, and of the failure reports between them. The
-#: next constant limits the characters of each of these three parts.
+#: Number of distinct lines kept from the start, from the end, and from the failure reports between them.
+#: ``_ROOM`` limits the characters of each of these three parts.
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
 _ROOM = 600_000
 _BLOCK = 1 << 20
-#: Number of lines in which the longest line shows the width at which text was wrapped.
+#: Size of a group of neighbouring lines. Its longest line shows the width at which text was wrapped.
 _NEIGHBOURS = 32
 
 _GRAVE_WORDS = (
@@ -33,16 +33,16 @@ _GRAVE_WORDS = (
 )  # fmt: skip
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]|[ -/]+[0-~])")
 
-#: Number of characters read at the start of a line. At its end, half as many are read.
+#: Number of characters read at the start of a line. At the end of a long line, half as many are read.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
-#: Replaces the middle of a longer line.
+#: Replacement for the middle of a longer line.
 _GAP = " … "
-#: Nobody wraps text narrower or wider than this, and no wrapped line has more parts.
+#: Smallest and largest width of wrapped text, and largest number of parts of a wrapped line.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
-#: Mails are wrapped between words, at this width or less.
+#: Largest width of a mail, which is wrapped between words.
 _WIDEST_MAIL = 120
-#: Widths of windows. A single line of exactly this length shows that text was wrapped.
+#: Common widths of terminal windows. A single line of exactly such a length shows that text was wrapped.
 _WINDOWS = frozenset((80, 100, 120, 132, 160))
 
 _CONTROLS = re.compile(
@@ -61,19 +61,19 @@ _TAGS = re.compile(
 )
 #: End of a line on a web page.
 _BREAK = re.compile(r"(?i)<br\s*/?>|\r|</(?:p|li|tr|div|pre|summary|details|h[1-6])>")
-#: A log inside a string of JSON or Python: line ends, quotes and backslashes are spelled out.
+#: Escapes in a log that is a string in JSON or Python, for line ends, quotes and backslashes.
 _SPELLED_END = re.compile(r"(?:\\r)?\\n")
 _SPELLED_LETTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|033|([\"'\\/tr]))")
-#: In a Windows path, a folder that begins with "n" follows a drive or another folder.
+#: A Windows path. A backslash and "n" in it are no line end: a folder can begin with "n".
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:\\(?!\\|n)|[A-Za-z]:\\n[\w .-]*\\")
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})[\w +-]*|`{3,}\s*$")
 
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:[ ]?[AP]M\b)?"
 _DAY = r"(?:\d{4}[-/.]\d{2}[-/.]\d{2}|\d{2}[-/.]\d{2}[-/.]\d{4})"
 _MONTH = r"[^\W\d_]{3,4}\.?[ ]{1,2}\d{1,2}"
-#: Quote mark of a mail or a Markdown page. All parts of a wrapped line have the mark.
+#: Quote mark of a mail or a Markdown page. Each part of a wrapped line begins with the mark.
 _QUOTE = re.compile(r"\s*(?:>(?=[\s>]|$)\s?)+")
-#: Prefixes from loggers, containers, launchers and kernels. A line may have several.
+#: Prefixes from loggers, containers, launchers and OS kernels. A line can have several.
 _PREFIX = re.compile(
     rf"""(?x) \s* (?:
         [\[(]? {_DAY} [T\s_] \s* {_CLOCK} (?: Z | \s? [+-]\d{{2}}:?\d{{2}}\b | \s UTC )? [\])]?
@@ -98,20 +98,20 @@ _PREFIX = re.compile(
         | \d{{1,4}}: (?=\s\S)
     )"""
 )
-#: Beginnings of lines that never continue the line before.
+#: Beginnings of lines that never continue the previous line.
 _STARTS = re.compile(
     r"""(?x) \s* (?: MIOpen(?:\(|[ ]Error) | Traceback | File[ ]" | :\d: | \[ | Aborted | rocBLAS | what\(\)
         | \w*(?:Error|Exception|Warning): | terminate[ ]called | Segmentation | Memory[ ]access
         | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | \#include\b
         | [\w./<>+-]+:\d+: )"""
 )
-#: Beginnings of lines that are more likely a new line than the next words of a mail.
+#: Beginnings of lines that probably start a new line and do not continue a mail's sentence.
 _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S+=\S)")
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 _GFX = re.compile(r"gfx[0-9]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
-#: Targets do not count as numbers, because a failure on gfx1030 is not the same as one on gfx1010.
+#: Letters for the digits of target names, because failures on gfx1030 and gfx1010 must stay distinct.
 _SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
 #: Names of files and folders that exist for one call of a compiler.
 _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
@@ -122,8 +122,8 @@ class Line:
     """A cleaned line of a log, with the number of times it was printed.
 
     ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1.
-    ``words`` are words of ``text`` that were restored from another language, a misread letter or a cut phrase
-    (text/restored.py). ``printed`` is the text before these words were restored, or "" if there are none.
+    ``words`` are the words in ``text`` that replaced a translated, misread or cut-off original
+    (text/restored.py). ``printed`` is the text with the original words, or "" if no word was replaced.
     """
 
     number: int
@@ -135,7 +135,7 @@ class Line:
 
     @property
     def quoted(self) -> str:
-        """The printed line, followed by the restored words in parentheses, if there are any."""
+        """The line as it was printed, followed by the replaced words in parentheses, if there are any."""
         if not self.words:
             return self.text
         return f"{self.printed} (read as: {', '.join(self.words)})"
@@ -145,9 +145,9 @@ class Line:
 class Log:
     """The distinct ``lines`` of a file of ``total`` lines, in the order of their first appearance.
 
-    Lines are distinct if they differ in more than numbers. Names of GPU targets do not count as numbers.
-    ``left_out`` counts the distinct lines that were dropped because there were too many. ``shortened`` counts
-    the lines longer than ``LONGEST``, whose middle was not read.
+    Lines that differ only in numbers count as one line. Names of GPU targets do not count as numbers.
+    ``left_out`` is the number of distinct lines that were dropped because there were too many. ``shortened``
+    is the number of lines longer than ``LONGEST``, whose middle was not read.
     """
 
     lines: tuple[Line, ...]
@@ -174,7 +174,7 @@ class _Entry:
         self.width = width
 
     def alone(self) -> None:
-        """Drop buffered lines that cannot continue this line."""
+        """Drop the lines of the block that cannot continue this line, to save memory."""
         self.lines = self.following()
         self.at = -1
 
@@ -186,9 +186,10 @@ class _Entry:
 
 
 def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
-    """Read a log of any size and any bytes, UTF-8 or UTF-16, in bounded memory.
+    """Read a log of any size and any bytes, UTF-8 or UTF-16, in limited memory.
 
-    ``start`` is what was read from the stream already. Raise OSError if the stream cannot be read.
+    ``start`` are the bytes that were already read from ``stream``. Raise OSError if the stream cannot be
+    read.
     """
     kept = _Kept()
     total = shortened = 0
@@ -215,7 +216,7 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
     while chunk:
         following = stream.read(_BLOCK)
         text = rest + decode(chunk, not following)
-        # Some programs end lines with a carriage return, as old Macs did.
+        # Some programs end lines with a carriage return only.
         newline = newline or ("\r" if "\n" not in text and "\r" in text else "\n")
         block, end, rest = text.rpartition(newline) if following else (text.removesuffix(newline), text, "")
         rest = cut(rest)
@@ -227,8 +228,7 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
 def _encoding(start: bytes) -> str:
     """Return the encoding of a log that begins with ``start``.
 
-    PowerShell writes UTF-16 with a byte order mark. Through a pipe, PowerShell writes UTF-16 without the
-    mark.
+    PowerShell writes UTF-16 with a byte order mark, but into a pipe it writes UTF-16 without the mark.
     """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
@@ -249,7 +249,7 @@ def _without_escapes(block: str, newline: str) -> str:
 
 
 class _Kept:
-    """Lines to keep: the first lines, failure reports, and the last lines."""
+    """The lines to keep: the first lines, failure reports, and the last lines."""
 
     def __init__(self) -> None:
         self.left_out = 0
@@ -260,8 +260,10 @@ class _Kept:
         self._tail_room = _ROOM
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
-        """Add ``lines``. Lines with equal ``keys`` are duplicates. ``number`` is the number of the first
-        line."""
+        """Add ``lines``.
+
+        Lines with equal ``keys`` are duplicates. ``number`` is the line number of the first line.
+        """
         firm, tail = self._firm, self._tail
         near, width = -1, 0
         for at, key in enumerate(keys):
@@ -333,13 +335,13 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
 
 
 def cut(line: str) -> str:
-    """Return the line, or only its start and end if it is longer than ``LONGEST`` characters.
+    """Return the line, or only its start and end if the line has more than ``LONGEST`` characters.
 
-    If the line is a whole log with its line ends spelled out, also keep the parts that report a failure.
+    If the line is a whole log with escaped line ends, also keep the parts that report a failure.
     """
     if len(line) <= LONGEST:
         return line
-    # The middle of most long lines is not worth the time.
+    # Reading the middle takes time, and for most long lines it contains nothing useful.
     if _is_spelled(line) and _grave(line[_SHOWN : -_SHOWN // 2]):
         shorter = _without_middle(line)
         if len(shorter) <= LONGEST:
@@ -348,15 +350,15 @@ def cut(line: str) -> str:
 
 
 def _is_spelled(line: str) -> bool:
-    """Return True if a line is a log of several lines, with its line ends spelled out."""
+    """Return True if the line is a log of several lines with escaped line ends (a backslash and "n")."""
     ends = line.count("\\n")
     return bool(ends) and ('\\"' in line or (ends > 1 and not _WINDOWS_PATH.search(line)))
 
 
 def _without_middle(line: str) -> str:
-    """Shorten ``line``, a log whose line ends are spelled out as backslash and "n".
+    """Return a shorter form of ``line``, a log with escaped line ends (a backslash and "n").
 
-    Keep parts from the start and from the end, and the parts that report a failure.
+    Parts from the start and from the end are kept, and parts that report a failure.
     """
     parts = line.split("\\n")
     kept: dict[int, str] = {}
@@ -381,30 +383,30 @@ def was_cut(line: str) -> bool:
 
 
 def levelled(text: str) -> str:
-    """Return the text without its numbers and addresses, to compare lines."""
+    """Return the text without numbers and addresses, for comparison with other lines."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:
         text = _HEX.sub("", text)
-    # Translating bytes is far faster than translating text that is not ASCII.
+    # bytes.translate is much faster than str.translate for text that is not ASCII.
     return (
         text.encode("utf-8", "surrogatepass").translate(None, b"0123456789").decode("utf-8", "surrogatepass")
     )
 
 
 def same(text: str) -> str:
-    """Return the key by which clean lines count as equal: the text without blanks and numbers."""
+    """Return a key of a clean line. Lines with the same key differ only in blanks and numbers."""
     if "comgr" in text or "tmp" in text:
         text = _TEMPORARY.sub("", text)
     return levelled(text.replace(" ", ""))
 
 
 def wrapped(raw: str, before: str, width: int) -> bool:
-    """Return True if the next line can continue the line ``raw``.
+    """Return True if the line after ``raw`` can be the continuation of ``raw``.
 
-    The longest line near ``raw`` has ``width`` characters. If the line ``before`` also has ``width``
-    characters, ``raw`` can be its continuation. Then return False, unless ``raw`` looks like the start of a
-    line.
+    ``width`` is the length of the longest line near ``raw``. ``before`` is the line before ``raw``. If
+    ``before`` has ``width`` characters, ``raw`` is probably a continuation itself. Then return True only if
+    ``raw`` looks like the start of a line.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -412,10 +414,10 @@ def wrapped(raw: str, before: str, width: int) -> bool:
 
 
 def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the clean texts of a line. A line with ``<br>`` or overwritten parts gives several texts, and an
-    empty line gives no text.
+    """Yield the clean texts of the line ``raw``.
 
-    Lines of ``following`` that continue the line, wrapped at ``width`` characters, are joined to the line.
+    A line with ``<br>`` or overwritten parts gives several texts, and an empty line gives none. Before that,
+    the lines in ``following`` that continue ``raw``, wrapped at ``width`` characters, are joined to it.
     """
     whole = _joined(raw, following, width)
     if "\\n" in whole and _is_spelled(whole):
@@ -428,7 +430,7 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
         parts = _BREAK.split(whole)
     parts = [part for part in parts if part.strip()]
     for at, part in enumerate(parts):
-        # A progress bar overwrites itself, so only its last state is kept.
+        # A progress bar overwrites its earlier states, so keep only the last state.
         if at + 1 < len(parts) and _shape(part) == _shape(parts[at + 1]):
             continue
         text = _clean(part)
@@ -437,7 +439,7 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _meant(match: re.Match[str]) -> str:
-    """Return the character for an escape sequence of JSON or Python."""
+    """Return the character that an escape sequence of JSON or Python stands for."""
     if code := match[1] or match[2]:
         return chr(int(code, 16))
     return {None: "\x1b", "t": " ", "r": "\r"}.get(match[3], match[3] or "")
@@ -455,7 +457,7 @@ def _clean(text: str) -> str:
     if "<" in text:
         text = _TAGS.sub("", text)
     if "&" in text:
-        # A page within a page has "&amp;gt;".
+        # Text that was escaped twice has "&amp;gt;" for ">".
         text = html.unescape(html.unescape(text)) if "&amp;" in text else html.unescape(text)
         text = typed(_CONTROLS.sub("", _BLANKS.sub(" ", text)))
     if "``" in text or "~~" in text:
@@ -495,12 +497,12 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
 
 
 def _alike(line: str, other: str) -> bool:
-    """Return True if two lines begin with the same letters, as lines of a list do."""
+    """Return True if two lines begin with the same letters, which the items of a list often do."""
     return line[_mark(line) :].lstrip()[:8] == other[_mark(other) :].lstrip()[:8]
 
 
 def _mark(line: str) -> int:
-    """Return the number of characters that mark a line as quoted."""
+    """Return the number of characters at the start of a line that mark the line as quoted."""
     match = _QUOTE.match(line)
     return match.end() if match else 0
 
@@ -514,10 +516,10 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 
 
 def _is_mail(lines: Sequence[str], width: int) -> bool:
-    """Return True if ``lines`` were wrapped between words at this width, as mails are.
+    """Return True if ``lines`` were wrapped between words at this width, as in a mail.
 
-    Require two line ends at which the next word did not fit. One is no evidence, because no word fits after
-    the longest line of any text.
+    At least two line ends where the next word did not fit are required. One line end proves nothing:
+    ``width`` is the length of the longest line, and after the longest line no word fits.
     """
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 

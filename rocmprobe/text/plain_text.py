@@ -1,4 +1,4 @@
-"""Foreign text made safe to print, without control bytes, lone surrogates and bidi controls."""
+"""Functions that remove control bytes, lone surrogates and bidi controls from untrusted text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ASCII = str.maketrans({
     "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u",
 })  # fmt: skip
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
-#: Limits the cleaned text to this many times the wanted length, because a line of a log may have megabytes.
+#: At most this many times the wanted length is cleaned, because a log line can have megabytes.
 _CLEANED = 8
-#: Share of the text before the cut, if the middle of a text is cut out.
+#: Fraction of the remaining text that comes before the cut, if the middle of a text is cut out.
 _BEFORE = 0.6
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without terminal sequences and with other control characters as visible escapes.
+    """Return ``text`` without terminal sequences. Other control characters become visible escapes.
 
     Newlines and tabs stay.
     """
@@ -41,9 +41,10 @@ def is_plain(text: str) -> bool:
 
 
 def encodable(text: str, encoding: Optional[str]) -> str:
-    """Return ``text`` with rocmprobe's own symbols in ASCII if ``encoding`` is not a Unicode encoding.
+    """Return ``text`` with ASCII instead of rocmprobe's own symbols if ``encoding`` is not a Unicode
+    encoding.
 
-    Each symbol is one character in ASCII, too, so that columns stay aligned.
+    Each symbol becomes exactly one ASCII character, so columns stay aligned.
     """
     return text if (encoding or "").lower().startswith("utf") else text.translate(_ASCII)
 
@@ -54,7 +55,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return ``text`` as one plain line of at most ``limit`` characters. "…" marks a cut."""
+    """Return ``text`` as one plain line of at most ``limit`` characters. "…" shows that text was cut."""
     text = str(text)
     begun = text[: _CLEANED * limit]
     line = " ".join(plain(begun).split())
@@ -63,7 +64,8 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def quoted(value: object, limit: int = 80) -> str:
     """Return the repr of a value from a file as one plain line, for a message."""
-    # repr of a long text would be thrown away, and repr of a number with too many digits raises ValueError.
+    # Shorten text before repr, which is slow for long text. repr of an int with too many digits raises
+    # ValueError.
     if isinstance(value, str):
         return one_line(repr(value[: 2 * limit]), limit)
     try:
@@ -75,8 +77,8 @@ def quoted(value: object, limit: int = 80) -> str:
 def message(text: str, limit: int = 2000) -> str:
     """Return an error message as one plain line.
 
-    Text above ``limit`` characters is cut out of the middle, because the beginning names the place and the
-    end the remedy.
+    If the message has more than ``limit`` characters, the middle is cut out. The beginning with the place and
+    the end with the remedy stay.
     """
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"

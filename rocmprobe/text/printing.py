@@ -1,6 +1,6 @@
-"""Printing to stdout and stderr. Every line of a command is printed by this module or by ``console``.
+"""Printing to stdout and stderr. Commands print only through this module or ``console``.
 
-Both make text from files and machines safe for a terminal: control characters, lone surrogates and characters
+Both make untrusted text safe for a terminal: control characters, lone surrogates and characters
 that the stream cannot encode are printed as escapes.
 """
 
@@ -17,12 +17,15 @@ import click
 
 from rocmprobe.text.plain_text import encodable, message, plain
 
-#: GitHub executes a command with this prefix anywhere in a line, and one with ``::`` only at its beginning.
+#: Prefix of a workflow command, which GitHub executes anywhere in a line. The prefix ``::`` only works at the
+#: beginning of a line, where stderr lines have "rocmprobe: ".
 _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr escape characters that they cannot encode, instead of failing."""
+    """Make stdout and stderr print characters that they cannot encode as escapes, instead of raising an
+    error.
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -36,12 +39,12 @@ def say(text: object, end: str = "\n") -> None:
 
 def say_json(data: Any) -> None:
     """Print data to stdout as JSON, in printable ASCII."""
-    # DEL is a control character that JSON leaves unescaped.
+    # JSON does not escape DEL, which is a control character.
     click.echo(json.dumps(data, indent=1).replace("\x7f", "\\u007f"))
 
 
 def print_stderr(text: object) -> None:
-    """Print one line for people to stderr, separate from a command's result on stdout."""
+    """Print one line for the user to stderr. A command's result goes to stdout instead."""
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)

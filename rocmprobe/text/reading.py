@@ -1,9 +1,9 @@
-"""Reader for files from outside: results, journal, shapes, machine, baseline, facts, tables.
+"""Reader for untrusted files: results, journal, shapes, machine, baseline, facts, tables.
 
-A file can come from anywhere. The reader reads up to a size limit, decodes the content, and checks the data
-against a schema. The reader rejects data that nest too deeply or contain a number too large for a float.
-Every error is a ``BadInput`` with the file, the place in the file, the problem and the remedy. Bad single
-lines among other output are skipped.
+The reader reads up to a size limit, decodes the content, and checks the data against a schema. The reader
+rejects data that are nested too deeply or contain a number too large for a float. Every error is a
+``BadInput`` with the file, the place in the file, the problem and the remedy. Single invalid lines among
+other output are skipped.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from typing import Any, BinaryIO, Optional
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.tables import toml
 
-#: Size limit of a file in bytes. The results of 6,000 questions have 7 million.
+#: Size limit of a file in bytes. The results of 6,000 questions have 7 million bytes.
 LARGEST = 256 * 2**20
-#: Size limit of a line in bytes. A journal's record has a log of at most 64 KiB.
+#: Size limit of a line in bytes. A record of a journal contains a log of at most 64 KiB.
 LONGEST_LINE = 16 * 2**20
-#: Results nest ten levels. Much deeper data would overflow the stack of code that walks it later.
+#: Largest nesting depth. Results need ten levels. Much deeper data would overflow the stack of recursive
+#: code.
 DEEPEST = 50
-#: Limit for counts and sizes of 64 bits, with room for sums of them.
+#: Largest integer. Counts and sizes have 64 bits, and sums of them must fit.
 _LARGEST_INTEGER = 2**80
-#: Number of schema violations from which the most informative one is reported.
+#: Number of schema violations that are compared to find the most informative message.
 _BREACHES = 50
 
 
 class BadInput(Exception):
-    """Input that a user can fix. The message names the file, the place in the file and the remedy.
+    """Raised for input that a user can fix. The message names the file, the place in the file and the remedy.
 
-    The message is one line without control characters, whatever it quotes.
+    The message is always one line without control characters.
     """
 
     def __init__(self, text: str) -> None:
@@ -45,11 +46,11 @@ class BadInput(Exception):
 def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
     """Return the content of a file.
 
-    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` is the remedy for the
-    message.
+    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` is the end of the
+    error message and tells the user what to do.
     """
     try:
-        # A device or a pipe has no size, and may have no end.
+        # Read with a limit, because a device or a pipe has no size and can be endless.
         with path.open("rb") as stream:
             return rest_of(stream, b"", str(path), mend, most)
     except (OSError, ValueError) as error:
@@ -59,9 +60,10 @@ def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
 
 
 def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LARGEST) -> bytes:
-    """Return ``begun`` and the rest of ``stream``.
+    """Return ``begun`` followed by the rest of ``stream``.
 
-    Raise BadInput if both together are larger than ``most`` bytes. Raise OSError if reading fails.
+    Raise BadInput if both together are larger than ``most`` bytes. Raise OSError if reading fails. ``name``
+    and ``mend`` are the beginning and the end of the error message.
     """
     content = begun + stream.read(most + 1 - len(begun))
     if len(content) > most:
@@ -72,8 +74,8 @@ def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LA
 def json_of(content: bytes, name: str, mend: str) -> Any:
     """Parse ``content``, which comes from the file ``name``, as JSON.
 
-    Raise BadInput if the content is not JSON (NaN and infinity are not), nests too deeply, or has a number
-    that is too large.
+    Raise BadInput if the content is not JSON (NaN and infinity are not), is nested too deeply, or has a
+    number that is too large. ``mend`` tells the user what to do.
     """
     try:
         data = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_no_number)
@@ -90,7 +92,7 @@ def read_json(path: Path, mend: str, most: int = LARGEST) -> Any:
 def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
     """Parse ``content``, which comes from the file ``name``, as TOML.
 
-    Raise BadInput if the content is not TOML, nests too deeply, or has a number that is too large.
+    Raise BadInput if the content is not TOML, is nested too deeply, or has a number that is too large.
     """
     try:
         data = toml(content.decode())
@@ -105,7 +107,7 @@ def json_line(line: bytes | str) -> Any:
 
     Return None if the line is invalid, too long, nested too deeply, or has a number that is too large.
 
-    NaN and infinity are accepted, because children and journals write them as measurements.
+    NaN and infinity are accepted, because child processes and journals write them as measurements.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -117,7 +119,7 @@ def json_line(line: bytes | str) -> Any:
 
 
 def lines_of(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of ``stream``, skipping lines longer than ``LONGEST_LINE``."""
+    """Yield the lines of ``stream``. Skip lines longer than ``LONGEST_LINE``."""
     whole = True
     for part in iter(lambda: stream.readline(LONGEST_LINE), b""):
         ends = part.endswith(b"\n")
@@ -136,11 +138,11 @@ def schema(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _validator(name: str) -> Any:
-    # Imported late, because importing jsonschema takes longer than `detect` may take.
+    # Imported late, because importing jsonschema would make `rocmprobe detect` too slow.
     import jsonschema
 
     known = jsonschema.Draft202012Validator
-    # Data built from a journal has tuples where a file has arrays.
+    # Data built from a journal has tuples instead of lists.
     arrays = known.TYPE_CHECKER.redefine("array", lambda _, item: isinstance(item, (list, tuple)))
     return jsonschema.validators.extend(known, type_checker=arrays)(schema(name))
 
@@ -148,7 +150,7 @@ def _validator(name: str) -> Any:
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:
     """Check ``data`` from the file ``name`` against a schema.
 
-    Raise BadInput, naming the place, if ``data`` violates the schema.
+    Raise BadInput, which names the place, if ``data`` violates the schema.
     """
     breaches = _validator(schema_name).iter_errors(data)
     first = next(breaches, None)
@@ -180,10 +182,10 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 
 
 def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
-    """Return the place of the first unusable part of ``data`` and the reason, or None if there is no such
-    part.
+    """Return the place of the first unusable value in ``data`` and the reason, or None if all values are
+    usable.
 
-    Unusable parts are nested too deeply or are numbers too large to compute with. The walk goes level by
+    Unusable values are nested too deeply or are numbers too large to compute with. The search goes level by
     level, because recursion would overflow the stack on deep data.
     """
     level: list[tuple[Any, Any]] = [((), data)]
@@ -203,7 +205,7 @@ def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]
 
 
 def _steps(place: Any) -> tuple[Any, ...]:
-    """Return the keys from the top level to ``place``. A place is the pair (parent place, key)."""
+    """Return the keys from the top level to ``place``, which is a pair (parent place, key)."""
     steps: list[Any] = []
     while place:
         place, key = place

@@ -1,7 +1,8 @@
-"""Redaction: removes identifiers of people and machines, because reports get attached to public issues.
+"""Redaction: removes identifiers of people and machines, because users attach reports to public issues.
 
-There are two kinds of rules: the names of this user and machine, wherever they occur, and the forms that all
-identifiers have (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the list.
+There are two kinds of rules. Some rules find the names of this user and this machine. Other rules find the
+general forms of identifiers (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the
+list.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 _KINDS = ("user", "host", "home", "ip", "mac", "uuid", "serial", "email", "token")
 _PLACEHOLDER = re.compile(rf"<({'|'.join(_KINDS)})(?:-[0-9a-f]{{5}})?>")
 
-#: Keys whose values are rocmprobe's own words, or ids that other records refer to.
+#: Keys whose values stay unchanged: words from rocmprobe, or ids to which other records refer.
 _OURS = frozenset({
     "id", "record", "case", "cases", "needs", "device", "driver", "setting", "settings", "check", "rung",
     "state", "trial", "problem", "problems", "direction", "directions", "dtype", "dtypes", "phase",
@@ -30,7 +31,7 @@ _OURS = frozenset({
     "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip", "schema_version",
     "rocmprobe", "started", "finished", "boot", "environment",
 })  # fmt: skip
-#: Names whose value is an identifier in any form.
+#: Keys whose value is always an identifier, with the kind of identifier.
 _IDENTIFIER_NAMES = {
     "hostname": "host", "nodename": "host", "username": "user", "serial": "serial", "serial_number": "serial",
     "unique_id": "uuid", "uuid": "uuid", "machine_id": "uuid", "boot_id": "uuid",
@@ -39,7 +40,7 @@ _TOKEN_NAME = re.compile(
     r"(?i)(?:^|[._-])(?:token|secret|passw(?:or)?d|credentials?|(?:api|access|private)[_-]?key)$"
 )
 
-#: Names that identify nobody: accounts and machines that everybody has, and frequent words of logs.
+#: Names that identify nobody: common names of accounts and machines, and frequent words in logs.
 _EVERYBODYS = frozenset({
     "root", "user", "users", "admin", "administrator", "guest", "nobody", "test", "tests", "tester", "demo",
     "default", "vagrant", "ec2-user", "azureuser", "debian", "ubuntu", "fedora", "arch", "archlinux",
@@ -54,25 +55,24 @@ _EVERYBODYS = frozenset({
 
 
 def redacted(data: Any) -> Any:
-    """Return JSON ``data`` with a placeholder for every identifier. Ids, states and rocmprobe's own words
-    stay unchanged.
+    """Return JSON ``data`` with a placeholder for every identifier of a person or machine.
 
-    An identifier gets the same placeholder in all processes of a run. Redacting redacted data changes
-    nothing.
+    Ids of cases, states and rocmprobe's own words are not such identifiers and stay unchanged. An identifier
+    gets the same placeholder in all processes of a run. Redacting redacted data changes nothing.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
 
 def redacted_by_form(data: Any) -> Any:
-    """Return JSON ``data`` as ``redacted`` does, but with the rules for forms only.
+    """Return JSON ``data`` redacted with the rules for forms only.
 
-    The result is the same on every machine, because the user and host name of this process are not used.
+    The result is the same on every machine, because the user and host name of this machine are not used.
     """
     return _walked(data, (*_TOKENS, *_FORMS))
 
 
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """Return JSON ``data`` as ``redacted`` does, and also redact the names of ``users``.
+    """Return JSON ``data`` redacted like with ``redacted``, and with the names of ``users`` redacted, too.
 
     ``users_of_homes`` finds such names. Use this function for data from another machine, whose user names
     this process does not know.
@@ -86,7 +86,7 @@ def redacted_with(data: Any, users: Iterable[str]) -> Any:
 
 
 def users_of_homes(text: str) -> set[str]:
-    """Return the names of users in the home folders that ``text`` names."""
+    """Return the names of users in the paths of home folders that occur in ``text``."""
     return {match["name"] for pattern in _HOMES for match in pattern.finditer(text)}
 
 
@@ -96,14 +96,14 @@ def redacted_text(text: str) -> str:
 
 
 def census(data: Any) -> dict[str, int]:
-    """Return the number of placeholders of each kind in JSON ``data``."""
+    """Return the number of placeholders in JSON ``data`` by kind."""
     found = Counter(match[1] for match in _PLACEHOLDER.finditer(json.dumps(data)))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
 
 def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optional[str] = None) -> Any:
     if isinstance(data, Mapping):
-        # The name of a fact describes its "value", so that key inherits the kind.
+        # The kind of a fact's key also applies to the fact's "value".
         return {
             _clean_key(key, rules): _walked(
                 item, rules, key in _OURS, _kind(key) or (kind if key == "value" else None)
@@ -114,14 +114,14 @@ def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optio
         return [_walked(item, rules, ours, kind) for item in data]
     if isinstance(data, str):
         return data if ours else _value(data, kind, rules)
-    # A count is small. A serial number or the id of a GPU is not.
+    # Small integers are counts. Large integers can be serial numbers or ids of GPUs.
     return _value(str(data), kind, rules) if kind and isinstance(data, int) and data >= 2**32 else data
 
 
 def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
-    """Return ``text``, the value of an entry, redacted.
+    """Return the redacted ``text``, which is the value of an entry.
 
-    ``kind`` is the kind of identifier that the name of the entry announces, or None.
+    ``kind`` is the kind of identifier to which the entry's key points, or None.
     """
     if kind == "token":
         return "<token>" if len(text) >= 4 else text
@@ -138,15 +138,18 @@ def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def _kind(key: str) -> Optional[str]:
-    """Return the kind of identifier that an entry named ``key`` contains, or None for another name."""
+    """Return the kind of identifier that an entry with this key contains, or None."""
     if _TOKEN_NAME.search(key):
         return "token"
     return _IDENTIFIER_NAMES.get(key.rpartition(".")[2].lower().replace(" ", "_"))
 
 
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
-    """Return a redacted key. Only a path is searched for the user's name, because rocmprobe's own names
-    contain words that can be a user name."""
+    """Return a redacted key.
+
+    The user's name is redacted only in keys that are paths. Other keys are rocmprobe's own names, which can
+    contain a word that is also a user's name.
+    """
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
 
@@ -156,10 +159,10 @@ def _clean_name(key: str) -> str:
 
 
 class _Rule(NamedTuple):
-    """A rule that replaces matches of ``pattern`` by ``made``.
+    """A rule that replaces matches of ``pattern`` with ``made``.
 
-    Every text that matches contains one of ``triggers`` (in lower case). To make redaction fast, search for
-    the triggers first.
+    Every match contains at least one of ``triggers`` (in lower case). Searching for the triggers first makes
+    redaction fast.
     """
 
     triggers: tuple[str, ...]
@@ -181,7 +184,7 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 def _key() -> bytes:
     """Return the secret key for the digests in placeholders.
 
-    All processes of a run share this key, and no report contains it.
+    All processes of a run use the same key, and no report contains the key.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
@@ -190,17 +193,17 @@ def _key() -> bytes:
 
 
 def _label(kind: str, identifier: str) -> str:
-    """Return the placeholder of ``identifier``, which differs from the placeholders of other identifiers.
+    """Return the placeholder for ``identifier``. Other identifiers get other placeholders.
 
     The placeholder contains a digest that only processes of this run can compute. So all processes use the
-    same placeholder without sharing a table of secrets.
+    same placeholder without a common table of secrets.
     """
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"
 
 
 def _uuid_label(identifier: str) -> str:
-    """Return the placeholder of a UUID, the same for its decimal and its hexadecimal form.
+    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder.
 
     The driver prints a GPU's id in decimal or hexadecimal. ROCm prints the id after ``GPU-``.
     """
@@ -210,18 +213,19 @@ def _uuid_label(identifier: str) -> str:
     return _label("uuid", digits)
 
 
-#: Beginning of a word, including after a colour code, an escape in quoted text, or an escape in a URL.
+#: Beginning of a word, also after a colour code, after an escape in quoted text, and after an escape in a
+#: URL.
 _EDGE = r"(?:(?<![^\W_])|(?<=[\d\[]m)|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 _END = r"(?![^\W_])"
 _HEX = "[0-9A-Fa-f]"
-#: A name in a path. A full stop after it ends a sentence.
+#: A name in a path. A full stop at the end belongs to the sentence and not to the name.
 _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
-    """Return True if a name identifies a person or a machine.
+    """Return True if a name can identify a person or a machine.
 
-    Names shorter than three letters do not count, because they would match everywhere.
+    Names with fewer than three letters do not count, because they would match everywhere.
     """
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
@@ -257,7 +261,7 @@ def _longest_first(names: Iterable[str]) -> list[str]:
 def _own() -> tuple[_Rule, ...]:
     """Return rules for the home folder, user and host of this process."""
     rules = []
-    # Libraries print resolved paths.
+    # Libraries print the home folder with links resolved, so redact both forms.
     for home in _longest_first({str(_home()), str(_home().resolve())} - {"/"}):
         pattern = rf"(?<![\w.-]){re.escape(home)}(?!\.?[\w@+-])"
         rules.append(_Rule((home.lower(),), re.compile(pattern), "<home>"))
@@ -298,7 +302,7 @@ def _ip6(match: re.Match[str]) -> str:
         return match[0]
 
 
-#: Text before four numbers that are a version, and before four numbers that are an address.
+#: Text before four numbers, which shows if the numbers are a version or an address.
 _VERSION = re.compile(
     r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
         | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)
@@ -309,10 +313,10 @@ _ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|ser
 
 
 def _ip4(match: re.Match[str]) -> str:
-    """Return the placeholder of an IPv4 address, or the text if it is a version or identifies nobody.
+    """Return the placeholder for an IPv4 address.
 
-    A version such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most of its other numbers are
-    small.
+    Return the text if it is a version or an address of no machine. A version such as 5.2.3.1 or 12.1.0.106
+    begins with a small number, and most of its other numbers are small.
     """
     numbers = match[0].split(".")
     first, second, *others = map(int, numbers)
@@ -333,7 +337,7 @@ def _ip4(match: re.Match[str]) -> str:
     return label
 
 
-#: Tokens come first, because anything else inside a token is replaced with it.
+#: Rules for tokens come first, because a token can contain text that other rules would replace.
 _TOKENS = (
     _Rule(
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "akia", "asia",
@@ -395,7 +399,7 @@ _HOMES = (
 )
 
 _FORMS = (
-    # MIOpen 3.5 prints the host before the place of an error.
+    # MIOpen 3.5 prints the host name before the source file of an error.
     _Rule(
         (".cpp:", ".hpp:"),
         re.compile(
@@ -411,7 +415,7 @@ _FORMS = (
         re.compile(r"(?<=pytest-of-)" + _NAME),
         lambda match: _label("user", match["name"]) if _is_identifying(match["name"]) else match["name"],
     ),
-    # A shell's prompt, a place to copy from, or the builder of a kernel.
+    # USER@HOST in a shell prompt, in a path for scp, or in the version of an OS kernel.
     _Rule(
         ("@",),
         re.compile(
@@ -445,7 +449,7 @@ _FORMS = (
         re.compile(rf"{_EDGE}(?P<before>)(?P<uuid>{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}){_END}"),
         _uuid,
     ),
-    # Must not be part of a longer row of bytes, or a date and time with dashes.
+    # The match must not be part of a longer row of bytes, or of a date and time with dashes.
     _Rule(
         (":", "-"),
         re.compile(
@@ -456,7 +460,8 @@ _FORMS = (
         ),
         _mac,
     ),
-    # An address not in short form must not be a C++ scope, and one in full form must not be a row of bytes.
+    # An IPv6 address. In short form it must not be a C++ scope, and in full form it must not be a row of
+    # bytes.
     _Rule(
         ("::",),
         re.compile(

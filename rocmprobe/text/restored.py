@@ -1,10 +1,10 @@
-"""Restores the words that programs print: undoes translations, misread letters and cut phrases in log lines.
+"""Restores the original words of messages in a log: reverts translations, misread letters and cut phrases.
 
-Three things hide the words of a message. A program prints it in its user's language (data/translations.toml).
-A screenshot is turned to text, and a letter is misread as a similar letter. A page, a mail or a window breaks
-a line within a phrase, or cuts off its end. Each is undone only if the result is one of the fixed phrases
-below, or a target, and no other result is possible. ``restored`` first checks all lines at once, so a log in
-plain English costs only a few searches.
+Three things change the words of a message. A program prints the message in its user's language
+(data/translations.toml). Text recognition of a screenshot replaces a letter by a similar letter. A page, a
+mail or a window breaks a line within a phrase, or cuts off the end of the phrase. A change is reverted only
+if the result is one of the fixed phrases below, or a target, and no other result is possible. ``restored``
+first checks all lines at once, so a log in plain English needs only a few searches.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from functools import cache
 
 from rocmprobe.text.tables import table
 
-#: Texts of hipGetErrorString (CLR hipamd/src/hip_error.cpp). All texts with a common beginning are listed,
-#: because a missing end is known only if no other text begins in the same way.
+#: Texts of hipGetErrorString (CLR hipamd/src/hip_error.cpp). If several texts have the same beginning, all
+#: are
+#: listed, because a missing end can be restored only if no other text begins in the same way.
 _HIP_TEXTS = (
     "invalid device function", "invalid device ordinal", "invalid device pointer", "invalid device symbol",
     "invalid device context", "invalid resource handle", "invalid configuration argument",
@@ -30,7 +31,7 @@ _HIP_TEXTS = (
     "too many resources requested for launch", "the launch timed out and was terminated",
     "operation not supported", "HIP out of memory", "CUDA out of memory",
 )  # fmt: skip
-#: Names that no other word resembles: errors of HIP, HSA, MIOpen and rocBLAS, and variables.
+#: Names that are not similar to any other word: errors of HIP, HSA, MIOpen and rocBLAS, and variables.
 _NAMES = (
     "hipErrorInvalidDeviceFunction", "hipErrorNoBinaryForGpu", "hipErrorInvalidKernelFile",
     "hipErrorInvalidImage", "hipErrorInvalidDevice", "hipErrorInvalidValue", "hipErrorOutOfMemory",
@@ -56,10 +57,10 @@ _SAYINGS = (
 )  # fmt: skip
 PHRASES = (*_HIP_TEXTS, *_NAMES, *_SAYINGS)
 
-#: Letters that look alike in a screenshot. Each group is replaced by its first letter.
+#: Letters that look alike in a screenshot. For comparison, the first letter of a group replaces the others.
 _ALIKE = ("lI1i|!", "0OoQ", "5S", "8B", "2Z")
 _SKELETON = {ord(letter): group[0] for group in _ALIKE for letter in group}
-#: Pairs that look like one letter.
+#: Pairs of letters that look like one letter.
 _PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
 _LIGATURES = {
     0xFB00: "ff",
@@ -71,32 +72,35 @@ _LIGATURES = {
     0xFB06: "st",
 }
 _WIDE = string.ascii_letters + string.digits + "_-./=+"
-#: Replaces typographic quotes and hyphens, soft hyphens, ligatures, and full-width letters of a Chinese or
-#: Japanese keyboard by the characters that were typed.
+#: ASCII replacements for typographic quotes and hyphens, soft hyphens, ligatures, and full-width letters of a
+#: Chinese or Japanese keyboard.
 _TYPED = {
     **dict.fromkeys((0x2018, 0x2019, 0x201A, 0x201B, 0x2032, 0xB4), "'"),
     **dict.fromkeys((0x201C, 0x201D, 0x201E, 0x201F, 0x2033), '"'),
     **dict.fromkeys((0x2010, 0x2011, 0x2212), "-"), 0xAD: None, **_LIGATURES,
-    # Letters, digits and marks within words. The brackets and colons of a sentence stay.
+    # Only letters, digits and marks inside words. Full-width brackets and colons stay.
     **{0xFF00 + code - 0x20: code for code in map(ord, _WIDE)},
 }  # fmt: skip
 
-#: The name of a target in which letters look like digits.
+#: The name of a target in which digits were misread as letters.
 _TARGET = re.compile(r"(?<![A-Za-z0-9])gfx(?=[0-9a-f]*[OoQIl|S])([0-9OoQIl|SBa-f]{3,4})(?![A-Za-z0-9|])")
 _REAL = re.compile(r"(?:[6-8][0-9]{2}|9[0-5][0-9a-f]|1[0-2][0-9][0-9a-f])")
 _OVERRIDE = re.compile(r"(GFX_VERSION[\"']?\s?[=:]\s?[\"']?)([0-9OIl|]{1,2}\.[0-9OIl|]\.[0-9OIl|])(?![\w|])")
 _DIGITS = str.maketrans("OoQIl|S", "0001115")
 
-#: Marks of a cut-off end.
+#: Marks that show that the end of a line was cut off.
 _DOTS = ("…", "...")
-#: Least length and share of a phrase that must be present to identify it. Names need a larger share, because
-#: not all names are listed. Names with the beginnings in ``_WHOLE`` have the most relatives and must be
-#: complete.
+#: Smallest number of characters, and smallest fraction, of a phrase that must be present to identify it.
+#: Names
+#: need a larger fraction, because not all names are listed. Names that begin as in ``_WHOLE`` must be
+#: complete,
+#: because too many other names begin in the same way.
 _LEAST, _SHARE, _SHARE_OF_NAME = 10, 0.6, 0.8
 _WHOLE = ("HSA_", "CUBLAS_", "rocblas_", "HIP_VISIBLE", "ROCR_")
 
-#: Parts of the ASCII texts of data/translations.toml (tests/test_restored.py checks that each text has one).
-#: A log without these parts and without letters beyond ASCII is not in one of those languages.
+#: Parts of the ASCII texts in data/translations.toml (tests/test_restored.py checks that each text has one).
+#: If a
+#: log is pure ASCII and contains none of these parts, it contains no translated message.
 ASCII_PARTS = (
     "nicht ", "Berechtigung", "zugriff", "Zugriff", "Abgebrochen", "Speicherabzug", "Fehler beim",
     "introuvable", "non permise", "Argument invalide", "Instruction ", "Erreur de", "Abandon", "non permis",
@@ -136,7 +140,7 @@ _WINERROR = re.compile(
 
 @dataclass(frozen=True)
 class Restored:
-    """A line in the words that programs print. ``words`` are the words that were restored."""
+    """A line with the original words of the program. ``words`` are the words that were restored."""
 
     text: str
     words: tuple[str, ...]
@@ -153,7 +157,8 @@ class _Message:
         words = re.escape(self.printed)
         if not self.alone:
             return re.compile(words)
-        # Such as "./run.sh: line 3: 12345 Aborted (core dumped) python train.py", or the whole line.
+        # The message can be part of a line, as in "./run.sh: line 3: 12345 Aborted (core dumped) python
+        # train.py", or the whole line.
         before = r"(?:(?<=^)|(?<=[:\uff1a])|(?<=[:\uff1a\d] )|(?<=[:\uff1a\d]  ))"
         after = r"(?=[.\u3002]?\s*$|\s*[(\uff08]|\s\s)"
         return re.compile(before + words + after)
@@ -174,13 +179,15 @@ def _messages() -> tuple[tuple[_Message, ...], Mapping[int, str]]:
 
 
 def typed(text: str) -> str:
-    """Return the text with the quotes, hyphens and letters that were typed instead of typographic ones."""
+    """Return the text with ASCII instead of typographic quotes, hyphens and letters."""
     return text if text.isascii() else text.translate(_TYPED)
 
 
 def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored]:
-    """Return the lines that could be restored, keyed by index. ``numbers`` are the lines' numbers in their
-    file."""
+    """Return the lines that could be restored, keyed by index.
+
+    ``numbers`` are the line numbers in the file.
+    """
     changes = _Changes(texts)
     whole = "\n".join(texts)
     if not whole.isascii() or any(part in whole for part in ASCII_PARTS):
@@ -188,7 +195,7 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
     if "gfx" in whole or "GFX_VERSION" in whole:
         _targets(changes, whole)
     _numbers(changes, whole)
-    # This text contains every possible variant of a phrase, so that usually one search is enough.
+    # All variants of a phrase have the same skeleton, so usually one search in this text is enough.
     anything = _skeleton(whole.replace("-\n", "").replace("\n", " "))
     for phrase, begun in _begun():
         if (may_be := anything.count(begun)) and may_be != whole.count(phrase):
@@ -212,7 +219,7 @@ class _Changes:
         self.done[at] = Restored(text, (*known, *((words,) if words not in known else ())))
 
     def put(self, at: int, match: re.Match[str], words: str) -> None:
-        """Replace the match in a line by ``words``."""
+        """Replace the match in line ``at`` with ``words``."""
         text = self.texts[at]
         self.make(at, text[: match.start()] + words + text[match.end() :], words)
 
@@ -265,7 +272,7 @@ def _numbers(changes: _Changes, whole: str) -> None:
 
 
 def _skeleton(text: str) -> str:
-    # Single letters first, because "ci" may have become "cl", which is a pair.
+    # Replace single letters first, because "ci" can become "cl", which is a pair.
     text = text.translate(_SKELETON)
     for pair, letter in _PAIRS:
         text = text.replace(pair, letter)
@@ -281,7 +288,7 @@ def _begun() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _look_alikes(phrase: str) -> re.Pattern[str]:
-    """Return a pattern for all misreadings of a phrase in a screenshot."""
+    """Return a pattern that matches all misreadings of a phrase in a screenshot."""
     parts, rest = [], phrase
     while rest:
         pair = next((pair for pair in _PAIRS if rest.startswith(pair)), None)
@@ -300,13 +307,13 @@ def _misread(changes: _Changes, phrase: str) -> None:
     pattern = _look_alikes(phrase)
     for at, text in enumerate(changes.texts):
         for match in reversed([*pattern.finditer(text)]):
-            # A difference only in case, such as "Invalid device function", was read correctly.
+            # If only the case differs, as in "Invalid device function", nothing was misread.
             if match[0].lower() != phrase.lower():
                 changes.put(at, match, phrase)
 
 
 def _broken(changes: _Changes, whole: str, numbers: Sequence[int], phrase: str) -> None:
-    """Restore a phrase that continues in the next line of the file, after a hyphen or between two words."""
+    """Restore a phrase that continues on the next line of the file, after a hyphen or between two words."""
     pattern = re.compile(
         "(?:-\n)?".join("[ \n]" if letter == " " else re.escape(letter) for letter in phrase)
     )
@@ -344,8 +351,7 @@ def _cut(changes: _Changes, phrase: str) -> None:
             continue
         if sum(other.startswith(tail) for other in PHRASES) > 1:
             continue
-        # Without dots, the cut must be within a word. Otherwise the line is complete and means something
-        # else.
+        # If there are no dots, the cut must be inside a word. Otherwise the line may be a complete message.
         if marked or (tail[-1].isalnum() and phrase[len(tail)].isalnum()):
             changes.make(at, text[:start] + phrase, phrase)
 

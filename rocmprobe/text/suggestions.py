@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-#: Least similarity of a suggestion (0 to 1).
+#: Smallest similarity of a suggestion (0 to 1).
 _SIMILAR = 0.5
 
 
 def did_you_mean(word: str, names: Collection[str]) -> str:
-    """Return "; did you mean NAME?" for the name nearest to ``word``, or "" if no name is near."""
+    """Return "; did you mean NAME?" for the name most similar to ``word``, or "" if no name is similar."""
     nearest = difflib.get_close_matches(word.lower(), names, 1, _SIMILAR)
     # A prefix such as "conv" has little similarity to a long name.
     nearest += [name for name in names if len(word) > 2 and name.startswith(word.lower())]

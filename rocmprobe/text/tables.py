@@ -10,15 +10,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-#: Variable with the path of a folder that has the tables as NAME.json. A worker may run in a Python older
-#: than 3.11 without tomli, which cannot read TOML. Its controller writes the JSON files there
+#: Environment variable with the path of a folder that has the tables as NAME.json. A worker can run in a
+#: Python
+#: older than 3.11 without tomli, which cannot read TOML. So the parent process writes the JSON files
 #: (``write_as_json``).
 AS_JSON = "ROCMPROBE_TABLES"
 
 
 def toml(text: str) -> dict[str, Any]:
-    """Parse ``text`` as TOML. Raise ValueError if it is not TOML."""
-    # Imported late, because a worker may run in a Python that has neither.
+    """Parse ``text`` as TOML. Raise ValueError if the text is not TOML."""
+    # Imported late, because a worker can run in a Python that has neither tomllib nor tomli.
     if sys.version_info >= (3, 11):
         import tomllib
     else:
