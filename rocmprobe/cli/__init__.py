@@ -1,4 +1,4 @@
-"""The command line: a file for each command, with its options, output and exit code."""
+"""The command line. Each command is in a separate module with its options, output and exit code."""
 
 from rocmprobe.cli.base import main
 

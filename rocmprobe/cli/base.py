@@ -1,5 +1,6 @@
-"""Code shared by all commands: the command group, exit codes, one-line error messages, and the description of
-the run that holds a device."""
+"""Code for all commands: the command group, exit codes, one-line error messages, and a text about a busy
+device.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +23,24 @@ from rocmprobe.text import printing
 
 
 def answering(command: Callable[..., int]) -> Callable[..., None]:
-    """Turn a command's return value or exception into an exit code and at most one clear line."""
+    """Turn a command's return value or exception into an exit code and at most one line of error message."""
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
         printing.ready()
         try:
             code = _code(functools.partial(command, *args, **options))
-            # Workaround for CPython: after an interrupt inside `exec` of a text, as in the creation of a
-            # dataclass, Python ends by SIGINT instead of its exit code, even if the interrupt was handled.
-            # Another `exec` resets this.
+            # Workaround for CPython: if an interrupt arrives inside `exec` of a text, which dataclasses use,
+            # Python
+            # later dies of SIGINT instead of returning its exit code, even if the interrupt was handled.
+            # Another
+            # `exec` resets this.
             exec("")  # noqa: S102
             sys.exit(code)
         except BrokenPipeError:
             _unread()
         except SystemExit as end:
-            # rich exits with 1 on a broken pipe, which is the code of findings.
+            # On a broken pipe, rich exits with 1, but that exit code means findings.
             if isinstance(end.__context__, BrokenPipeError):
                 _unread()
             raise
@@ -60,7 +63,7 @@ def _code(command: Callable[[], int]) -> int:
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise
     except Exception as error:
-        # Imported late, because the import takes a fifth of `explain`'s time.
+        # Imported late, because the import would take a fifth of the time of `rocmprobe explain`.
         from rocmprobe.engine.journal import CannotWrite
 
         if isinstance(error, CannotWrite):
@@ -68,13 +71,16 @@ def _code(command: Callable[[], int]) -> int:
         elif exhausted(error):
             raise
         else:
-            # Python's own exit code for an exception is the code of findings.
+            # Python's own exit code for an exception is 1, but that exit code means findings.
             printing.print_traceback()
         return INTERNAL
 
 
 def _unread() -> NoReturn:
-    """Exit without a message. Discard the output buffer, because Python would report an error at exit."""
+    """Exit without a message, because nobody reads stdout any more.
+
+    Discard the output buffer first. Otherwise Python would flush the buffer at exit and report a broken pipe.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(UNREAD)
 
@@ -96,7 +102,7 @@ def exhausted(error: Optional[BaseException]) -> str:
     return exhausted(error.__cause__ or error.__context__)
 
 
-#: Each command is in the file with its name. ``cli/help.py`` has its group in the help.
+#: Commands, each in the module with the same name. ``cli/help.py`` assigns commands to groups in the help.
 COMMANDS = (
     "check", "compare", "detect", "env", "exec", "explain", "install", "list", "monitor", "report", "repro",
     "run", "shapes", "soak", "submit", "table", "warm",
@@ -104,14 +110,16 @@ COMMANDS = (
 
 
 def command(name: str) -> click.Command:
-    """Import the command with that name."""
+    """Import and return the command ``name``."""
     found: click.Command = getattr(import_module(f"rocmprobe.cli.{name}"), f"{name}_command")
     return found
 
 
 class _Commands(CommandGroup):
-    """The group of all commands. The group imports only the command that runs, and prints one line if a
-    system resource runs out."""
+    """The group of all commands. It imports only the command that runs.
+
+    If a system resource runs out, the group prints one line.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -129,7 +137,7 @@ class _Commands(CommandGroup):
             try:
                 sys.stdout.flush()
             except OSError:
-                # Otherwise Python would flush again at exit and report an error.
+                # Discard the buffer, because Python would flush again at exit and report an error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             printing.print_stderr(reason)
             sys.exit(INTERNAL)
@@ -147,9 +155,9 @@ def main() -> None:
 
 
 def needs_linux(command: str) -> str:
-    """Return why ``command`` cannot run on this system, in one line, or "" if it can.
+    """Return one line that says why ``command`` cannot run on this system, or "" if it can.
 
-    Commands that test a device fork processes and end process groups, which Windows does not support.
+    Commands that test a device fork processes and kill process groups, which Windows does not support.
     """
     if sys.platform != "win32":
         return ""

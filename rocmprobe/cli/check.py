@@ -1,4 +1,4 @@
-"""``rocmprobe check``: tests within a time limit that one configuration works now."""
+"""``rocmprobe check``: tests within a time limit if one configuration works now."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
-#: Seconds beyond the budget for writing the metrics, which can hang on a network file system.
+#: Extra seconds after the time limit for writing the metrics, which can hang on a network file system.
 _OVER = 0.5
-#: The default PATH, needed to find compilers. Service managers and Slurm set no PATH.
+#: PATH if the environment has none, as under service managers and Slurm. Compilers are found through PATH.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"
 
 
@@ -67,7 +67,7 @@ def check_command(
     watchdog = Watchdog(CheckOptions(results, device, setting, simulate, budget))
     progress = watchdog.wait()
     if progress.ended != "signal":
-        # The verdict says if a process cannot be killed.
+        # End all processes first, because the verdict says if a process cannot be killed.
         watchdog.end()
     if progress.over.get("usage"):
         print_stderr(progress.over["usage"])

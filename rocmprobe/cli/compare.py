@@ -1,4 +1,4 @@
-"""``rocmprobe compare``: reads two runs, redacts the comparison and prints it."""
+"""``rocmprobe compare``: compares two runs, and prints the redacted comparison."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 
 
 def compared(old: Path, new: Path) -> Comparison:
-    """Return the comparison of two runs, each a results.json or the folder of a run, without identifiers.
+    """Return the comparison of two runs, with identifiers redacted.
 
-    Raise BadInput if a run has no results or no outcome.
+    A run is a results.json or a run's folder. Raise BadInput if a run has no results or no outcome.
     """
     from rocmprobe.text.redact import redacted, redacted_text
 
     found = compare(_results(old), _results(new), str(old), str(new))
     clean: Comparison = from_json(Comparison, redacted(asdict(found)))
-    # Redaction depends on names, so each value must be under its own name. A name may contain a path.
+    # Redaction depends on names, so redact each value under its own name. A name can contain a path.
     environment = (
         Difference(redacted_text(each.name), _clean(each.name, each.before), _clean(each.name, each.after))
         for each in found.environment
@@ -65,8 +65,8 @@ def _clean(name: str, value: Any) -> Any:
 def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
     """Print the changes, and write them to the summary of a GitHub job. Return True if a job should fail.
 
-    If both runs tested several Python environments, compare each environment that both runs share. Raise
-    BadInput if a run has no results or no outcome, or if the runs share no environment.
+    If both runs tested several Python environments, compare each environment that both runs have. Raise
+    BadInput if a run has no results or no outcome, or if no environment is in both runs.
     """
     found = {name: compared(*pair) for name, pair in _pairs(old, new).items()}
     if as_json:
@@ -93,8 +93,8 @@ def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> b
 def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
     """Return the pairs of runs to compare, keyed by the name of the Python environment.
 
-    If a run tested one environment only, return the pair of ``old`` and ``new`` under the key "". Raise
-    BadInput if the runs share no environment.
+    If a run tested only one environment, return the pair of ``old`` and ``new`` under the key "". Raise
+    BadInput if no environment is in both runs.
     """
     before, after = (read_joined(results_file(each)) for each in (old, new))
     if not before or not after:
@@ -106,8 +106,10 @@ def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def _results(source: Path) -> Results:
-    """Read the results.json of a folder or file. If the run died before writing it, read the folder's
-    journal."""
+    """Return the results of a run's folder or file.
+
+    If the run died before it wrote results.json, use the folder's journal.
+    """
     if source.is_dir() and not results_file(source).exists():
         from rocmprobe.report.write import recorded
 

@@ -1,4 +1,4 @@
-"""``rocmprobe detect``: the facts of this machine, with their sources."""
+"""``rocmprobe detect``: prints facts about this machine, with their sources."""
 
 from __future__ import annotations
 

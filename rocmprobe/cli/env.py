@@ -1,4 +1,4 @@
-"""``rocmprobe env``: the recommended configuration as variables."""
+"""``rocmprobe env``: prints the recommended configuration as environment variables."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
         say_json(env)
     else:
         for name, value in env.items():
-            # PowerShell escapes a quote by doubling it, unlike a POSIX shell.
+            # PowerShell escapes a quote by doubling it. shlex.quote is for POSIX shells.
             doubled = "'" + value.replace("'", "''") + "'"
             say(forms[shell].format(name, doubled if shell == "powershell" else shlex.quote(value)))
     if configuration.code:
@@ -81,9 +81,9 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
 
 
 def _new_caches(chosen: Choice) -> dict[str, str]:
-    """Return variables that name new cache folders, if variables of the configuration need new caches.
+    """Return variables for new cache folders, if the configuration requires new caches.
 
-    The folders are those of `rocmprobe exec`.
+    The folders are the same as in `rocmprobe exec`.
     """
     from rocmprobe.exec.caches import caches_of
     from rocmprobe.knowledge.stacks import new_caches

@@ -1,4 +1,4 @@
-"""``rocmprobe exec``: the user's program under the recommended configuration."""
+"""``rocmprobe exec``: runs the user's program under the recommended configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
-#: Kind of a program's end by its exit code, if it says more than failure.
+#: Kind of failure by exit code, for exit codes with a special meaning.
 _ENDS = {128 + 6: "abort", 128 + 11: "segv"}
 _PROGRAM = {"allow_interspersed_args": False}
 

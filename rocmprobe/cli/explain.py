@@ -1,4 +1,4 @@
-"""``rocmprobe explain``: reads a log or a run and the known facts, and explains the failure."""
+"""``rocmprobe explain``: explains a failure, given a log or a run and known facts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rocmprobe.text.log import LONGEST, Log, read_log
 from rocmprobe.text.printing import say_json
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-#: Number of bytes of a file that suffice to distinguish results from a log.
+#: Number of bytes at the start of a file that are enough to distinguish results from a log.
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
 
@@ -93,16 +93,18 @@ def explain_command(
 
 
 def facts_of_this_machine() -> Facts:
-    """Return the facts that `rocmprobe detect` finds on this machine, as facts for a local log."""
+    """Return what `rocmprobe detect` finds on this machine, as the ``Facts`` that explain a log from this
+    machine.
+    """
     from rocmprobe.detect import detect
 
     return facts_of_machine(detect(Path("/")))
 
 
 def explained(source: Optional[str], given: Facts) -> Explanation:
-    """Return the explanation of a log or of a run's results, from a file or standard input (``-`` or None).
+    """Return the explanation of a log or of a run's results.
 
-    Raise BadInput if a file cannot be read.
+    ``source`` is a path. ``-`` or None means standard input. Raise BadInput if a file cannot be read.
     """
     if source in (None, "-"):
         log, recorded = _of_standard_input(piped=source is None)
@@ -122,7 +124,7 @@ def _not_looked_at(log: Log) -> Iterator[str]:
 
 
 def without_identifiers(explanation: Explanation) -> Explanation:
-    """Return the explanation without identifiers, safe to publish (docs/reporting-a-bug.md)."""
+    """Return the explanation with identifiers redacted, safe to publish (docs/reporting-a-bug.md)."""
     from rocmprobe.text.redact import redacted
 
     clean: Explanation = from_json(Explanation, redacted(asdict(explanation)))
@@ -135,11 +137,12 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 
 
 def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
-    """Return the facts of a JSON file and of ``NAME=VALUE`` options. Options override the file.
+    """Return the facts in a JSON file and in ``NAME=VALUE`` options. Options override the file.
 
-    The file has the keys of ``Facts``, is output of ``rocmprobe detect --json``, or has the results of a run,
-    of which the machine is used. The name of an option is a fact or a variable, with or without ``env.``
-    before a variable. Raise BadInput for anything else.
+    The file is an object with the keys of ``Facts``, the output of ``rocmprobe detect --json``, or the
+    results of a run. From results, only the facts about the machine are used. The name in an option is a fact
+    or an environment variable, and ``env.`` can precede a variable. Raise BadInput for any other file or
+    option.
     """
     of_file = _facts_file(path) if path else Facts()
     values: dict[str, Any] = {}
@@ -169,8 +172,7 @@ def _facts_file(path: Path) -> Facts:
 
 
 def read_facts(path: Path) -> Union[Machine, Facts]:
-    """Return the facts of a JSON file, or the machine of a file that `rocmprobe detect --json` or a run
-    wrote.
+    """Return the facts in a JSON file, or the machine if `rocmprobe detect --json` or a run wrote the file.
 
     Raise BadInput for any other file.
     """
@@ -210,7 +212,7 @@ def _of_file(path: Path) -> tuple[Log, Facts]:
 
 
 def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
-    """Read a stream's log or results. The stream is read once, because a pipe cannot be read twice."""
+    """Read the log or the results in a stream. The stream is read only once, because it can be a pipe."""
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
         return read_log(stream, start), Facts()
@@ -222,6 +224,6 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
 
 
 def _of_json_lines(content: bytes) -> bool:
-    """Return True if each line is a separate JSON object, as loggers write them."""
+    """Return True if each line is a separate JSON object, the format of some loggers."""
     first, _, rest = content.strip().partition(b"\n")
     return bool(rest) and isinstance(reading.json_line(first), dict)

@@ -1,4 +1,6 @@
-"""A run as a step of a GitHub workflow: its summary, its annotations, and output without commands."""
+"""Output for a step of a GitHub workflow: a summary, annotations, and protection against commands in the
+output.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from pathlib import Path
 from rocmprobe.model.results import Results
 from rocmprobe.text.printing import print_stderr, say
 
-#: GitHub's size limit for the summary of a step. A longer summary is rejected completely.
+#: GitHub's size limit for the summary of a step, in bytes. GitHub rejects a longer summary completely.
 _STEP_BYTES = 2**20
 
 
 @contextmanager
 def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
-    """Disable GitHub's workflow commands during the block. Outside GitHub, print nothing.
+    """Disable GitHub's workflow commands during the block. Outside GitHub, do nothing.
 
-    GitHub executes any output line that begins with ``::`` as a command, including lines of a log that a run
-    shows.
+    GitHub executes every output line that begins with ``::`` as a command, even if the line is from a log
+    that a run shows.
     """
     if environ.get("GITHUB_ACTIONS") != "true":
         yield
@@ -33,8 +35,10 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def annotate(results: Results, environ: Mapping[str, str]) -> None:
-    """Print annotations if GITHUB_ACTIONS is "true". Append to the job's summary if GITHUB_STEP_SUMMARY is
-    set."""
+    """Print annotations if GITHUB_ACTIONS is "true".
+
+    Append to the job's summary if GITHUB_STEP_SUMMARY is set.
+    """
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
@@ -45,10 +49,9 @@ def annotate(results: Results, environ: Mapping[str, str]) -> None:
 
 
 def summarise(summary: str, environ: Mapping[str, str]) -> None:
-    """Append Markdown to the job's summary, the file that GITHUB_STEP_SUMMARY names. Without this variable,
-    do nothing.
+    """Append Markdown to the job's summary, the file in GITHUB_STEP_SUMMARY.
 
-    If the summary cannot be written, print one line to stderr.
+    If the variable is not set, do nothing. If the summary cannot be written, print one line to stderr.
     """
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:

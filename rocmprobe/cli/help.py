@@ -1,4 +1,4 @@
-"""Help of the command line: commands and options in groups."""
+"""Help of the command line, with commands and options in groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-#: The commands in groups, in the order in which a user needs them.
+#: Commands in groups, in the order in which a user needs them.
 GROUPS = {
     "Start": ("install", "detect", "run"),
     "Use": ("exec", "env", "check"),
@@ -15,9 +15,9 @@ GROUPS = {
     "Share": ("table", "submit", "repro"),
     "Advanced": ("shapes", "soak", "warm", "monitor", "list"),
 }
-#: The same width for the names in all groups.
+#: Width of the column with names, equal in all groups.
 _WIDEST = max(len(name) for names in GROUPS.values() for name in names)
-#: Title of options without a group. Click adds ``--help`` to them.
+#: Title of options without a group. Click's own option ``--help`` is one of them.
 _OPTIONS = "Options"
 
 
@@ -30,7 +30,7 @@ def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 class CommandGroup(click.Group):
-    """A group that lists its commands by ``GROUPS`` in its help."""
+    """A group whose help lists the commands in the groups of ``GROUPS``."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in grouped_names(tuple(self.list_commands(ctx))).items():
@@ -52,7 +52,7 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists its options in groups, in the order of their first option."""
+    """A command whose help lists the options in groups, in the order of the first option of each group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, options in grouped_options(self, ctx).items():
@@ -62,7 +62,7 @@ class GroupedCommand(click.Command):
 
 
 def grouped_options(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
-    """Return the visible options of ``command`` by the title of their group."""
+    """Return the visible options of ``command``, by the title of their group."""
     groups: dict[str, list[click.Option]] = {}
     for option in command.get_params(ctx):
         if isinstance(option, click.Option) and not option.hidden:

@@ -1,4 +1,4 @@
-"""``rocmprobe list``: the tables that rocmprobe works from."""
+"""``rocmprobe list``: prints the tables that rocmprobe uses."""
 
 from __future__ import annotations
 

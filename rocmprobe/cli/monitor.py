@@ -1,4 +1,4 @@
-"""`rocmprobe monitor`: shows the sensors of every AMD GPU live while other programs run, and writes CSV."""
+"""`rocmprobe monitor`: shows the sensors of every AMD GPU while other programs run, and writes CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rocmprobe.report.text import bytes_
 from rocmprobe.text.console import Console
 
 _HEADER = ("time", "device", "name", *QUANTITIES, "alarms")
-#: A GPU without a reading for this many seconds is reported as silent.
+#: A GPU is reported as silent if it gives no reading for this many seconds.
 _PATIENCE = 5.0
 
 
@@ -71,7 +71,7 @@ class Watched:
 
     @property
     def silent(self) -> float:
-        """Seconds since the last reading, or 0 while readings arrive."""
+        """Seconds since the last reading, or 0 if readings arrive regularly."""
         waited = time.monotonic() - self._answered
         return waited if waited > _PATIENCE else 0.0
 
@@ -83,15 +83,15 @@ class Watched:
 
     @property
     def used(self) -> str:
-        """Description of the run of rocmprobe that holds the device now, or ""."""
+        """Description of the rocmprobe run that holds the device now, or ""."""
         return describe_holder(f"GPU {self.device.address}")
 
     def wait(self, seconds: float) -> None:
-        """Wait for the first reading, at most ``seconds``."""
+        """Wait for the first reading, but no longer than ``seconds``."""
         self._first.wait(seconds)
 
     def end(self) -> None:
-        """Stop reading after the current read."""
+        """Stop reading as soon as the current read returns."""
         self._ended.set()
 
     def _read(self, tree: Tree, interval: float) -> None:
@@ -111,11 +111,11 @@ class Watched:
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
     """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM.
 
-    Stop after ``times`` readings if given. Append the readings to ``csv_file``. If the output is no terminal,
-    print plain lines, or nothing if there is a file.
+    If ``times`` is given, stop after that many readings. Append the readings to ``csv_file``. If the output
+    is not a terminal, print plain lines, or nothing if there is a ``csv_file``.
 
-    Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` is no file of `rocmprobe
-    monitor` or cannot be written at the start. Raise CannotWrite if a later write fails.
+    Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` exists and was not written by
+    `rocmprobe monitor`, or if it cannot be written at the start. Raise CannotWrite if a later write fails.
     """
     tree, console = Tree(root), Console()
     devices = [device for device in sensing.find_devices(tree) if device.folder]
@@ -151,7 +151,7 @@ def _watching(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """End normally on Ctrl-C or SIGTERM, because users stop the monitor this way."""
+    """Make Ctrl-C and SIGTERM end the block normally, because users stop the monitor in this way."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -170,8 +170,10 @@ def _ticks(interval: float, times: Optional[int]) -> Iterator[int]:
 
 
 def _begin(path: Path) -> None:
-    """Write a header if the file is new or empty. Raise BadInput if the file has another header or cannot be
-    written."""
+    """Write a header if the file is new or empty.
+
+    Raise BadInput if the file has a different header or cannot be written.
+    """
     header = ",".join(_HEADER)
     try:
         with path.open("a+", encoding="utf-8", newline="") as stream:
@@ -224,7 +226,7 @@ def _print_readings(watched: Sequence[Watched], console: Console) -> None:
 
 
 def _picture(watched: Sequence[Watched]) -> RenderableType:
-    # On top, so that a terminal with few rows does not cut the alarms off.
+    # Alarms are on top, so that they are visible even in a terminal with few rows.
     parts: list[Any] = [
         Text(f"ALARM: {words}" + (f" ({each.device.address})" if len(watched) > 1 else ""), style="bold red")
         for each in watched

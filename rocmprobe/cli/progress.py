@@ -1,7 +1,7 @@
 """Progress output of a run, which replaces pytest's own terminal output.
 
-The output is one status line, each new failure as a line above it, and with ``--verbose`` a line for each
-case.
+The output is one status line. Each new failure is printed as a line above the status line. With
+``--verbose``, each case is printed as a line.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ NORMAL, VERBOSE, QUIET = "normal", "verbose", "quiet"
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
 _WIDEST_CHECK = max(map(len, CHECKS))
 _DIGITS = re.compile(r"\d+")
-#: Number of characters of a failure's line if the output is not a terminal.
+#: Largest number of characters of a failure's line if the output is not a terminal.
 _LONGEST = 200
-#: The status line counts down after this many seconds without an event, or this share of the time limit.
+#: The status line shows a countdown if there is no event for this many seconds, or for this fraction of the
+#: time limit, whichever is shorter.
 _PATIENCE, _SHARE = 3.0, 0.25
 
 
@@ -45,7 +46,7 @@ class Progress:
     """A pytest plugin that shows the progress of the run in ``folder`` on ``console``.
 
     If the output is not a terminal, the status is printed every ``every`` seconds. The plugin reads the
-    journal, because xdist's workers run the cases and this process only gets the outcomes.
+    journal, because xdist's workers run the cases, and pytest reports only their outcomes to this process.
     """
 
     def __init__(self, console: Console, folder: Path, every: float = 10.0, verbosity: str = NORMAL) -> None:
@@ -61,14 +62,14 @@ class Progress:
         self._planned: Optional[set[str]] = None
         self._targets = run.targets
         self._settings = run.settings
-        # Names of solvers are long, and most runs test no solvers.
+        # Settings for single solvers are left out: their names are long, and most runs do not test them.
         names = [setting.name for rows in run.settings.values() for setting in rows if not setting.solver]
         self._every_solver = run.options.settings == "all"
         self._widest_setting = max(map(len, names))
         self._several_devices = len(run.targets) > 1
         self._widest_target = max(map(len, run.devices))
         self._several_drivers = any(len(target.drivers) > 1 for target in run.targets)
-        # The estimates come from a CPU. They do not include a GPU's first calls, which compile.
+        # The estimated times are from a CPU. On a GPU, first calls also compile kernels.
         self._compiles = not run.simulation and any(device != "cpu" for device in run.devices)
         self._workers = 1
         self._appended = Appended(folder / NAME)
@@ -79,7 +80,7 @@ class Progress:
         self._lock = threading.RLock()
         for record in self._new_records():
             self._take(record)
-        # A case that was in flight when a run died is not running now.
+        # Forget cases that were running when an earlier session of this run died.
         self._running.clear()
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -116,13 +117,13 @@ class Progress:
             self._line = StatusLine()
 
     def pytest_unconfigure(self) -> None:
-        """Restore the terminal, including after a session that did not finish."""
+        """Restore the terminal, also after a session that did not finish."""
         self._over.set()
         with self._lock:
             self._line.stop()
 
     def _print_failure(self, found: Mapping[str, Any], said: str) -> None:
-        """Print a failure, unless a failure of the same setting and check had the same reason."""
+        """Print a failure, unless the same failure of the same setting and check was already printed."""
         key = (found["device"], found["driver"], found["setting"], found["check"], _DIGITS.sub("#", said))
         if key in self._shown:
             return
@@ -167,7 +168,7 @@ class Progress:
         return Status(done, len(self._planned), failed - known, known, now, left, waiting)
 
     def _now(self) -> tuple[str, str, bool]:
-        """Return what runs, the time left, and True if another process holds the device."""
+        """Return what runs now, the time left, and True if another process holds the device."""
         waiting = next((self._running[case] for case in self._waiting if case in self._running), None)
         if waiting is not None:
             return f"waiting for {self._holders(waiting.question)}", "", True
@@ -182,7 +183,7 @@ class Progress:
         return now, f"{left} left", False
 
     def _follow(self) -> None:
-        """Read the new records of the journal, and announce its plan."""
+        """Process the new records of the journal. Announce the plan of the run when it appears."""
         with self._lock:
             for record in self._new_records():
                 self._take(record)
@@ -203,7 +204,7 @@ class Progress:
 
     def _seconds_left(self) -> float:
         left = (self._planned or set()) - self._settled
-        # Most runs test single solvers only after a failure.
+        # Leave out cases of single solvers, because most runs test them only after a failure.
         sure = left if self._every_solver else {case for case in left if case.split("/")[3] != "solver"}
         return self._time_left.of(sure, self._workers)
 
@@ -229,14 +230,14 @@ class Progress:
             self._settled.discard(record["case"])
 
     def _holders(self, question: Mapping[str, Any]) -> str:
-        """Return the other processes that hold the device of a case, in words."""
+        """Return a text that describes the other processes that hold the device of a case."""
         case = from_json(Case, question)
         setting = next(each for each in self._settings[case.device] if each.name == case.setting)
         names = leased(case, setting, self._targets)
         return ", ".join(filter(None, map(describe_holder, names))) or f"another run on {', '.join(names)}"
 
     def _new_records(self) -> list[dict[str, Any]]:
-        # An unreadable journal must not end the run just because of the progress output.
+        # The run must go on even if the progress output cannot read the journal.
         try:
             return self._appended.new()
         except OSError:
@@ -265,18 +266,17 @@ class Progress:
 
 
 class _Running:
-    """A case in flight, and the time limit of its current phase."""
+    """A running case, and the time limit of its current phase."""
 
     def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        """Record the case ``question``. ``begun`` is the time in the journal's seconds."""
+        """Record the case ``question``. ``begun`` is the start time on the journal's clock, in seconds."""
         self.question = question
         self.begun = begun
         self._since = time.monotonic()
         self._ends: Optional[float] = None
 
     def wait_until(self, left: float) -> None:
-        """Record that the child must finish its step within ``left`` seconds. 0 means that no time limit
-        runs."""
+        """Record that the child must finish its current step within ``left`` seconds. 0 means no limit."""
         self._since = time.monotonic()
         self._ends = self._since + left if left else None
 
@@ -287,7 +287,7 @@ class _Running:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the child is stopped, or 0 if no time limit runs."""
+        """Seconds until the child is stopped, or 0 if there is no time limit."""
         return max(0.0, (self._ends or 0.0) - time.monotonic())
 
     @property

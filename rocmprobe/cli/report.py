@@ -1,4 +1,4 @@
-"""``rocmprobe report``: writes the report of a run again."""
+"""``rocmprobe report``: writes the report of an earlier run again."""
 
 from __future__ import annotations
 

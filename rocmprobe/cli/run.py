@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Display:
-    """Output options of a run: the console, the amount of output, and whether to open the page at the end."""
+    """Output options of a run. If ``opens``, the page is opened in a browser at the end."""
 
     console: Console
     verbose: bool = False
@@ -197,9 +197,10 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters of ``--python``, or the interpreter of the results to verify.
+    """Return the interpreters of ``--python``.
 
-    Raise BadInput if an interpreter cannot be used, or if other options exclude ``--python``.
+    Without the option, use the interpreter of the results to verify. Raise BadInput if an interpreter cannot
+    be used, or if other options exclude ``--python``.
     """
     from rocmprobe.engine.interpreters import interpreters, pass_on
 
@@ -228,7 +229,7 @@ def _run_one(
     expected: Optional[Results],
     display: Display,
 ) -> int:
-    """Run the suites for the run begun in ``folder``, and show the results. Return the exit code."""
+    """Run the suites for the run in ``folder``, and show the results. Return the exit code."""
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verified
     from rocmprobe.engine import run
@@ -259,7 +260,7 @@ def _run_one(
 
 
 def _open(page: Path) -> None:
-    """Open a page in the browser. If there is none, say so on stderr."""
+    """Open a page in the browser. If there is no browser, print a message to stderr."""
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
@@ -269,7 +270,11 @@ def _open(page: Path) -> None:
 def _run_joined(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
 ) -> int:
-    """Run the suites for each run joined in ``folder``, and show the chosen run. Return the exit code."""
+    """Run the suites for each member of the joined run in ``folder``, and show the recommended member's
+    results.
+
+    Return the exit code.
+    """
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
@@ -295,7 +300,7 @@ def _run_joined(
         if chosen and display.quiet:
             render_verdict(chosen, console)
         elif chosen:
-            # The table of the environments takes rows, too.
+            # Leave rows on the screen for the table of the environments.
             most = max(VERIFY_ROWS, ROWS - len(found.members) - 5)
             render_run(chosen, {"report.html": folder / found.chosen / "report.html"}, console, most)
     summarise(markdown(found), os.environ)
@@ -308,7 +313,7 @@ def _run_joined(
     codes = [_exit_code(results, fail_on) for results in runs.values()]
     if len(found.runs) < len(found.members) and fail_on == "findings":
         codes.append(FINDINGS)
-    # An environment that cannot use the GPU does not matter if another environment was chosen.
+    # If one environment is recommended, the failure of another environment does not matter.
     return next((each for each in (WEDGED, FINDINGS) if each in codes), OK if chosen else max(codes))
 
 
@@ -319,9 +324,10 @@ def settled(
     display: Display,
     progress: Optional[Any] = None,
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run begun in ``folder``. Return the exit code, and the results if written.
+    """Run the suites for the run in ``folder``.
 
-    ``progress`` is a pytest plugin that shows the progress, in place of the one for `rocmprobe run`.
+    Return the exit code and the results, or None without results. ``progress`` is a pytest plugin that shows
+    the progress. By default it is the plugin of `rocmprobe run`.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.session import start_server
@@ -335,17 +341,17 @@ def settled(
     if code == INTERNAL:
         return code, None
     if results is None and code == INTERRUPTED and not (folder / "results.json").exists():
-        # Interrupted before pytest started its session.
+        # The user interrupted the run before pytest started its session.
         from rocmprobe.report.write import write_report
 
         with held():
             results = write_report(folder)
-    # Without a session, as for `-- --version`, there may be results of an earlier session.
+    # If pytest ran no session, as for `-- --version`, there can be results of an earlier session.
     return code, results or read_results(folder / "results.json")
 
 
 def run_options(given: dict[str, Any]) -> RunOptions:
-    """Return the options of the command line as options of a run. Raise BadInput if they conflict."""
+    """Return the command line's options as options of a run. Raise BadInput if options conflict."""
     from rocmprobe.checks import CHECKS
     from rocmprobe.engine.options import RunOptions
     from rocmprobe.model.shapes import read_shapes
@@ -368,7 +374,7 @@ def run_options(given: dict[str, Any]) -> RunOptions:
 
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
-    """Return the exit code. ``holds`` is the result of ``--verify``, or None in any other run."""
+    """Return the exit code. ``holds`` is the result of ``--verify``, or None without ``--verify``."""
     from rocmprobe.judge.comparison.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
@@ -382,7 +388,7 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
 
 
 def _given() -> set[str]:
-    """Return the options given on the command line."""
+    """Return the options that the user gave on the command line."""
     context = click.get_current_context()
     return {
         option.opts[-1]
@@ -392,13 +398,13 @@ def _given() -> set[str]:
 
 
 class _Written:
-    """A pytest plugin that keeps the results of a session, or the system resource that ran out."""
+    """A pytest plugin that stores the results of a session, or the system resource that ran out."""
 
     results: Optional[Results] = None
     exhausted: str = ""
 
     def pytest_internalerror(self, excinfo: Any) -> Optional[bool]:
-        """Keep pytest from printing a traceback if a resource ran out."""
+        """Suppress pytest's traceback if a system resource ran out."""
         self.exhausted = exhausted(excinfo.value)
         return True if self.exhausted else None
 
@@ -411,9 +417,10 @@ class _Written:
 def _pytest(
     folder: Path, workers: int, extra: tuple[str, ...], display: Display, progress: Optional[Any]
 ) -> tuple[int, Optional[Results]]:
-    """Run the suites for the run begun in ``folder``, without the user's pytest configuration.
+    """Run the suites for the run in ``folder``, without the user's pytest configuration.
 
-    Return the exit code and the results, or None if the session did not begin or could not write them.
+    Return the exit code and the results. The results are None if the session did not begin or could not write
+    them.
     """
     import pytest
 
@@ -423,8 +430,8 @@ def _pytest(
     for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         os.environ.pop(name, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    # xdist's workers import from the working directory first. The user's directory may contain a random.py,
-    # or may have been deleted.
+    # xdist's workers import from the working directory first. The user's working directory can contain a
+    # module such as random.py, or can have been deleted.
     os.chdir(folder)
     suites = str(suites_folder())
     arguments = [

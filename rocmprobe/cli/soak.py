@@ -18,10 +18,10 @@ from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results, S
 from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.signals import ending_in_order
 
-#: Seconds between two plain lines if the output is no terminal.
+#: Seconds between two plain lines if the output is not a terminal.
 _LINE_EVERY = 10.0
 _PREPARING = "preparing: the network's first calls may compile kernels"
-#: Number of lines about the comparison and the sensors, and number of findings in addition to the verdict.
+#: Largest number of lines about the comparison and the sensors, and of findings in addition to the verdict.
 _FACTS_SHOWN, _FINDINGS_SHOWN = 3, 2
 
 
@@ -99,9 +99,10 @@ def soak_command(
 
 
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
-    """Return the results that name the configuration, or None if ``path`` is None and no results exist.
+    """Return the results with the configuration to test.
 
-    Raise BadInput if the results cannot be read, or if only one of results and soak is simulated.
+    Return None if ``path`` is None and there are no results. Raise BadInput if the results cannot be read, or
+    if only one of results and soak is simulated.
     """
     if path is None:
         if simulate or not RECOMMENDED.exists():
@@ -116,7 +117,7 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
 
 
 def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
-    """Return the setting ``name`` of the results if their run derived its variables on the machine.
+    """Return the setting ``name`` from the results if the run determined its variables on the machine.
 
     Return None for any other setting. Raise BadInput if a soak cannot run under this setting.
     """
@@ -142,7 +143,7 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
 def _device(device: str, expected: Optional[Results], simulate: str) -> str:
     """Return the device to test. ``auto`` means the device of the results.
 
-    Raise NothingToTest if torch cannot use the GPU, because a soak of the CPU would say nothing about the
+    Raise NothingToTest if torch cannot use the GPU, because a soak of the CPU would prove nothing about the
     GPU.
     """
     from rocmprobe.detect.machine import detect_devices
@@ -162,7 +163,7 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
 
 
 def _interpreter(expected: Optional[Results]) -> Any:
-    """Return the Python interpreter that the results name, or None to use the current interpreter."""
+    """Return the Python interpreter that the results used, or None for the current interpreter."""
     if expected is None or expected.environment is None:
         return None
     from rocmprobe.engine.interpreters import interpreters, pass_on
@@ -181,7 +182,7 @@ def _exit_code(results: Results, outcome: Optional[Outcome]) -> int:
 
 
 def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: Any) -> None:
-    """Print the tested configuration, other findings, the path of the report, and finally the verdict."""
+    """Print the tested configuration, other findings, the path of the report, and then the verdict."""
     from rocmprobe.judge.findings.stability import sentence
     from rocmprobe.report import text
 
@@ -212,8 +213,7 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
 class SoakProgress:
     """A pytest plugin that shows the progress of the soak in ``folder``.
 
-    On a terminal, the plugin shows one live line. Elsewhere, the plugin prints a plain line every ten
-    seconds.
+    On a terminal, the plugin updates one line. Otherwise, it prints a line every ten seconds.
     """
 
     def __init__(self, console: Any, folder: Path, seconds: float) -> None:
@@ -262,7 +262,7 @@ class SoakProgress:
                 self._console.print(self._line(), soft_wrap=True)
 
     def _follow(self) -> None:
-        # Another part ends the run if the journal cannot be read.
+        # Ignore the error, because the session itself ends the run if the journal cannot be read.
         with suppress(OSError):
             for record in self._appended.new():
                 if record["record"] == "progress":

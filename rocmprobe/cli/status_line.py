@@ -20,8 +20,9 @@ from rocmprobe.text.console import Console
 class Status:
     """Progress of a run.
 
-    ``planned`` is None before the cases are known. ``now`` says what runs, and ``left`` how much time is
-    left. ``waiting`` is True while another process holds the device.
+    ``planned`` is the number of cases, or None before it is known. ``known`` counts known failures. ``now``
+    says what runs, and ``left`` how much time is left. ``waiting`` is True while another process holds the
+    device.
     """
 
     done: int = 0
@@ -40,21 +41,21 @@ class Status:
 
 
 class StatusLine:
-    """A status line that shows nothing, for a quiet run."""
+    """A status line for a quiet run, which shows nothing. Subclasses show the status."""
 
     def update(self, status: Status) -> None:
-        """Show ``status``."""
+        """Show ``status``. This base class shows nothing."""
 
     def stop(self) -> None:
-        """Remove the line."""
+        """Remove the status line."""
 
 
 class LiveLine(StatusLine):
-    """One line at the bottom of a terminal. The console prints everything else above the line."""
+    """One line at the bottom of a terminal. The console prints other output above the line."""
 
     def __init__(self, console: Console) -> None:
         cropped = Column(ratio=1, no_wrap=True, overflow="crop")
-        # rich's refresh thread is off, because each refresh would disturb measurements.
+        # rich's refresh thread is off, because each refresh would disturb a measurement.
         self._progress = Progress(
             BarColumn(bar_width=max(8, min(30, console.width // 6))),
             TextColumn("{task.fields[count]}", table_column=Column(no_wrap=True)),
@@ -80,9 +81,9 @@ class LiveLine(StatusLine):
 
 
 class PlainLines(StatusLine):
-    """Status as plain lines.
+    """Status as plain lines, for output that is not a terminal.
 
-    Print a line every ``every`` seconds, and immediately if the run starts to wait for a device.
+    A line is printed every ``every`` seconds, and immediately if the run starts to wait for a device.
     """
 
     def __init__(self, console: Console, every: float) -> None:
@@ -104,16 +105,19 @@ class PlainLines(StatusLine):
 
 
 class RunConsole(Console):
-    """A console for a run. If the reader of the output is gone, the run continues, while rich would exit."""
+    """A console for a run.
+
+    If nobody reads the output any more, the run continues, whereas rich would exit.
+    """
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Size of the terminal that this console writes to.
+        """Size of the terminal to which this console writes.
 
-        rich would check the standard streams, which pytest replaces while a case runs.
+        rich would use the standard streams, which pytest replaces while a case runs.
         """
         try:
             columns, rows = os.get_terminal_size(self.file.fileno())
@@ -127,7 +131,9 @@ class RunConsole(Console):
 
 
 def uncaptured(console: Console) -> Console:
-    """Return ``console`` on a separate descriptor, because pytest replaces stdout while a case runs."""
+    """Return a console like ``console`` on a separate file descriptor, because pytest replaces stdout during
+    a case.
+    """
     try:
         descriptor = os.dup(console.file.fileno())
     except (OSError, ValueError):

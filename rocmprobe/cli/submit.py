@@ -21,7 +21,7 @@ from rocmprobe.text.printing import print_stderr_lines, say
 if TYPE_CHECKING:
     from rocmprobe.collection.bundle import Bundle
 
-#: Address of a repository of results, such as https://github.com/OWNER/NAME.
+#: Environment variable with the URL of a repository of results, such as https://github.com/OWNER/NAME.
 REPOSITORY = "ROCMPROBE_REPOSITORY"
 
 
@@ -126,7 +126,7 @@ def _submit(
 
 
 def _summary(bundle: Bundle, was_redacted: bool) -> Iterator[str]:
-    """Yield the content of the bundle in lines for a terminal."""
+    """Yield lines for a terminal that describe the content of the bundle."""
     from rocmprobe.report.text import bytes_, date
 
     about, results = bundle.manifest, bundle.results
@@ -179,10 +179,10 @@ def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
 def _check(
     sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]
 ) -> tuple[list[tuple[Path, str]], int]:
-    """Print a line for each bundle. Return path and place of each valid bundle, and the number of refused
-    bundles.
+    """Print a line for each bundle. Return the valid bundles and the number of refused bundles.
 
-    Bundles in the folder ``accepted`` are not read again.
+    A valid bundle is returned as its path and its place in the repository's folder. Bundles in the folder
+    ``accepted`` are not checked again.
     """
     from rocmprobe.collection.packing import misplaced, read_bundle, same_file
     from rocmprobe.collection.sources import Refused

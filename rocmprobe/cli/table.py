@@ -1,4 +1,4 @@
-"""``rocmprobe table``: the results of many machines in one table."""
+"""``rocmprobe table``: combines the results of many machines in one table."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _write_site(names: Iterable[str], folder: Path, repository: str, raw: str) -
 
 
 class _Terminal:
-    """Standard output as a file, with control characters escaped."""
+    """Standard output as a file. Control characters are escaped."""
 
     def write(self, text: str) -> None:
         say(text, end="")

@@ -1,4 +1,4 @@
-"""Estimate of the time that the remaining cases of a run will take."""
+"""Estimate of the time that the remaining cases of a run need."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Iterable
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import trial_key
 
-#: Seconds to start the fork server, and average seconds to start a child. Some children are spawned, and
-#: import torch.
+#: Seconds to start the fork server, and average seconds to start a child. Children that are spawned instead
+#: of
+#: forked take longer, because they import torch.
 _SERVER, _CHILD = 4.0, 1.5
 
 
 class TimeLeft:
     """Estimator of the seconds that cases take. ``measure`` is the time for the rounds of a throughput case.
 
-    If cases of a check have finished, their average time is the estimate for the check's other cases.
-    Otherwise the estimate is the time in the table of checks. If the finished checks were slower than the
-    table says, the estimate is scaled by the same factor. On a GPU most of that factor is compilation.
+    If some cases of a check have finished, their average time is the estimate for the other cases of that
+    check. Otherwise the estimate is the time in the table ``CHECKS``. If the finished cases were slower than
+    in ``CHECKS``, the estimate is multiplied by the same factor. On a GPU, compilation is the main reason for
+    such a factor.
     """
 
     def __init__(self, measure: float) -> None:
@@ -27,7 +29,7 @@ class TimeLeft:
         self._taken: dict[str, float] = {}
 
     def answered(self, case_id: str, seconds: float) -> None:
-        """Add the time of a finished case, from its first event to its outcome."""
+        """Add the time of a finished case, in seconds from the case's first event to its outcome."""
         check = _check(case_id)
         self._answered[check] += 1
         self._taken[check] = self._taken.get(check, 0.0) + seconds
@@ -38,8 +40,10 @@ class TimeLeft:
         return sum(self._taken.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
-        """Return the seconds until all cases in ``case_ids`` have finished, spread over ``workers`` that each
-        have one device."""
+        """Return the seconds until all cases in ``case_ids`` have finished.
+
+        The cases are distributed over ``workers`` processes, which have one device each.
+        """
         seconds = 0.0
         children: set[str] = set()
         asked: Counter[str] = Counter()
@@ -49,12 +53,12 @@ class TimeLeft:
         slower = self._slower()
         for check, count in asked.items():
             answered = self._answered[check]
-            # A soak takes the same time on a slow machine.
+            # The factor does not apply to a soak, which takes the same time on a slow machine.
             guess = self._guess(check) * (1.0 if CHECKS[check].once else slower)
             each = self._taken[check] / answered if answered else guess
             seconds += each * count
         started = bool(self._answered)
-        # The times of finished cases include the starts of their children.
+        # Do not add start times, because the times of finished cases include the start of their children.
         seconds += 0.0 if started else _CHILD * len(children)
         return (0.0 if started else _SERVER) + seconds / max(1, min(workers, len(children)))
 
@@ -62,7 +66,7 @@ class TimeLeft:
         return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)
 
     def _slower(self) -> float:
-        """Return the factor, at least 1, by which the finished cases were slower than the table says."""
+        """Return the ratio of the finished cases' total time to their time in ``CHECKS``, but at least 1."""
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())
         return max(1.0, self.spent / guessed) if guessed else 1.0
 

@@ -1,4 +1,4 @@
-"""``run --verify``: a run of the configuration that other results recommend."""
+"""``run --verify``: tests again the configuration that earlier results recommend."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rocmprobe.knowledge.layers import refuse_underived
 from rocmprobe.model.results import NATIVE, BadInput, Results, Setting
 from rocmprobe.model.results_file import from_json
 
-#: Checks that the recommendation does not depend on: measurements, and layers that it reports separately.
+#: Checks on which the recommendation does not depend: measurements, and layers that are reported separately.
 _NOT_VERIFIED = tuple(name for name, check in CHECKS.items() if not check.verified)
 _NOT_WITH_VERIFY = (
     "--device", "--level", "--purpose", "--settings", "--driver", "--problem", "--shapes", "--estimate",
     "--only", "--skip", "--simulate", "--baseline", "--fail-on", "--resume", "--retry-aborted",
 )  # fmt: skip
-#: Cases that prove nothing about a setting outside the vendor library, and that could hang the GPU again.
-#: They are skipped, because every run tests ``default``.
+#: Cases of ``default`` to skip if the recommended setting does not use the vendor library. Every run tests
+#: ``default``, but these cases would prove nothing, and they could hang the GPU again.
 _OF_THE_LIBRARY = tuple(
     f"*/default/{name}/*" for name, check in CHECKS.items() if check.rung in ("conv", "train")
 )
@@ -42,7 +42,7 @@ def refuse(given: Iterable[str]) -> None:
 def verifying(requested: RunOptions, expected: Results) -> RunOptions:
     """Return the options of a run that tests only the configuration that ``expected`` recommends.
 
-    Redaction, libraries and note are those that the user ``requested``.
+    The options for redaction, libraries and note are taken from ``requested``.
     """
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
@@ -54,7 +54,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
         same_override(isa_override(expected), os.environ, "--verify")
     return replace(
         ran,
-        # The comma makes the text a list of names. "default" alone is the name of a set.
+        # The comma makes the text a list of names, because "default" alone would be the name of a set.
         settings=f"{setting},",
         skip=(*_NOT_VERIFIED, *outside, *ran.skip),
         simulate=ran.simulate and ran.simulate.replace("<home>", str(Path.home())),
@@ -66,7 +66,11 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
 
 
 def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
-    """Raise BadInput, which names ``where``, if the ISA override differs from the override of the results."""
+    """Raise BadInput if the ISA override in ``environ`` differs from the override under which results were
+    made.
+
+    ``before`` are the override variables of the results. The message begins with ``where``.
+    """
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
@@ -77,9 +81,10 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 
 
 def derived(expected: Optional[Results]) -> Optional[Setting]:
-    """Return the recommended setting from ``expected`` if a run derived it, else None.
+    """Return the recommended setting from ``expected`` if the run determined its variables, else None.
 
-    Raise BadInput if no run can derive such a setting, because results can come from anywhere.
+    Raise BadInput for a setting that no run can have determined, because the results can come from an
+    untrusted source.
     """
     found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:

@@ -1,4 +1,4 @@
-"""``rocmprobe warm``: fills the databases and caches of ``exec`` ahead of time, and shares them."""
+"""``rocmprobe warm``: fills the databases and caches of ``exec`` in advance, and exports or imports them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _row(each: FirstCall) -> str:
 
 
 def _adopt(staged: StagedPack) -> int:
-    """Test a pack in its staging folders, and install it if all results are correct."""
+    """Test a cache pack in its staging folders. Install the pack if all results are correct."""
     folder, failed = staged.on.caches.folder, 0
     print_stderr(f"testing {len(staged.manifest.shapes)} first calls before {folder} is replaced")
     try:
