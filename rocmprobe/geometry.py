@@ -1,9 +1,10 @@
 """Sizes of a convolution problem, without tensors.
 
-Every problem is converted to a plain convolution between an *image* side, where the filter windows are cut
-out, and a *feature* side, with one value for each window and filter. A convolution maps image to feature. A
-transposed convolution is its bwd-data, so it maps feature to image (Dumoulin and Visin, "A guide to
-convolution arithmetic for deep learning", 2016, chapter 4).
+Every problem is converted to a plain convolution between an *image* and a *feature* tensor. The filter
+windows are cut out of the image, and the feature tensor has one value for each window and filter. A
+convolution maps image to feature. A transposed convolution is the backward data of this plain convolution, so
+it maps feature to image (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
+chapter 4).
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ class Geometry:
     """A plain convolution: image ``(batch, channels, *image)`` to feature ``(batch, filters, *feature)``.
 
     The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions ``o *
-    stride - padding + tap * dilation``. Positions outside the image count as zero. ``padding`` may be
-    negative, so that windows start inside the image. ``feature`` may be smaller than the largest size that
-    fits.
+    stride - padding + tap * dilation``. Positions outside the image count as zero. ``padding`` can be
+    negative. Then windows start inside the image. ``feature`` can be smaller than the largest size that fits.
     """
 
     batch: int
@@ -47,7 +47,7 @@ class Geometry:
     def depth(self) -> int:
         """Number of values in one filter: channels / groups * taps.
 
-        The column matrix of a group has as many rows.
+        This is also the number of rows of a group's column matrix (im2col).
         """
         return self.channels // self.groups * self.taps
 
@@ -73,7 +73,7 @@ class Geometry:
         )
 
     def flipped(self) -> Geometry:
-        """Return the convolution over the feature side that computes bwd-data at stride 1.
+        """Return the convolution on the feature tensor that computes the backward data at stride 1.
 
         Its weight has the taps reversed and, in each group, channels and filters swapped.
         """
@@ -98,8 +98,10 @@ def output_sizes(
     transposed: bool = False,
     output_padding: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the spatial output sizes, by the formulas in PyTorch's documentation of Conv2d and
-    ConvTranspose2d."""
+    """Return the spatial output sizes.
+
+    Source: PyTorch's documentation of Conv2d and ConvTranspose2d.
+    """
     extra = output_padding or (0,) * len(kernel)
     reach = [(k - 1) * d for k, d in zip(kernel, dilation)]
     if transposed:
@@ -121,7 +123,9 @@ def geometry(
     output_padding: Sequence[int] | None = None,
     groups: int = 1,
 ) -> Geometry:
-    """Return the plain form of a problem with an input ``(N, C, *spatial)`` and a weight in PyTorch's layout.
+    """Return the plain convolution for a problem.
+
+    ``input_shape`` is ``(N, C, *spatial)``. ``weight_shape`` is in PyTorch's layout.
 
     Raises:
         ValueError: if PyTorch would reject the problem, or if the output has no elements.

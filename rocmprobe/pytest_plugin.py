@@ -1,8 +1,8 @@
-"""The pytest plugin: each case of a suite is an item, and the case's outcome is the item's result.
+"""The pytest plugin: each case of a suite is a test item, and the case's outcome is the result of the item.
 
-The plugin is active for suites only. If pytest runs other tests, the plugin only adds its options. The
-controller begins the run, and writes results and report at the end. With xdist, all items of a device run in
-one worker.
+The plugin only affects rocmprobe's suites. If pytest runs other tests, the plugin only adds its options. The
+main process (xdist's controller) begins the run, and writes results and report at the end. With xdist, all
+items of a device run in one xdist worker.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from rocmprobe.text.redact import redacted, redacted_text
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
-#: The outcome of an item, after the comparison with the expectations.
+#: Outcome of an item, after comparison with the expected failures.
 _OUTCOME = pytest.StashKey[Outcome]()
-#: The reason why the journal cannot be written any more. It ends the run.
+#: Reason why the journal cannot be written any more. If it is set, the run ends.
 _FULL = pytest.StashKey[str]()
 #: Results written at the end of the run, for a caller that started pytest in its own process.
 RESULTS = pytest.StashKey[Results]()
@@ -117,7 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     option = config.option
     if _on_worker(config):
-        # xdist's workers notice a dead controller only after seconds.
+        # Otherwise an xdist worker would run for seconds after the death of the main process.
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return
@@ -136,16 +136,16 @@ def pytest_configure(config: pytest.Config) -> None:
     sampler = run.sampler(option.rocmprobe_run)
     if sampler:
         config.pluginmanager.register(_Sampling(sampler))
-    # With xdist, keep the order, because cases that other cases depend on come first.
+    # With xdist, keep the order of items: cases on which other cases depend must run first.
     option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that sends all items of a device to one worker, whatever ``--dist`` says.
+    """Return a scheduler that sends all items of a device to one xdist worker, whatever ``--dist`` says.
 
-    One process serves a device. xdist's own ``loadgroup`` changes the ids of items, which pytest 9.2 no
-    longer supports.
+    xdist's own ``loadgroup`` cannot be used, because it changes the ids of items, which pytest 9.2 no longer
+    supports.
     """
     if _RUN not in config.stash:
         return None
@@ -160,15 +160,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
-    """Return the number of workers for ``-n auto``: the number of devices, or 1 if the devices are not known
-    yet."""
+    """Return the number of workers for ``-n auto``: the number of devices, or 1 if that is not known yet."""
     if not _about_suites(config):
         return None
     return run.workers(config.option.rocmprobe_run) if config.option.rocmprobe_run else 1
 
 
 class _XdistWorkers:
-    """The controller's record of its xdist workers."""
+    """The main process's list of xdist workers."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -176,19 +175,19 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Send the folder of the run to a worker."""
+        """Send the folder of the run to an xdist worker."""
         node.workerinput["rocmprobe_run"] = str(self._run)
         self._pids.append(node.gateway._rinfo().pid)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:
-        """Redact the path of a worker's Python, which pytest shows."""
+        """Redact the path of a worker's Python, because pytest prints the path."""
         if _redacts(node.config):
             node.workerinfo["executable"] = redacted_text(node.workerinfo["executable"])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Record that a worker could not write the journal."""
+        """If the ended worker could not write the journal, record the reason."""
         full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
         if full:
             node.config.stash[_FULL] = full
@@ -201,7 +200,7 @@ class _XdistWorkers:
 
 
 class _Sampling:
-    """A plugin that samples the sensors during the session, on the controller only."""
+    """A plugin that reads the sensors during the session. It runs in the main process only."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
@@ -224,14 +223,14 @@ def _options(config: pytest.Config) -> RunOptions:
 
 
 def _session(config: pytest.Config) -> Session:
-    """Return this process's session, opened on first use."""
+    """Return this process's session. Open the session if this is the first call."""
     if _SESSION not in config.stash:
         config.stash[_SESSION] = Session.of_run(config.stash[_RUN])
     return config.stash[_SESSION]
 
 
 def _expectations(config: pytest.Config) -> Expectations:
-    """Return the expectations of this run, read on first use."""
+    """Return the expected failures of this run. Read them if this is the first call."""
     if _EXPECTATIONS not in config.stash:
         folder = config.stash[_RUN]
         config.stash[_EXPECTATIONS] = Expectations(run_of(folder).machine, run.baseline(folder))
@@ -264,7 +263,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = []
     for item in items:
         case = _case(item)
-        # Two suites can request the same case. A check without a case in this run has no item.
+        # Remove duplicates, because two suites can request the same case. Also remove checks without a case.
         empty = case is None and item.get_closest_marker("check") is not None
         if empty or (case and case.id in asked):
             continue
@@ -294,10 +293,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @contextlib.contextmanager
 def _noted_when_full(config: pytest.Config) -> Iterator[None]:
-    """Run the block.
-
-    If it cannot write the journal, record this, so that the end of the run can report it.
-    """
+    """Run the block. If the block cannot write the journal, record the reason for the end of the run."""
     try:
         yield
     except CannotWrite as error:
@@ -308,7 +304,10 @@ def _noted_when_full(config: pytest.Config) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_when_full(config: pytest.Config) -> Iterator[None]:
-    """If the journal cannot be written, end the run with the usual cleanup. Later outcomes would be lost."""
+    """Run the block. If the block cannot write the journal, end the run with the usual cleanup.
+
+    The run must end, because later outcomes would be lost.
+    """
     with _noted_when_full(config):
         yield
         return
@@ -316,7 +315,7 @@ def _ended_when_full(config: pytest.Config) -> Iterator[None]:
 
 
 def _case(item: pytest.Item) -> Optional[Case]:
-    """Return the case of a suite's item, or None if the item has none."""
+    """Return the case of an item of a suite, or None if the item has none."""
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("case") if callspec else None
     return case if isinstance(case, Case) else None
@@ -324,8 +323,10 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """Return the outcome of this item's case, compared with the expectations. Raise RuntimeError for a probe
-    error."""
+    """Return the outcome of this item's case, compared with the expected failures.
+
+    Raise RuntimeError for a probe error.
+    """
     with _ended_when_full(request.config):
         settled = _session(request.config).outcome(case)
     found = request.node.stash[_OUTCOME] = _expectations(request.config).marked(settled)
@@ -337,7 +338,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Report an outcome as pytest's xpass if the case passes although a failure was expected."""
+    """Report a case as xpass if the case passes although a failure was expected."""
     report: Any = yield
     outcome = item.stash.get(_OUTCOME, None)
     if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
@@ -359,7 +360,7 @@ def assert_outcome(outcome: Outcome) -> None:
 
 
 def _redacts(config: pytest.Config) -> bool:
-    """Return True if the session runs suites and its output must be redacted."""
+    """Return True if the session runs suites and must redact its output."""
     if not _about_suites(config):
         return False
     begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
@@ -368,17 +369,17 @@ def _redacts(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True, trylast=True)
 def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
-    """Redact the facts of the machine and its CI server that pytest-metadata has collected."""
+    """Redact the facts about the machine and the CI server that pytest-metadata has collected."""
     if _redacts(config):
         for name, value in metadata.items():
             clean = redacted(value)
-            # pytest-html inserts texts as HTML.
+            # Escape the text, because pytest-html inserts it as HTML.
             metadata[name] = escape(clean) if clean != value and isinstance(clean, str) else clean
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Redact the JUnit file that pytest writes, because the file names the host."""
+    """Redact the JUnit file that pytest writes, because it contains the host's name."""
     named = getattr(config.option, "xmlpath", None)
     if not named or _on_worker(config) or not _redacts(config):
         return
@@ -388,7 +389,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         for element in document.iter():
             element.text = element.text and redacted_text(element.text)
             for name, value in element.attrib.items():
-                # A host may be called "vm". Only the attribute shows that this word is a host name.
+                # A host can have a short name such as "vm", which only this attribute shows to be a host
+                # name.
                 element.set(name, "<host>" if name == "hostname" else redacted_text(value))
         document.write(path, "utf-8", xml_declaration=True)
 
@@ -433,7 +435,10 @@ def _close(config: pytest.Config, at_once: bool) -> None:
 
 
 def _finish(config: pytest.Config, ended: bool) -> None:
-    """Write results and report. If the run is complete (``ended``), first add its end to the journal."""
+    """Write results and report.
+
+    If the run is complete (``ended``), first add an end record to the journal.
+    """
     folder = config.stash[_RUN]
     if ended and _FULL not in config.stash:
         with _noted_when_full(config):
@@ -445,7 +450,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:
-        # On a full disk, a page can fail in several ways.
+        # If the disk is full, writing the page can raise various errors. The full disk is reported anyway.
         if _FULL not in config.stash:
             raise
     if _FULL not in config.stash:

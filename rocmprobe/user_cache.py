@@ -1,4 +1,4 @@
-"""Cache folders of the user: results and compiled kernels that one process keeps for later processes."""
+"""Cache folders of the user, in which a process stores results and compiled kernels for later processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Optional
 def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Path]:
     """Return the path in ``variable``, or ``rocmprobe/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
 
-    Return None if the variable is ``0``, which disables caching, or if the user has no home.
+    Return None if ``variable`` is ``0``, which disables caching, or if the user has no home.
     """
     named = environ.get(variable)
     if named == "0":
@@ -20,7 +20,7 @@ def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Pat
     if not named:
         home = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         if not os.path.isabs(home):
-            # Users in containers may have no home.
+            # A user in a container can have no home.
             return None
         named = os.path.join(home, "rocmprobe", name)
     return _absolute(named)
@@ -28,5 +28,5 @@ def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Pat
 
 @cache
 def _absolute(path: str) -> Path:
-    # Cached, because a program may change its working directory.
+    # Cached, because a program can change its working directory.
     return Path(path).absolute()
