@@ -38,8 +38,7 @@ class Backend(TestedLibrary, Protocol):
         """Return True if ``implementation`` is the library's last resort: correct, but slow."""
 
     def demands_exactness(self) -> bool:
-        """Return True if convolutions sum plain products, so that results with integer operands must be
-        exact.
+        """Return True if convolutions sum plain products, so results with integer operands must be exact.
 
         Return False if the library can choose transforms (Winograd, FFT) or reduced precision.
         """

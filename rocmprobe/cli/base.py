@@ -1,6 +1,4 @@
-"""Code for all commands: the command group, exit codes, one-line error messages, and a text about a busy
-device.
-"""
+"""Code for all commands: the command group, exit codes, and error messages of one line."""
 
 from __future__ import annotations
 

@@ -93,9 +93,7 @@ def explain_command(
 
 
 def facts_of_this_machine() -> Facts:
-    """Return what `rocmprobe detect` finds on this machine, as the ``Facts`` that explain a log from this
-    machine.
-    """
+    """Return what `rocmprobe detect` finds, as the ``Facts`` that explain a log from this machine."""
     from rocmprobe.detect import detect
 
     return facts_of_machine(detect(Path("/")))

@@ -1,6 +1,4 @@
-"""Output for a step of a GitHub workflow: a summary, annotations, and protection against commands in the
-output.
-"""
+"""Output for a step of a GitHub workflow: summary, annotations, and protection against commands."""
 
 from __future__ import annotations
 

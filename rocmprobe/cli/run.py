@@ -270,8 +270,7 @@ def _open(page: Path) -> None:
 def _run_joined(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
 ) -> int:
-    """Run the suites for each member of the joined run in ``folder``, and show the recommended member's
-    results.
+    """Run the suites for each member of the joined run in ``folder``, and show the recommended member.
 
     Return the exit code.
     """

@@ -131,8 +131,9 @@ class RunConsole(Console):
 
 
 def uncaptured(console: Console) -> Console:
-    """Return a console like ``console`` on a separate file descriptor, because pytest replaces stdout during
-    a case.
+    """Return a console like ``console`` on a separate file descriptor.
+
+    It is needed because pytest replaces stdout while a case runs.
     """
     try:
         descriptor = os.dup(console.file.fileno())

@@ -66,8 +66,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
 
 
 def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
-    """Raise BadInput if the ISA override in ``environ`` differs from the override under which results were
-    made.
+    """Raise BadInput if the ISA override in ``environ`` differs from the override of earlier results.
 
     ``before`` are the override variables of the results. The message begins with ``where``.
     """

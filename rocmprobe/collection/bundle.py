@@ -31,7 +31,7 @@ LICENCE = "CC-BY-4.0"
 LARGEST_FILES: Mapping[str, int] = {
     MANIFEST: 64 * 2**10, RESULTS: 64 * 2**20, JOURNAL: 128 * 2**20, SAMPLES: 32 * 2**20,
 }  # fmt: skip
-#: Files that may be missing. Only a run that watched sensors has samples.
+#: Files that a bundle can lack. Only a run that recorded sensors has samples.
 OPTIONAL = frozenset({SAMPLES})
 #: Largest size of a bundle in bytes. GitHub accepts attachments of at most 25 MB.
 LARGEST = 25_000_000
@@ -108,7 +108,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     missing = [name for name in LARGEST_FILES if name not in names and name not in OPTIONAL]
     if missing:
         raise Refused(f"lacks {', '.join(missing)}")
-    # A repository publishes the whole zip file, so no data may hide between the files in it.
+    # A repository publishes the whole zip file, so there must be no hidden data between the files.
     if not archive.is_dense(entries, size):
         raise Refused("holds data beside its files; make it with `rocmprobe submit`")
 

@@ -337,8 +337,9 @@ def _outliers(
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:
-    """Return the changed states on each machine, with the facts that changed between the two runs. The latest
-    changes come first.
+    """Return the changed states on each machine, with the facts that changed.
+
+    The latest changes come first.
     """
     store = order.store
     amounts = store.number_of_changes()

@@ -75,9 +75,9 @@ class System(NamedTuple):
 class MachineIdentity(NamedTuple):
     """Properties that distinguish machines. ``label`` is the submitter's name for the machine.
 
-    If there is a label, ``gpus`` has only native ISA, PCI id and revision, and ``kernel`` and ``driver`` are
+    If there is a label, ``gpus`` has only native ISA, PCI id and revision. Then ``kernel`` and ``driver`` are
     empty, so the machine keeps its identity after an update. Without a label, ``gpus`` also has compute units
-    and VRAM, because more facts are needed to tell two machines apart.
+    and VRAM, because more facts are needed to distinguish two machines.
     """
 
     label: str

@@ -1,8 +1,8 @@
 """Functions that pack a run into a bundle, and that check a bundle before a repository accepts it.
 
-A check derives the results from the bundle's journal again, and compares the bundle's results and manifest
-with the derived ones. A check also searches every file for identifiers. A check cannot prove that the journal
-is true (docs/sharing-results.md).
+A check derives results and manifest from the bundle's journal again, and compares them with the results and
+the manifest in the bundle. A check also searches every file for identifiers. A check cannot prove that the
+journal is true (docs/sharing-results.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
 from rocmprobe.text.redact import redacted, redacted_by_form, redacted_with, users_of_homes
 
-#: Keys of results that come from judging. Another version of rocmprobe may judge the same journal
+#: Keys of results that come from judging. Another version of rocmprobe can judge the same journal
 #: differently.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
 #: Manifest keys that do not depend on the version of rocmprobe.
@@ -224,7 +224,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
         raise Refused(f"edited: {RESULTS}: {where}")
     expected = manifest(right, files, made_by, label)
     if older and accepted:
-        # The name of a stack may differ between versions of rocmprobe.
+        # The name of a stack can differ between versions of rocmprobe.
         about, expected = ({name: each.get(name) for name in _LASTING} for each in (about, expected))
     where = difference(about, expected, older)
     if where:

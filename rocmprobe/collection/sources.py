@@ -64,8 +64,7 @@ def _refused(name: str, reason: str) -> Source:
 
 
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
-    """Yield the files that ``names`` stand for (files, folders, archives, patterns), in the order of
-    ``names``.
+    """Yield the files behind ``names`` (files, folders, archives or patterns), in the order of ``names``.
 
     If ``by_folder``, a machine's label is the name of the first folder below a given folder or archive. For a
     file that was given by its own name, the label is the name of the file's folder.

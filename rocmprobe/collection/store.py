@@ -247,8 +247,9 @@ class Store:
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs, the latest
-        first.
+        """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs.
+
+        The latest comes first.
         """
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
@@ -278,8 +279,9 @@ class Store:
         )
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Yield every row as a mapping with the keys ``output.COLUMNS``, in the order in which the runs were
-        added.
+        """Yield every row as a mapping with the keys ``output.COLUMNS``.
+
+        Runs are in the order in which they were added.
         """
         words = self._words.values
         for found in self._base.execute(
@@ -354,8 +356,8 @@ def gather(
 ) -> Read:
     """Add every results file to ``store`` and return counts.
 
-    ``refuse`` gets one line for each of the first ``PRINTED`` refusals, and one line that counts the others.
-    Runs of simulated machines are accepted only if ``simulated`` is true.
+    ``refuse`` gets one line for each of the first ``PRINTED`` refusals, and one line with the number of
+    further refusals. Runs of simulated machines are accepted only if ``simulated`` is true.
     """
     read = Read()
     for source in sources:

@@ -40,7 +40,7 @@ _DIRECTIONS = ("", *DIRECTIONS)
 class Recommended:
     """The recommendation of one submission.
 
-    ``vendor_library`` is True if convolution may use the vendor library, and None if that is unknown.
+    ``vendor_library`` is True if convolution can use the vendor library, and None if that is unknown.
     ``pytorch_layers`` are the layers, other than convolution, that PyTorch's own kernels compute.
     """
 
@@ -56,7 +56,7 @@ class Recommended:
 class Submission:
     """A bundle's metadata.
 
-    The results are left out, because those of thousands of bundles do not fit into memory.
+    The results are left out, because the results of all bundles would not fit into memory.
     """
 
     path: Path
@@ -100,7 +100,7 @@ class Answer:
 def works(state: str) -> Optional[bool]:
     """Return True if a state proves success, and False if a state proves failure.
 
-    Return None if nothing was learned.
+    Return None if the state proves neither.
     """
     # If the machine died, `_state` has replaced the state with "hang".
     meaning = state_of(state, RUN_DIED)
@@ -226,9 +226,7 @@ class Cell:
 
     @property
     def works(self) -> Optional[bool]:
-        """True if all submissions with a result pass, False if all fail, None if they disagree or prove
-        nothing.
-        """
+        """True if all submissions with a result pass, False if all fail, else None."""
         said = {works(state) for state in self.by_state} - {None}
         return said.pop() if len(said) == 1 else None
 
@@ -260,7 +258,7 @@ class StackPage:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells sorted by rung: simple checks before complex ones."""
+        """Cells sorted by rung. Simple checks come first."""
         found: dict[Question, dict[str, list[Answer]]] = {}
         for answer in self.backing.answers:
             for question, state in answer.states.items():

@@ -89,8 +89,7 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Return those facts of ``detect`` that decide which devices torch has: GPUs, torch's build, and
-    variables.
+    """Return the facts that decide which devices torch has: GPUs, torch's build, and environment variables.
 
     This starts no program and takes a fraction of the time of ``detect``.
     """

@@ -55,8 +55,7 @@ class Tree:
             os.close(handle)
 
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
-        """Return the beginning of a file as text, without the NUL bytes that some recorded sysfs files have
-        at the end.
+        """Return the beginning of a file as text, without NUL bytes, which pad some recorded sysfs files.
 
         At most ``limit`` bytes are read. If ``tail``, the last bytes of the file are read. Raises ReadError
         if the file cannot be read.

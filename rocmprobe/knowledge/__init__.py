@@ -1,3 +1,1 @@
-"""Knowledge about chips, environment variables, settings, solvers, causes and stacks, from the tables in
-``data/``.
-"""
+"""Knowledge about chips, variables, settings, solvers, causes and stacks, from the tables in ``data/``."""

@@ -41,7 +41,7 @@ _AMD_INDEX = "{amd_index}"
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice that applies if all words of ``when`` hold. ``not-WORD`` holds if WORD does not.
+    """Advice that applies if all words of ``when`` are true. ``not-WORD`` is true if WORD is false.
 
     In ``text``, ``{gfx}`` is replaced by the reader's own target, and ``{amd_index}`` by the index of AMD's
     wheels for this target.
@@ -163,9 +163,7 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """Return what the user must find out to distinguish two similar causes, keyed by the names of both
-    causes.
-    """
+    """Return what the user must find out to distinguish two similar causes, keyed by the two names."""
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
@@ -190,8 +188,9 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 
 
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return the first advice whose conditions all hold, as text for the target ``silicon`` (None if
-    unknown).
+    """Return the text of the first advice whose conditions are all true.
+
+    The text is for the target ``silicon``, or general if ``silicon`` is None.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations

@@ -72,9 +72,7 @@ class Combination:
 
     @property
     def isa(self) -> Optional[str]:
-        """ISA for which a program needs code: the effective ISA, or the native ISA if the effective ISA is
-        unknown.
-        """
+        """ISA for which a program needs code: the effective ISA, or else the native ISA."""
         return self.effective or self.gfx
 
     @property
@@ -501,8 +499,7 @@ class Needless(NamedTuple):
 
 
 def serves(targets: Fact, isa: str) -> bool:
-    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or for the family of
-    ``isa``.
+    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family.
 
     A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in the name of a wheel.
     """

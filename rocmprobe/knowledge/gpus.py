@@ -145,8 +145,7 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
-    """Return sentences about features that code for ``effective`` can use but the chip ``native`` does not
-    support.
+    """Return sentences about features that code for ``effective`` can use but ``native`` does not support.
 
     Return () if the two are compatible, or if one of them is unknown.
     """

@@ -155,9 +155,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search for kernel parameters: the solver, and its time with the best and the default
-    parameters.
-    """
+    """The last search for kernel parameters: the solver, and milliseconds with best and default parameters."""
 
     solver: str
     best_ms: Optional[float] = None

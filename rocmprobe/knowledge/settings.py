@@ -1,6 +1,4 @@
-"""Settings from ``data/settings.toml``: those of each backend, selection by name, and versions without
-effect.
-"""
+"""Settings from ``data/settings.toml``: selection by backend and name, and versions without effect."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ _OF_THE_ROW = ("backends", "set")
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions under which a setting runs: the vendor library, PyTorch, and the ROCm for which PyTorch was
-    built.
+    """Versions under which a setting runs: vendor library, PyTorch, and PyTorch's ROCm.
 
     None means unknown.
     """
@@ -168,8 +165,7 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return the reason if software of ``versions`` rejects a value of the setting, or ignores all its
-    variables.
+    """Return the reason if software of ``versions`` rejects a value or ignores all variables of a setting.
 
     Otherwise return None.
     """

@@ -116,8 +116,7 @@ def in_play(
 def smallest_switches(
     faulty: Iterable[str], sound: Mapping[Question, Collection[str]]
 ) -> Optional[tuple[str, ...]]:
-    """Return the fewest variables that switch off all ``faulty`` solvers but leave every case a correct
-    solver.
+    """Return the fewest variables that switch off all ``faulty`` solvers. Every case keeps a correct solver.
 
     ``sound`` maps each case to its correct solvers. Among sets of the same size, prefer the set that switches
     off the fewest correct solvers, then the set whose variables switch off the fewest solvers. Return None if

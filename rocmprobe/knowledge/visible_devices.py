@@ -34,12 +34,11 @@ def uuid_of(unique_id: int) -> Optional[str]:
 
 
 def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` (one per GPU node) that ROCR_VISIBLE_DEVICES selects, in the
-    variable's order.
+    """Return the positions in ``uuids`` that ROCR_VISIBLE_DEVICES selects, in the variable's order.
 
-    If ``value`` is None, the variable is not set. An empty value hides all GPUs. A token is a number in C's
-    notation, or the beginning of a UUID that only one GPU has. The list ends at the first token that matches
-    no GPU, or that selects a GPU for the second time.
+    ``uuids`` has one item per GPU node. If ``value`` is None, the variable is not set. An empty value hides
+    all GPUs. A token is a number in C's notation, or the beginning of a UUID that only one GPU has. The list
+    ends at the first token that matches no GPU, or that selects a GPU for the second time.
     """
     if value is None:
         return tuple(range(len(uuids)))

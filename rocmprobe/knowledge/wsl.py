@@ -95,9 +95,7 @@ def too_old(rocm: Optional[str]) -> bool:
 
 
 def needs_variable(rocm: Optional[str]) -> bool:
-    """Return True if this ROCm loads librocdxg only if the variable is set, or if the ROCm version is
-    unknown.
-    """
+    """Return True if this ROCm loads librocdxg only with the variable, or if the ROCm version is unknown."""
     return rocm is None or _before(rocm, bridge().without_variable)
 
 

@@ -50,9 +50,7 @@ class CompiledCache(TypedDict):
 
 
 class UserFile(TypedDict):
-    """A file of MIOpen in a user's folder, with the GPU and the MIOpen version for which MIOpen made the
-    file.
-    """
+    """A file that MIOpen made in a user's folder, with the GPU and the MIOpen version of the file."""
 
     path: str
     gpu: str
@@ -170,9 +168,7 @@ def type_of(name: str) -> Any:
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return msgspec's error message if ``value`` is not a fact of the type ``kind``, or "" if the type is
-    correct.
-    """
+    """Return msgspec's error message if ``value`` is not a fact of the type ``kind``, else ""."""
     import msgspec
 
     try:

@@ -78,14 +78,15 @@ def _short(value: float, digits: int) -> float:
 
 
 def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, float]:
-    """Return the factors a and b and the constant c of an error bound that holds for every order of
-    summation.
+    """Return the factors a and b and the constant c of an error bound for every order of summation.
 
-    The bound is |error| <= a * (|w| * |x|) + b * |reference| + c, where |w| * |x| is the convolution of the
-    operands' absolute values. gamma(n) bounds the relative error of a sum with n operations (Higham, Accuracy
-    and Stability of Numerical Algorithms, 2002, section 3.1). a is gamma for ``terms`` products and a bias,
-    with the unit roundoff of the accumulator. If ``parts`` > 1, a also includes gamma for ``parts``
-    operations, with the unit roundoff of ``dtype``. b and c bound the rounding of the result.
+    The bound is |error| <= a * (|w| * |x|) + b * |reference| + c. The term |w| * |x| is the convolution of
+    the operands' absolute values. The bound uses gamma(n), which limits the relative error of a sum with n
+    operations (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+
+    The factor a is gamma for ``terms`` products and a bias, with the unit roundoff of the accumulator. If
+    ``parts`` > 1, a also includes gamma for ``parts`` operations, with the unit roundoff of ``dtype``. The
+    values of b and c limit the rounding error of the result.
 
     The factors are infinite if ``terms`` is so large that no bound exists. The bound is not valid for
     transforms.

@@ -110,8 +110,7 @@ class Problem:
         return self.batch * prod(self.input_size if self.transposed else self.output_size)
 
     def parts(self, direction: str) -> int:
-        """Return the number of partial sums that PyTorch's own kernels round to the dtype before they add
-        them.
+        """Return the number of partial sums that PyTorch's own kernels round to the dtype before adding.
 
         The gradient of the weights has one partial sum per sample of the batch. If the kernel converts
         columns to an image (col2im), each filter tap gives one partial sum. Otherwise there is one partial
@@ -259,9 +258,7 @@ def problem_words(text: str) -> str:
 
 
 def source_of(text: str) -> str:
-    """Return the network and layer from which ``text`` comes, or "" if no table of problems contains
-    ``text``.
-    """
+    """Return the network and layer from which ``text`` comes, or "" if no table has this problem."""
     rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
     return next((str(row["source"]) for row in rows if row["problem"] == text), "")
 

@@ -52,7 +52,7 @@ NATIVE = ("native", "native-with-settings")
 UNJUDGED = ("not-judged", "gpu-not-tested")
 VERDICTS = ("native", "native-with-settings", "vendor-off", "bypass", "cpu", "none", *UNJUDGED)
 SEVERITIES = ("info", "warning", "error")
-#: Commands that a recommendation may name.
+#: Commands that a recommendation can contain.
 COMMANDS = ("", "rocmprobe install", "rocmprobe detect")
 
 if TYPE_CHECKING:
@@ -272,8 +272,9 @@ class Outcome:
 
     ``timings`` are in seconds, ``memory`` is in bytes, and ``numerics`` has the measured errors with their
     limits. ``ending`` says how a crashed or hung child ended. In ``ending``, ``status`` has the form of
-    ``Trial.exit``, ``phase`` is the last phase, ``after`` is the last event before the end, and
-    ``oom_killed`` is True if the Linux kernel killed the child for lack of memory (None if unknown).
+    ``Trial.exit``. ``phase`` is the last phase, and ``after`` is the last event before the end.
+    ``oom_killed`` is True if the Linux kernel killed the child for lack of memory, and None if that is
+    unknown.
 
     ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory that the solver needs in
     addition to the tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These fields are None

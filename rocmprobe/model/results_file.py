@@ -284,9 +284,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def as_stored(value: _T) -> _T:
-    """Return ``value`` with None instead of numbers that are not finite, because JSON cannot express these
-    numbers.
-    """
+    """Return ``value`` with None instead of NaN and infinity, which JSON cannot express."""
     return cast(_T, _stored(value))
 
 

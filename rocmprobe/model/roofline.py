@@ -70,8 +70,7 @@ def work(problem: Problem, what: str) -> Work:
 
 
 def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
-    """Return the device's rates from the reference measurements in ``timings``, or None if a measurement is
-    missing.
+    """Return the device's rates from the measurements in ``timings``, or None if one is missing.
 
     ``timings`` has the seconds of a matrix product and of a copy, and the operations or bytes of each.
     """

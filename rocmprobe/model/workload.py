@@ -29,10 +29,9 @@ class Workload:
 
 
 def parse_workload(text: str) -> Workload:
-    """Parse the value of ``--estimate``: words KEY=NUMBER in any order, with at least ``images`` and
-    ``epochs``.
+    """Parse the value of ``--estimate``: words KEY=NUMBER in any order.
 
-    Raise BadInput for any other text.
+    ``images`` and ``epochs`` are required. Raise BadInput for any other text.
     """
     found: dict[str, int] = {}
     for word in text.split():

@@ -58,11 +58,10 @@ def as_text(source: Path, form: str) -> str:
 
 
 def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path]:
-    """Write the page of the joined run ``source`` to ``output`` (default: next to the results) and return its
-    path.
+    """Write the page of the joined run ``source`` to ``output``, and return the path of the page.
 
-    Return None for an ordinary run. Also return None if ``form`` is not "html", because the other forms
-    exist only for the recommended member.
+    By default, the page is written next to the results. Return None for an ordinary run. Also return None if
+    ``form`` is not "html", because the other forms exist only for the recommended member.
     """
     path = results_file(source)
     found = read_joined(path) if form == "html" else None

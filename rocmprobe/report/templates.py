@@ -32,9 +32,7 @@ def asset(package: str, name: str) -> str:
 
 
 def style_sheet(package: str, name: str) -> str:
-    """Return the style sheet: the common light and dark colours as CSS variables, then the rules of
-    ``package``.
-    """
+    """Return the style sheet: common light and dark colours as CSS variables, then the package's rules."""
     colours = resources.files("rocmprobe.report").joinpath("colours.css").read_text("utf-8")
     return colours + asset(package, name)
 

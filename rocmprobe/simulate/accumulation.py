@@ -1,9 +1,9 @@
-"""Half precision convolution on the CPU, summed in fp32 like on a GPU, or in half precision to simulate a
-bug.
+"""Half precision convolution on the CPU, summed in fp32 as on a GPU, or in half precision as a bug.
 
-PyTorch's own CPU kernels cannot be used. Old builds have no half kernels, and later builds round more than
-once in backward: they keep the sum over taps (bwd-data) or samples (bwd-weights) in half precision. torch
-2.13 does this for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward rounds only once.
+PyTorch's own CPU kernels cannot be used. Old builds have no half kernels. Later builds round more than once
+in backward, because they keep the sum over taps (bwd-data) or samples (bwd-weights) in half precision.
+Version 2.13 of torch does this for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward
+rounds only once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ Call = Union[ConvolutionCall, BackwardCall]
 
 
 def accumulated(call: Call, direction: str) -> torch.Tensor:
-    """Return the result of ``call``, computed with running sums that are rounded to half precision at every
-    step.
+    """Return the result of ``call``, with running sums rounded to half precision at every step.
 
     The dtype of ``call`` is float16 or bfloat16. Products are added in the order of a loop over channels and
     taps (for the gradient of the weights: samples and positions). The product itself is exact in fp32, as in

@@ -145,8 +145,7 @@ def problem_of(call: Call) -> Problem:
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
-    """Return the triples (position, tap, pixel) along one spatial axis: at ``position``, ``tap`` reads
-    ``pixel``.
+    """Return triples (position, tap, pixel) along one spatial axis: the tap reads the pixel at the position.
 
     Taps that read padding are left out. If ``dilation`` is given, it replaces the problem's dilation.
     """
@@ -346,8 +345,9 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call``, whose result has the size of the padded image, and apply the adjoint of ``_padded``
-    to it.
+    """Compute ``call`` and apply the adjoint of ``_padded`` to the result.
+
+    The result of ``call`` has the size of the padded image.
     """
     bias = None
     if isinstance(call, ConvolutionCall):
@@ -370,8 +370,9 @@ def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """Return ``edges`` in F.pad's order (last axis first), without the edge that ``_padded`` has already
-    added.
+    """Return ``edges`` in F.pad's order, with the last axis first.
+
+    Leave out the edge that ``_padded`` added.
     """
     flat: list[int] = []
     for axis in reversed(range(len(edges))):

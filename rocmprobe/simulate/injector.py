@@ -41,9 +41,7 @@ class Injector:
         return time.monotonic()
 
     def device(self, device: str, backend: Backend) -> tuple[str, Backend]:
-        """Return the device that computes in place of ``device``, and the vendor library of the computing
-        device.
-        """
+        """Return the device that computes in place of ``device``, and the vendor library of that device."""
         return device, backend
 
     def compiler(self) -> Compiler:

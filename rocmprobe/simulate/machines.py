@@ -54,7 +54,7 @@ class Fault:
     ``operator`` a regular expression for the names of PyTorch's operators. Without ``operator``, a fault of
     ``miopen`` applies to convolution. For ``triton``, ``operator`` is one of ``COMPILED``. The fault does not
     happen if environment variables have the values in ``unless``. If ``solver`` is set, the fault happens
-    whenever MIOpen tries one of these solvers, also if MIOpen then chooses another solver, because Find
+    whenever MIOpen tries one of these solvers. MIOpen can then still choose another solver, because Find
     compiles and runs all of them. ``chance`` is the probability that the fault happens.
 
     Effect: ``stderr`` has texts by direction or for "any". They are printed at the file-descriptor level, as

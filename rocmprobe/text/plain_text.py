@@ -41,8 +41,7 @@ def is_plain(text: str) -> bool:
 
 
 def encodable(text: str, encoding: Optional[str]) -> str:
-    """Return ``text`` with ASCII instead of rocmprobe's own symbols if ``encoding`` is not a Unicode
-    encoding.
+    """Return ``text`` with rocmprobe's own symbols in ASCII if ``encoding`` is not a Unicode encoding.
 
     Each symbol becomes exactly one ASCII character, so columns stay aligned.
     """

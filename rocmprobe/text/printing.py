@@ -23,8 +23,9 @@ _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr print characters that they cannot encode as escapes, instead of raising an
-    error.
+    """Make stdout and stderr print characters that they cannot encode as escapes.
+
+    Otherwise printing such characters would raise an error.
     """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

@@ -182,8 +182,7 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 
 
 def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
-    """Return the place of the first unusable value in ``data`` and the reason, or None if all values are
-    usable.
+    """Return the place of the first unusable value in ``data`` and the reason, or None.
 
     Unusable values are nested too deeply or are numbers too large to compute with. The search goes level by
     level, because recursion would overflow the stack on deep data.

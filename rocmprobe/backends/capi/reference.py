@@ -178,9 +178,7 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
 def scattered(
     values: Sequence[float], shape: Sequence[int], strides: Sequence[int], filler: float
 ) -> list[float]:
-    """Return the memory of a tensor with ``strides`` (in elements) and ``filler`` in the gaps between
-    elements.
-    """
+    """Return the memory of a tensor with ``strides`` (in elements). Gaps between elements have ``filler``."""
     memory = [filler] * (1 + sum((size - 1) * stride for size, stride in zip(shape, strides)))
     for value, index in zip(values, product(*map(range, shape))):
         memory[sum(map(mul, index, strides))] = value

@@ -1,7 +1,7 @@
-"""AMD GPUs: nodes of KFD (the kernel's compute driver) joined with PCI devices, and PCI devices without a
-node.
+"""AMD GPUs: nodes of KFD (the kernel's compute driver) joined with PCI devices.
 
-Names come from libdrm's table. The effective ISA takes HSA_OVERRIDE_GFX_VERSION into account.
+PCI devices without a node are included. Names come from libdrm's table. The effective ISA takes
+HSA_OVERRIDE_GFX_VERSION into account.
 """
 
 from __future__ import annotations

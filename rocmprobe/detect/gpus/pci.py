@@ -50,8 +50,7 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the current and the best possible PCIe link of the card with the device in sysfs folder
-    ``folder``.
+    """Return the current and the best possible PCIe link of a card. ``folder`` is the device's sysfs folder.
 
     Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". Some cards ("Navi 10 XL") have a PCIe switch between the
     slot's connector and the GPU. Then the result is the link at the connector, and the fact's ``source``

@@ -1,5 +1,4 @@
-"""Reader that finds out if this system runs in a container or in WSL, and how a program in WSL reaches the
-GPU.
+"""Reader that finds out if this system runs in a container or in WSL.
 
 In a container, device nodes, groups and the kernel's log belong to the host. In WSL, programs reach the GPU
 through /dev/dxg, Microsoft's DXCore, and AMD's librocdxg with its list of devices.

@@ -1,6 +1,6 @@
 """Facts about the system, CPU, memory and kernel drivers, and this process's control-group limits.
 
-Windows has no sysfs and no KFD, so on Windows the facts are limited to those that Python knows.
+Windows has no sysfs and no KFD, so only facts that Python itself can find are read on Windows.
 """
 
 from __future__ import annotations
@@ -175,8 +175,7 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 
 
 def _folders(tree: Tree) -> list[str]:
-    """Return the folders of this process's control groups and of all parent groups, which also limit the
-    process.
+    """Return the folders of this process's control groups and of their parents, which also set limits.
 
     Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. Then
     the root folder is the container's group.

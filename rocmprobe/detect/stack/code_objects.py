@@ -64,8 +64,9 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """Return the targets of torch itself, or the targets of the wheel's rocBLAS if torch's library does not
-    list any.
+    """Return the targets in torch's own library, or the targets of the wheel's rocBLAS.
+
+    rocBLAS is used if torch's library does not list its targets.
     """
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
@@ -81,11 +82,11 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
 
 
 def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
-    """Return the targets in the first bundles of a library, or the targets of separate files with its device
-    code.
+    """Return the targets for which a library has device code.
 
-    Reads only some KiB, also of a large file. Raises ReadError with the reason if the targets cannot be read:
-    there is no such section, or the bundles are compressed and do not list their targets.
+    They are read from the first bundles of the library, or from the names of separate code files. Reads only
+    some KiB, also of a large file. Raises ReadError with the reason if the targets cannot be read: there is
+    no such section, or the bundles are compressed and do not list their targets.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)

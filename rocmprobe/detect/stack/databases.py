@@ -152,9 +152,7 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
 
 
 def _folder(tree: Tree, path: str) -> dict[str, Any]:
-    """Return facts about the content of a folder, and True or False for whether MIOpen could write or create
-    it.
-    """
+    """Return facts about a folder, including whether MIOpen can write to it or create it."""
     there = path
     while not tree.exists(there) and there not in ("/", ""):
         there = there.rpartition("/")[0] or "/"

@@ -28,13 +28,13 @@ _SOURCES = {
 
 
 def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
-    """Return the facts ``deep.*``, one per query, from torch in a child process that runs at most ``timeout``
-    seconds.
+    """Return the facts ``deep.*``, one per query, which a child process gets from torch.
 
-    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` is a dictionary with names from
-    ``torch.backends`` as keys. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error`` exists if
-    the child failed or torch could not be imported. Never raises an exception. If a query has no result, its
-    fact has no value, and the fact's ``source`` says why.
+    The child runs at most ``timeout`` seconds. ``deep.arch_list`` and ``deep.devices`` are lists.
+    ``deep.switches`` is a dictionary with names from ``torch.backends`` as keys. ``deep.library`` is the
+    version of MIOpen or cuDNN. ``deep.error`` exists if the child failed or torch could not be imported.
+    Never raises an exception. If a query has no result, its fact has no value, and the fact's ``source`` says
+    why.
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)

@@ -55,9 +55,7 @@ def real(tree: Tree, path: str) -> str:
 
 
 def library_of(name: str) -> str:
-    """Return the library's name, e.g. "libMIOpen" for "libMIOpen.so.1", or "" if the library is not part of
-    ROCm.
-    """
+    """Return a ROCm library's name, e.g. "libMIOpen" for "libMIOpen.so.1". Return "" for other libraries."""
     match = _LIBRARY.fullmatch(name)
     return match.group(1) if match else ""
 
@@ -68,11 +66,11 @@ def user_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
-    """Return the folders that the loader searches last, each with its source: folders of the cache, then the
-    defaults.
+    """Return the folders that the loader searches last, each with its source.
 
-    If ``tree`` has no cache, the configuration of ldconfig is used instead. Folders of the cache are included
-    only if they contain a library of ROCm.
+    First come the folders in the loader's cache, then the default folders. If ``tree`` has no cache, the
+    configuration of ldconfig is used instead. Folders of the cache are included only if they contain a
+    library of ROCm.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):

@@ -174,8 +174,9 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version, which is usually
-    equal.
+    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version.
+
+    HIP's version is usually equal to the ROCm release.
     """
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 

@@ -18,9 +18,7 @@ _AGENTS = 16
 
 
 def collect_env(results: Results) -> str:
-    """Return the output of ``python -m torch.utils.collect_env``, but only the lines for which rocmprobe has
-    facts.
-    """
+    """Return the lines of ``python -m torch.utils.collect_env`` for which rocmprobe has facts."""
     machine = results.machine
     kind = machine.value("torch.kind")
     rocm = machine.value("torch.hip") or ("N/A" if kind in ("cpu", "cuda") else None)

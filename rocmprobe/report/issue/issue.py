@@ -1,7 +1,6 @@
-"""One failure as text for a tracker's issue form, with the form's fields in order and details for
-maintainers.
+"""One failure as text for a tracker's issue form, with the form's fields in order.
 
-ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the same form,
+The text also has details for maintainers. ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the same form,
 ``.github/ISSUE_TEMPLATE/issue_report.yml``. pytorch/pytorch and ultralytics/ultralytics have a form
 ``bug-report.yml`` in that folder.
 """

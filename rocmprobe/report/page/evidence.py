@@ -279,9 +279,7 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """Return the environment variables and flags of a setting, and whether it switches the vendor library
-    off.
-    """
+    """Return the environment variables and flags of a setting, and "vendor library off" if that applies."""
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:

@@ -28,8 +28,7 @@ class StartUps:
 
 
 def start_up(results: Results) -> Optional[StartUps]:
-    """Return the times of first calls (with cold and with warm caches) and of steady calls under each
-    setting.
+    """Return the times of first calls (cold and warm) and of steady calls under each setting.
 
     Return None if no first calls were measured.
     """

@@ -163,8 +163,9 @@ _SILENT = ("does not apply", "skipped", "blocked")
 
 @dataclass(frozen=True)
 class SolverRow:
-    """A row for one solver: a word and a cell for each problem and direction, or None if the solver did not
-    run.
+    """A row for one solver, with a word and a cell for each problem and direction.
+
+    An entry is None if nothing ran.
     """
 
     solver: str

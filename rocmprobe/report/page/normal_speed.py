@@ -214,9 +214,7 @@ def _drawn(results: Results, swept: Sequence[Outcome]) -> list[tuple[str, Markup
 
 
 def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
-    """Return the outcome under the setting that is recommended for training in ``dtype``, else the first
-    outcome.
-    """
+    """Return the outcome under the setting recommended for training in ``dtype``, else the first outcome."""
     per = results.recommendation.per if results.recommendation else {}
     setting = per.get(f"{dtype}/training", {}).get("setting")
     own = [each for each in swept if each.dtype == dtype]

@@ -39,9 +39,7 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """Return the step time under the recommended setting on the first device, or None if that time is
-    missing.
-    """
+    """Return the step time under the recommended setting on the first device, or None if it is missing."""
     return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 
@@ -152,7 +150,5 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
 
 
 def _written(counts: Mapping[str, int]) -> str:
-    """Return the counts of the forward, backward-to-input and backward-to-weight directions, such as "4 / 4 /
-    4".
-    """
+    """Return the counts of the directions fwd, bwd-data and bwd-weights as a text such as "4 / 4 / 4"."""
     return " / ".join(str(counts.get(direction, 0)) for direction in DIRECTIONS)

@@ -186,7 +186,7 @@ class _Rivals:
     of_cpu: frozenset[str]
 
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
-        """Return the ratio of the time ``each`` to the time ``rival``, "same" or "too noisy".
+        """Return the ratio of the time ``each`` to the time ``rival``, or "same" or "too noisy".
 
         Return "" if one of the times was not measured, and "itself" if both are the same measurement.
         """
@@ -221,9 +221,7 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """Return the settings that use the vendor library and whose convolutions of ``dtype`` all passed on
-    ``device``.
-    """
+    """Return the settings that use the vendor library and pass all convolutions of ``dtype`` on ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = results.purpose
     return frozenset(
@@ -357,9 +355,7 @@ def _extent(values: Sequence[float]) -> str:
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
-    """Return a plot for each device and dtype that has both reference measurements and at least one timed
-    problem.
-    """
+    """Return a plot for each device and dtype with both reference measurements and a timed problem."""
     points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
@@ -378,9 +374,7 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 
 def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
-    """Return at most ``most`` settings: default, recommended, bypass and vendor-off first, then ``names`` in
-    order.
-    """
+    """Return at most ``most`` of ``names``. Default, recommended, bypass and vendor-off come first."""
     first = ("default", results.recommended, "bypass", "vendor-off")
     wanted = dict.fromkeys(filter(None, (*first, *names)))
     return [name for name in wanted if name in names][:most]

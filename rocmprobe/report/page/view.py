@@ -202,9 +202,7 @@ def blocks(configuration: Configuration) -> list[Block]:
 
 
 def other_blocks(results: Results) -> list[Block]:
-    """Return the blocks of every further configuration in the sentence of the recommendation, without
-    duplicates.
-    """
+    """Return the blocks of the other configurations that the sentence recommends, without duplicates."""
     if results.recommendation is None:
         return []
     found: list[Block] = []
@@ -320,8 +318,9 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 
 
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
-    """Return a table of the recommendations for several devices, each with the variable that hides other
-    devices.
+    """Return a table of the recommendations for several devices.
+
+    Each row has the variable that hides other devices.
     """
     rows = [
         {

@@ -59,9 +59,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _shrunk(problem: Problem) -> tuple[int, ...]:
-    """Return the output size of the plain convolution whose input has the size of the transposed one's
-    output.
-    """
+    """Return the output size of a plain convolution whose input is as large as the transposed output."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 

@@ -65,7 +65,7 @@ def _printable(names: Sequence[str]) -> list[str]:
 def reproduction(results: Results, case: str) -> str:
     """Return the script, followed by comments with the run's result and the MIOpenDriver line.
 
-    Raise BadInput if no outcome or more than one matches ``case``, or if the outcome has no script.
+    Raise BadInput if no outcome or several outcomes match ``case``, or if the outcome has no script.
     """
     outcome = find_outcome(results, case)
     notes = [_run_result(results, outcome), *_remarks(results, outcome)]
@@ -237,9 +237,7 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 
 def driver_line(results: Results, outcome: Outcome) -> str:
-    """Return the MIOpenDriver command line with its environment variables, or the reason why there is no
-    line.
-    """
+    """Return the MIOpenDriver command line with environment variables, or the reason why there is none."""
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"

@@ -86,9 +86,7 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Return the ways in which PyTorch requests a solver from MIOpen, each with a description, versions and
-    flags.
-    """
+    """Return the ways in which PyTorch requests a solver from MIOpen: description, versions and flags."""
     return [
         (
             _WAYS[way.name],

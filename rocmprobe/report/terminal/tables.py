@@ -158,9 +158,7 @@ def _variables() -> Table:
 
 
 def _when(row: Variable) -> str:
-    """Return the values of a variable, the default, the versions that read the variable, and when they read
-    it.
-    """
+    """Return a variable's values and default, the versions that read the variable, and when they read it."""
     if row.of == "nobody":
         return "not read by any library"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
