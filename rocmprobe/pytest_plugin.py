@@ -223,14 +223,12 @@ def _options(config: pytest.Config) -> RunOptions:
 
 
 def _session(config: pytest.Config) -> Session:
-    """Return this process's session. Open the session if this is the first call."""
     if _SESSION not in config.stash:
         config.stash[_SESSION] = Session.of_run(config.stash[_RUN])
     return config.stash[_SESSION]
 
 
 def _expectations(config: pytest.Config) -> Expectations:
-    """Return the expected failures of this run. Read them if this is the first call."""
     if _EXPECTATIONS not in config.stash:
         folder = config.stash[_RUN]
         config.stash[_EXPECTATIONS] = Expectations(run_of(folder).machine, run.baseline(folder))
@@ -315,7 +313,6 @@ def _ended_when_full(config: pytest.Config) -> Iterator[None]:
 
 
 def _case(item: pytest.Item) -> Optional[Case]:
-    """Return the case of an item of a suite, or None if the item has none."""
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("case") if callspec else None
     return case if isinstance(case, Case) else None

@@ -79,7 +79,6 @@ def exec_command(
 
 
 def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
-    """Print to stderr why a program failed on this machine. ``printed`` is the program's stderr."""
     from rocmprobe.cli.explain import facts_of_this_machine, without_identifiers
     from rocmprobe.explain.explain import explain
     from rocmprobe.explain.log_facts import Facts, facts_in, over, together, variables_in

@@ -143,7 +143,6 @@ class Progress:
         self._print(line)
 
     def _print_skipped(self) -> None:
-        """Print the skipped cases, one line for each check and reason."""
         for (check, said), cases in self._skipped.items():
             if len(cases) == 1:
                 self._print_case("skipped", cases[0], said)
@@ -230,7 +229,6 @@ class Progress:
             self._settled.discard(record["case"])
 
     def _holders(self, question: Mapping[str, Any]) -> str:
-        """Return a text that describes the other processes that hold the device of a case."""
         case = from_json(Case, question)
         setting = next(each for each in self._settings[case.device] if each.name == case.setting)
         names = leased(case, setting, self._targets)

@@ -260,7 +260,6 @@ def _run_one(
 
 
 def _open(page: Path) -> None:
-    """Open a page in the browser. If there is no browser, print a message to stderr."""
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
@@ -387,7 +386,6 @@ def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> 
 
 
 def _given() -> set[str]:
-    """Return the options that the user gave on the command line."""
     context = click.get_current_context()
     return {
         option.opts[-1]

@@ -163,7 +163,6 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
 
 
 def _interpreter(expected: Optional[Results]) -> Any:
-    """Return the Python interpreter that the results used, or None for the current interpreter."""
     if expected is None or expected.environment is None:
         return None
     from rocmprobe.engine.interpreters import interpreters, pass_on
@@ -182,7 +181,6 @@ def _exit_code(results: Results, outcome: Optional[Outcome]) -> int:
 
 
 def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: Any) -> None:
-    """Print the tested configuration, other findings, the path of the report, and then the verdict."""
     from rocmprobe.judge.findings.stability import sentence
     from rocmprobe.report import text
 

@@ -126,7 +126,6 @@ def _submit(
 
 
 def _summary(bundle: Bundle, was_redacted: bool) -> Iterator[str]:
-    """Yield lines for a terminal that describe the content of the bundle."""
     from rocmprobe.report.text import bytes_, date
 
     about, results = bundle.manifest, bundle.results

@@ -102,7 +102,6 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
 
 
 def _check_folder(path: Path, derived: Results) -> None:
-    """Raise BadInput if the results.json at ``path`` does not match the journal next to it."""
     read_results(path)  # reports a file that holds no results
     older = derived.rocmprobe != __version__
     where = _edited(reading.read_json(path, _NO_RUN), derived, older, measured_only=older)

@@ -163,7 +163,6 @@ def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _changes(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes between runs, by machine."""
     found: dict[str, list[Any]] = {}
     for each in table["changes"]:
         found.setdefault(each["machine"], []).append(each)
@@ -222,7 +221,6 @@ def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _embedded(data: Any) -> Markup:
-    """Return JSON that is safe inside an HTML script element."""
     made = json.dumps(data, separators=(",", ":"))
     for sign in "<>&":
         made = made.replace(sign, f"\\u{ord(sign):04x}")

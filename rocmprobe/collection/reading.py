@@ -226,7 +226,6 @@ def tested(whole: Results) -> Tested:
 
 
 def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
-    """Return the run's targets by device. If the results have no targets, return an empty mapping."""
     options: Any = data.options
     targets = options.get("targets") if isinstance(options, dict) else None
     rows = targets if isinstance(targets, list) else []
@@ -234,7 +233,6 @@ def _targets(data: Results) -> dict[str, Mapping[str, Any]]:
 
 
 def _gpus(data: Results) -> list[Facts]:
-    """Return the GPUs in the form of the file: each GPU maps fact names to facts."""
     return cast("list[Facts]", data.machine.gpus)
 
 

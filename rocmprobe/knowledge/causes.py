@@ -207,7 +207,6 @@ def all_hold(when: tuple[str, ...], words: frozenset[str]) -> bool:
 
 
 def _words_of(row: gpus.Target) -> frozenset[str]:
-    """Return those CHIP_WORDS that are true of a target."""
     lacking = (("official-lacks", not row.wheels), ("amd-lacks", not row.amd_wheels))
     return frozenset({row.gfx, *(word for word, lacks in lacking if lacks)})
 

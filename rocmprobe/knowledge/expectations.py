@@ -150,7 +150,6 @@ def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
 
 
 def _wrong(row: Mapping[str, Any]) -> str:
-    """Return what is wrong with a row and how to fix it, or "" if the row is valid."""
     known = {field.name: field for field in fields(Expectation)}
     for key, value in row.items():
         if key not in known:

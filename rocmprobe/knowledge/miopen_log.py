@@ -155,7 +155,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search for kernel parameters: the solver, and milliseconds with best and default parameters."""
+    """The last search for kernel parameters: solver, and milliseconds with best and default parameters."""
 
     solver: str
     best_ms: Optional[float] = None
@@ -251,7 +251,6 @@ def _message(line: str) -> Optional[Message]:
 
 
 def _placed(text: str) -> tuple[Optional[str], str]:
-    """Return the "file:line" and the text of an exception, or None and the unchanged ``text``."""
     match = _PLACE.match(text)
     return (match[1], match[2]) if match else (None, text)
 

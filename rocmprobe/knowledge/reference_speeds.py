@@ -147,7 +147,6 @@ def _flops(chip: Mapping[str, Any], cus: float, clock_mhz: float) -> dict[str, f
 def _memory(
     gpu: Gpu, chip: Mapping[str, Any], row: Mapping[str, Any]
 ) -> tuple[Optional[float], tuple[str, ...]]:
-    """Return the bytes per second of the memory bus, and the sources of the number."""
     bits, clock = _number(gpu.memory_bus_bits.value), _number(gpu.max_memory_clock_mhz.value)
     if bits and clock:
         sources = (gpu.memory_bus_bits.source, gpu.max_memory_clock_mhz.source)

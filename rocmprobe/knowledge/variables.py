@@ -302,7 +302,6 @@ _DEVICE = re.compile(r"-?[0-9]+|GPU-[0-9a-fA-F]+")
 
 
 def _refused(row: Variable, value: str, rocm: Optional[Release]) -> str:
-    """Return why the software rejects or misreads ``value``, or "" if the value is valid."""
     text = value.strip()
     if row.values == "miopen-bool":
         return _refused_by_miopen(value, rocm)

@@ -94,7 +94,6 @@ def check_facts(value: Any) -> None:
 
 
 def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
-    """Yield every fact with its name and the type that it must have."""
     if isinstance(value, Gpu):
         for name, kind in fact_types.GPU_FACTS.items():
             yield f"gpus.{name}", getattr(value, name), kind

@@ -151,7 +151,6 @@ def _read(path: Path) -> Shapes:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the content of the file after a check of version and schema."""
     data = reading.read_json(path, "name a file of `rocmprobe shapes`")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:

@@ -57,6 +57,5 @@ def _native_fails(results: Results) -> bool:
 
 
 def _dtype(results: Results) -> str:
-    """Return the dtype of the recommendation, or "" if there is no recommendation."""
     found = results.recommendation
     return next(iter(found.per), "float32/").partition("/")[0] if found else ""

@@ -58,7 +58,6 @@ def write(content: str, path: Path) -> None:
 
 
 def _remove_if_dead(left: Path) -> None:
-    """Remove a temporary file if the process that wrote the file is no longer running."""
     number = left.name.split(".")[-2]
     if number.isdigit() and started(int(number)) is None:
         with contextlib.suppress(OSError):

@@ -109,7 +109,6 @@ def _gathered(call: Call, padded: torch.Tensor, weight: torch.Tensor, sizes: lis
 
 
 def _image_sizes(call: Call) -> list[int]:
-    """Return the spatial sizes of the image that ``_scattered`` builds."""
     if isinstance(call, BackwardCall):
         return list(call.input.shape[2:])
     sizes = zip(

@@ -122,5 +122,4 @@ def _curve(result: CheckResult, own: Speeds) -> CheckResult:
 
 
 def _spread(key: str, median: float, timings: Mapping[str, Any]) -> dict[str, float]:
-    """Return the median, with those percentiles that ``timings`` contains."""
     return {f"{key}{end}": factor * median for end, factor in _SPREAD.items() if f"{key}{end}" in timings}

@@ -480,7 +480,6 @@ def _starts(part: str) -> bool:
 
 
 def _joined(raw: str, following: Sequence[str], width: int) -> str:
-    """Return the line ``raw`` joined with the lines of ``following`` that continue it."""
     whole, last = raw, raw
     for line in following:
         part = line[_mark(line) :]

@@ -138,7 +138,6 @@ def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def _kind(key: str) -> Optional[str]:
-    """Return the kind of identifier that an entry with this key contains, or None."""
     if _TOKEN_NAME.search(key):
         return "token"
     return _IDENTIFIER_NAMES.get(key.rpartition(".")[2].lower().replace(" ", "_"))

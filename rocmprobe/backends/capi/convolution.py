@@ -206,7 +206,6 @@ class Convolution:
         return Found(_algorithm(algorithm.value), solver.value, time.value, size.value)
 
     def _operands(self, names: str) -> list[int]:
-        """Return the addresses of descriptor and memory for each tensor in ``names``."""
         tensors = [self.tensors[name] for name in names]
         return [
             address for tensor in tensors for address in (tensor.descriptor.address, tensor.buffer.address)

@@ -272,7 +272,6 @@ class Ladder:
         return self._by_parts(started, parts, dtype, check.terms, check.exact)
 
     def _by_parts(self, started: float, parts: _Parts, dtype: str, terms: int, exact: bool) -> CheckResult:
-        """Run the parts, also after a failure, and return one result for all parts."""
         results: dict[str, Mapping[str, Sequence[float]]] = {}
         failures: dict[str, Exception] = {}
         for name, (compute, _) in parts.items():

@@ -129,7 +129,6 @@ def _in(folder: str, sensors: str, file: str) -> str:
 
 
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
-    """Return the sensor numbers of one kind, keyed by label."""
     found: dict[str, str] = {}
     # The kernel counts voltages from 0 and other sensors from 1. In old kernels, the first sensor has no
     # label.

@@ -149,7 +149,6 @@ def _take_boot(log: Log, line: str, address: Optional[str]) -> None:
 
 
 def _log(tree: Tree) -> tuple[Optional[str], str]:
-    """Return the log and its source, or None and the reason."""
     refused = []
     if tree.own:
         try:

@@ -208,7 +208,6 @@ def _amd_smi_list(data: Any) -> list[dict[str, Any]]:
 
 
 def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
-    """Parse the text form, which is nested by indentation, into the structure of the JSON form."""
     blocks: list[dict[str, Any]] = []
     above: list[tuple[int, dict[str, Any]]] = []
     for line in text.splitlines():

@@ -123,7 +123,6 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
 
 
 def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
-    """Add the kernels of a Triton cache to ``found``."""
     for folder in tree.names(path):
         names = tree.names(f"{path}/{folder}")
         for name in names:
@@ -195,7 +194,6 @@ def _miopen(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact])
 
 
 def _shown(path: str, environ: Mapping[str, str]) -> str:
-    """Return a path with "~" instead of the user's home folder."""
     home = environ.get("HOME")
     path = os.path.normpath(path)
     return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path

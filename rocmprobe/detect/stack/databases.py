@@ -92,7 +92,6 @@ def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
 
 
 def _database_names(gpu: Gpu) -> set[str]:
-    """Return the database names of a GPU, for its effective and its native ISA."""
     cus = gpu.cus.value
     isas = {isa.partition(":")[0] for isa in (gpu.native_isa.value, gpu.effective_isa.value) if isa}
     return {database_name(isa, cus) for isa in isas} if cus else set()

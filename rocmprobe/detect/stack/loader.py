@@ -79,7 +79,6 @@ def system_folders(tree: Tree) -> list[tuple[str, str]]:
 
 
 def _cached(tree: Tree) -> list[str]:
-    """Return the folders in the order of the loader's cache."""
     try:
         with tree.opened(CACHE) as handle:
             data = elf.read_at(handle, _CACHE_BYTES, 0)

@@ -182,7 +182,6 @@ def _torch_release(torch: TorchBuild) -> Optional[str]:
 
 
 def _of_release(version: Optional[str], where: str) -> Fact:
-    """Return the MIOpen version that belongs to a ROCm release, from the table."""
     match = _RELEASE.match(version or "")
     if match is None:
         return Fact(None, f"the ROCm release {where} is unknown")

@@ -165,7 +165,6 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def _version_beside(tree: Tree, around: str, package: str) -> Optional[str]:
-    """Return the version of a package next to torch, from the name of the package's metadata, or None."""
     pattern = re.compile(rf"{package}-(?P<version>[^-]+)\.dist-info")
     matches = (pattern.fullmatch(name) for name in tree.names(around))
     return next((match["version"] for match in matches if match), None)

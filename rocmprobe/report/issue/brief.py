@@ -77,7 +77,6 @@ def brief(results: Results, failure: Failure, tracker: str) -> str:
 
 
 def _height(parts: Sequence[str]) -> int:
-    """Return the number of lines, including the two lines of the fence around the error."""
     return sum(part.count("\n") + 1 for part in parts) + 2
 
 
@@ -159,7 +158,6 @@ def _numbers(outcome: Outcome) -> str:
 
 
 def _evidence(failure: Failure, room: int) -> str:
-    """Return at most ``room`` lines that explain the failure, in a fence."""
     useful = [line for line in failure.outcome.evidence if not _NOISE.match(line)]
     # Cut here, because ``lines`` would add one more line with the number of lines left out.
     return lines((collapse(useful) or [failure.message])[:room], room)

@@ -173,7 +173,6 @@ def _subject(outcome: Outcome) -> str:
 
 
 def _shapes(problem: str) -> str:
-    """Return the problem's arguments under PyTorch's names, or "" if the problem is not valid."""
     try:
         fields = parse_problem(problem).as_json()
     except BadInput:

@@ -202,7 +202,6 @@ def share_of_limit(outcome: Outcome, name: str) -> Optional[float]:
 
 
 def _share(outcome: Outcome) -> str:
-    """Return the largest error in per cent of its limit, or "" if no error has a limit."""
     shares = [share for name in outcome.numerics if (share := share_of_limit(outcome, name)) is not None]
     return f"{max(shares):.0%} of its limit" if shares else ""
 
@@ -293,7 +292,6 @@ def _under(setting: Setting) -> str:
 
 
 def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
-    """Yield the attempts, grouped by result, with the time of each attempt."""
     alike: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for number, attempt in enumerate(outcome.attempts, 1):
         alike[attempt.state, attempt.message].append((number, text.seconds(attempt.seconds)))
@@ -319,7 +317,6 @@ _Said = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def _alike(trials: Sequence[Trial]) -> dict[_Said, list[Trial]]:
-    """Return the trials keyed by their log and libraries."""
     alike: dict[_Said, list[Trial]] = defaultdict(list)
     for trial in trials:
         mapped = tuple((name, ", ".join(paths)) for name, paths in trial.mapped.items())

@@ -60,7 +60,6 @@ def start_up(results: Results) -> Optional[StartUps]:
 
 
 def _start_up_plots(found: Sequence[StartUp]) -> tuple[tuple[str, Markup], ...]:
-    """Return bar charts of the cold and warm first calls under each setting, for the first problems."""
     by_problem: dict[tuple[str, str], list[plots.Bar]] = defaultdict(list)
     for each in found:
         for kind, series, calls in (("cold", "fwd", each.cold), ("warm", "fwd_bwd", each.warm)):

@@ -60,7 +60,6 @@ def memory(results: Results) -> Optional[Memory]:
 
 
 def _bars(outcomes: list[Outcome]) -> list[plots.Bar]:
-    """Return bars for each setting: the measured peak, and the predicted peak or its lower bound."""
     bars = []
     for outcome in outcomes:
         predicted = _number(outcome, "predicted_bytes") or _number(outcome, "least_bytes")

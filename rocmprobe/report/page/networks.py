@@ -70,7 +70,6 @@ def _row(outcome: Outcome, all_of_them: Sequence[Outcome]) -> tuple[str, ...]:
 
 
 def _fell(numerics: Any) -> str:
-    """Return the first and the last loss, or "" if the results have no losses."""
     losses = numerics.get("losses")
     known = [text.numeric(loss) for loss in losses] if isinstance(losses, (list, tuple)) else []
     return " → ".join(text.show(known[place]) for place in (0, -1)) if known else ""

@@ -198,7 +198,6 @@ def _points(outcome: Outcome) -> list[tuple[float, Optional[float]]]:
 
 
 def _drawn(results: Results, swept: Sequence[Outcome]) -> list[tuple[str, Markup]]:
-    """Return one plot for each device, with a line for each dtype."""
     devices = dict.fromkeys(each.device for each in swept)
     found = []
     for place, device in enumerate(devices):
@@ -222,7 +221,6 @@ def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
 
 
 def _ending(outcome: Outcome) -> str:
-    """Return a sentence on the fastest and the largest batch."""
     points = _points(outcome)
     batch, rate = max(points, key=lambda point: point[1] or 0.0)
     ended: Any = outcome.memory.get("ended_by")

@@ -145,7 +145,6 @@ def throughput(results: Results) -> Optional[Throughput]:
 
 
 def _left_out(problems: int, settings: int) -> str:
-    """Return a sentence with the numbers of problems and settings that have no bars, or ""."""
     counts = [(problems, "more problem"), (settings, "more setting")]
     parts = [text.count(number, noun) for number, noun in counts if number > 0]
     return f"Only in the numbers: {' and '.join(parts)}." if parts else ""
@@ -221,7 +220,7 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """Return the settings that use the vendor library and pass all convolutions of ``dtype`` on ``device``."""
+    """Return the settings with the vendor library that pass all convolutions of ``dtype`` on ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = results.purpose
     return frozenset(
@@ -232,7 +231,6 @@ def _working_natively(results: Results, device: str, dtype: str) -> frozenset[st
 
 
 def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
-    """Return the shortest time for each key."""
     found: dict[str, _Timed] = {}
     for each in sorted(timed, key=lambda each: each.median):
         found.setdefault(each.key, each)
@@ -278,7 +276,6 @@ def _note(each: _Timed, rivals: _Rivals) -> str:
 
 
 def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Return a table with the ratio of each time to every rival that was measured."""
     names = [name for name, column in rivals.columns.items() if column]
     rows = []
     for each in timed:
@@ -338,7 +335,6 @@ def _spread(spread: Optional[Seconds]) -> str:
 
 
 def _conditions(outcomes: Iterable[Outcome]) -> str:
-    """Return a sentence with the range of clocks and temperatures in all measurements, or ""."""
     read: dict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         for values in outcome.conditions.values():

@@ -108,7 +108,6 @@ def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], 
 
 
 def _maps(results: Results) -> tuple[tuple[tuple[str, str, str], ...], int]:
-    """Return the first error maps in the outcomes' evidence, and the number of outcomes with a map."""
     wrong = [
         (position, outcome)
         for position, outcome in enumerate(results.outcomes)

@@ -72,7 +72,6 @@ def _keywords(call: partial[Any]) -> list[str]:
 
 
 def _constants(computation: Computation) -> list[str]:
-    """Return the lines that define the geometry, and the bounds and limits if they differ between results."""
     code = []
     if isinstance(computation.call, partial):
         code += packed("options = dict(", _keywords(computation.call), ")")

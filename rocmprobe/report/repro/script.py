@@ -136,7 +136,6 @@ def problem_of(outcome: Outcome) -> Problem:
 
 
 def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
-    """Return the lines that import torch and apply the setting."""
     values = {name: json.dumps(value) for name, value in child_variables(results, outcome, setting)}
     own = backend(results, outcome, setting) == "miopen" and not setting.inherit_environment
     if own:

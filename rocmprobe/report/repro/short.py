@@ -91,7 +91,6 @@ def _convolution(problem: Problem, outcome: Outcome) -> tuple[Shapes, str]:
 
 
 def _geometry(problem: Problem) -> str:
-    """Return the arguments that differ from PyTorch's defaults, as source text."""
     rows = (
         ("stride", problem.stride, 1), ("padding", problem.padding, 0),
         ("output_padding", problem.output_padding, 0), ("dilation", problem.dilation, 1),
@@ -122,7 +121,6 @@ def _device(device: str, dtype: str) -> str:
 def _compared(
     outcome: Outcome, computation: Computation, shapes: Shapes, call: str, channels_last: bool = False
 ) -> list[str]:
-    """Return the lines that draw operands, compute on the CPU and on the device, and print the error."""
     draw = _draw(outcome, computation)
     lines = {name: draw(shape, channels_last and len(shape) == 4) for name, shape in shapes.items()}
     # Weight and bias are drawn in one line to keep the script at eight lines.

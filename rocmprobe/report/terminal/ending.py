@@ -107,7 +107,6 @@ def _failures(results: Results) -> Iterator[Line]:
 
 
 def _findings(results: Results) -> Iterator[Line]:
-    """Yield one line for each finding, without advice and evidence, which are in the report."""
     for number, finding in enumerate(results.findings):
         if number == 0:
             yield Line(styled(("Findings", "bold")))
@@ -161,7 +160,6 @@ def _copied(body: str, rank: int = _MUST) -> Iterator[Line]:
 
 
 def _further(results: Results) -> Iterator[Line]:
-    """Yield a line for each further fact that a user needs at the end of a run."""
     found = results.recommendation
     yield from _labelled("Baseline", results.changes and f"{changes_sentence(results.changes)}.", _SURE)
     yield from _labelled("Estimate", results.estimate and networks.line(results), _SURE)

@@ -49,7 +49,6 @@ def workflow_commands(results: Results) -> list[str]:
 
 
 def _annotations(results: Results) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, title and message of each annotation."""
     simulated = "SIMULATED: " if results.simulated else ""
     for change in results.changes.of(REGRESSION) if results.changes else ():
         yield "error", f"{simulated}Regression", f"{change.id}: was {change.before}, is {change.after}"

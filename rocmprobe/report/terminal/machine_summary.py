@@ -79,7 +79,6 @@ def _alike(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
 
 
 def _print_gpus(alike: list[Gpu], console: Console) -> None:
-    """Print the first GPU of a group, and the addresses of all GPUs in the group."""
     gpu, several = alike[0], f"{len(alike)} x " if len(alike) > 1 else ""
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     name = f"{several}{show_gpu_name(gpu)}"
@@ -120,7 +119,6 @@ def _place(gpu: Gpu) -> str:
 
 
 def _number(gpu: Gpu) -> list[str]:
-    """Return torch's number for the GPU, the source of that number, and ROCm's UUID."""
     if gpu.index.value is not None:
         number = [f"cuda:{text.show(gpu.index.value)} ({text.show(gpu.index.source)})"]
     else:
