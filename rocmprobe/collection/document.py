@@ -127,7 +127,7 @@ class _Past:
 
     @property
     def unsteady(self) -> bool:
-        """True if states alternate, or if only the latest run found the present state."""
+        """True if states alternate, if one is flaky, or if only the latest run found the present state."""
         return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
 
 

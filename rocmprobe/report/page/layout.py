@@ -56,7 +56,7 @@ class Fit:
     ``value`` and ``width`` are the largest numbers of characters of a value and of a line. ``lines`` limits
     the lines of a failed outcome. ``entries`` limits the outcomes with evidence, and ``rows`` the outcomes
     with one row. ``data`` is the largest number of bytes of embedded data. If ``tables`` is True, tables of
-    measurements are shown. ``left_out`` is the sentence on the page that says what is missing.
+    measurements are shown. ``left_out`` names what the page lacks.
     """
 
     value: int
