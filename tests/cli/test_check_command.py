@@ -433,10 +433,8 @@ def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> No
 
 HANGS: dict[str, tuple[dict[str, Any], str]] = {
     "import": ({"library": "miopen", "phase": "import"}, "import of torch"),
-    "first device call": ({"library": "hip"}, "copy float32"),
     "forward": ({"library": "miopen", "directions": ["fwd"]}, "convolution fwd float32"),
     "backward": ({"library": "miopen", "directions": ["bwd-weights"]}, "convolution bwd-weights float32"),
-    "second call": ({"library": "miopen", "phase": "steady"}, "convolution fwd float32"),
 }
 
 
@@ -448,7 +446,7 @@ HANGS: dict[str, tuple[dict[str, Any], str]] = {
         ("forward", "ignore-term"),
     ],
 )
-def test_a_hang_in_every_phase(phase: str, effect: str, tmp_path: Path) -> None:
+def test_a_hang_is_named_with_its_phase(phase: str, effect: str, tmp_path: Path) -> None:
     fault, where = HANGS[phase]
     answer = check(
         "--simulate", machine(tmp_path, {**fault, "effect": effect}), "--budget", "30", cwd=CHECKOUT
