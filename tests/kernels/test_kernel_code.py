@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from kernel_code import CLANG, HIPRTC, TARGETS, TILE_KERNELS, Code, NoCode, compiled, step
 
-from rocmprobe.kernels.sources import DTYPES
-
 #: At most so many registers leave room for five waves on each SIMD of RDNA, which has 1024 for a lane.
 _REGISTERS = 200
 #: Bytes, of 64 KiB: two blocks of the largest tile fit on a compute unit.
