@@ -134,7 +134,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
     decide = None if weighed.elsewhere else _decide(ranked, layer)
-    if decide and answers(structure, decide):
+    if decide and (answers(structure, decide) or decide in action):
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     if structure.hint and (not sure or causes.cause(ranked[0].cause).group in ANYWHERE):
@@ -193,7 +193,7 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
 
 
 #: Causes outside of ``ANYWHERE`` whose advice is for every GPU.
-_OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build"))
+_OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-package-conflict"))
 #: Layers whose advice concerns AMD's software alone.
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
 #: Words for programs that do not run on PyTorch.

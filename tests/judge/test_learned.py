@@ -79,3 +79,26 @@ def test_an_override_is_a_fact_and_not_a_word_of_the_log() -> None:
         "legal address. code: 0x29"
     )
     assert explain(of_text(text), Facts(true_gfx="gfx908")).causes[0].cause != "override-isa-mismatch"
+
+
+def test_an_answer_for_amd_alone_says_so_if_the_log_names_no_gpu() -> None:
+    crash = "CUDA error: no kernel image is available for execution on the device"
+    asked = "with an NVIDIA GPU, search for the message"
+    unnamed = explain(of_text(crash), Facts())
+    assert asked in unnamed.action
+    assert asked not in explain(of_text(crash), Facts(true_gfx="gfx1010", gpu="RX 5700 XT")).action
+
+
+def test_a_check_comes_before_advice_that_is_not_certain_and_is_not_asked_twice() -> None:
+    found = explain(
+        of_text(
+            "RuntimeError: HIP error: invalid device function\n"
+            "HIP kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+            "might be incorrect.\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3\n"
+            "Compile with `TORCH_USE_HIP_DSA` to enable device-side assertions."
+        ),
+        Facts(),
+    )
+    assert found.summary.startswith("Probably: ")
+    assert found.action.startswith("First check: ")
+    assert found.decide is None

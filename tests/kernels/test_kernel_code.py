@@ -13,8 +13,8 @@ _REGISTERS = 200
 _LDS = 26 * 1024
 
 
-#: A compilation takes seconds: the chip of the kernels by the older compiler, and by the newer one also a chip
-#: with wavefronts of 64 lanes and the newest generation, in float16, whose loops are the longest.
+#: A compilation takes seconds: the chip of the kernels by the older compiler, and by the newer one also a
+#: chip with wavefronts of 64 lanes and the newest generation, in float16, whose loops are the longest.
 pytestmark = pytest.mark.thorough
 _MODULES = [
     (HIPRTC, TARGETS[0], "float16"),
