@@ -93,8 +93,8 @@ def test_a_check_comes_before_advice_that_is_not_certain_and_is_not_asked_twice(
     found = explain(
         of_text(
             "RuntimeError: HIP error: invalid device function\n"
-            "HIP kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
-            "might be incorrect.\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3\n"
+            "HIP kernel errors might be asynchronously reported at some other API call, so the "
+            "stacktrace below might be incorrect.\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3\n"
             "Compile with `TORCH_USE_HIP_DSA` to enable device-side assertions."
         ),
         Facts(),
