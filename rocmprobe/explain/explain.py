@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
@@ -35,6 +35,8 @@ from rocmprobe.text.log import Log
 
 #: A second cause with less than this share of the best one's score is not worth a question.
 _RIVAL = 0.1
+#: From this probability on, the learned words are shown as evidence for a cause.
+_ALIKE = 0.3
 #: A cause that no rule names needs at least this probability to be named.
 _WORTH_NAMING = 0.05
 #: From this score on, the first cause needs no question to distinguish it from the second.
@@ -120,7 +122,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     weighed = weigh(log, facts, structure)
     known = learned(log)
     shares = _shares(weighed, known, facts)
-    ranked = tuple(_ranked(name, share, weighed, facts) for name, share in _shown(shares))
+    ranked = tuple(_ranked(name, share, weighed, facts, known) for name, share in _shown(shares))
     layer, group = _best_layer(shares, weighed, known), _best_group(shares)
     meaning: Optional[FoundError] = None
     sure = bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
@@ -460,7 +462,9 @@ def _whose(structure: LogStructure) -> str:
     return structure.raiser if structure.raiser not in ("", PYTHON, USER) else "the program"
 
 
-def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedCause:
+def _ranked(
+    cause: str, score: float, weighed: Weighed, facts: Facts, known: Optional[Learned]
+) -> RankedCause:
     row = causes.cause(cause)
     advice = weighed.remedies.get(cause) or causes.advice_for(cause, weighed.words, facts.true_gfx)
     by_weight = sorted(
@@ -471,11 +475,18 @@ def _ranked(cause: str, score: float, weighed: Weighed, facts: Facts) -> RankedC
         cause=cause,
         layer=(weighed.speaking if cause == "unknown" else None) or row.layer,
         score=round(score, 3),
-        evidence=tuple(says for weight, says in by_weight if weight > 0),
+        evidence=(*(says for weight, says in by_weight if weight > 0), *_alike(cause, known)),
         advice=without_what_is_set(advice, facts.env),
         verify=row.verify,
         against=tuple(says for weight, says in by_weight if weight < 0),
     )
+
+
+def _alike(cause: str, known: Optional[Learned]) -> Iterator[str]:
+    """Yield the evidence of the learned words for a cause, if they give it a probability worth a line."""
+    share = known.causes.get(cause, 0.0) if known else 0.0
+    if share >= _ALIKE:
+        yield f"the log has the words of public reports with this cause (probability {share:.2f})"
 
 
 def _decide(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> Optional[str]:
