@@ -21,8 +21,10 @@ from rocmprobe.text.tables import json_table
 
 #: Weights are stored as integers, in units of 1 / ONE.
 ONE = 20
-#: The failure stands at the end of a log. Earlier lines of a long log would hide it.
+#: A log with more lines is read around its error, because the words of all other lines would hide it.
 _LINES = 300
+#: Lines before and after the error of a long log that are read.
+_BEFORE, _AFTER = 60, 20
 #: Share of the rules' certainty that the learned probabilities may fill, and the exponent and the smallest
 #: value with which they multiply it. Chosen with the first answers to sets 10 to 12.
 _FILL, _FILL_UNKNOWN, _EXPONENT, _SMALLEST = 0.05, 0.6, 0.5, 0.05
@@ -41,11 +43,17 @@ class Learned:
     layers: Mapping[str, float]
 
 
-def words_in(log: Log) -> frozenset[str]:
-    """Return the words of the last lines of a log, each as a hash of 8 hexadecimal digits."""
+def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
+    """Return the words of a log, each as a hash of 8 hexadecimal digits.
+
+    Of a log with more than _LINES lines, use those around the line number ``error``, or none without it.
+    """
     kept = []
     after_frame = False
-    for line in log.lines[-_LINES:]:
+    lines = log.lines
+    if len(lines) > _LINES:
+        lines = tuple(line for line in lines if error and error - _BEFORE <= line.number <= error + _AFTER)
+    for line in lines:
         is_frame = _FRAME.match(line.text) is not None
         if not (is_frame or after_frame):
             kept.append(line.text)
@@ -56,13 +64,14 @@ def words_in(log: Log) -> frozenset[str]:
     )
 
 
-def learned(log: Log) -> Optional[Learned]:
+def learned(log: Log, error: Optional[int] = None) -> Optional[Learned]:
     """Return the probability of each cause and each layer by the words of a log.
 
-    Return None if the log has too few words that stand in labelled reports.
+    ``error`` is the number of the line with the last error. Return None if the log has too few words that
+    stand in labelled reports.
     """
     weights = json_table("learned_causes")
-    found = [row.split(";") for word in words_in(log) if (row := weights["words"].get(word))]
+    found = [row.split(";") for word in words_in(log, error) if (row := weights["words"].get(word))]
     if len(found) < _ENOUGH:
         return None
     rarities = [float(rarity) for rarity, _, _ in found]
