@@ -1,4 +1,4 @@
-"""Runner for an untrusted program: in its own session, with limits on its time and output."""
+"""Function that runs an untrusted program in its own session, with limits on its time and output."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Optional
 from rocmprobe.process.guardian import guardian
 from rocmprobe.process.processes import kill_group
 
-#: Default maximum number of bytes that are stored of each stream.
+#: Number of bytes of stdout, and of stderr, that are stored by default.
 _KEPT = 1 << 18
-#: Working directory of the program. `python -m` imports from the working directory, and the user's can
-#: contain e.g. a json.py.
+#: Working directory of the program. It is not the user's, because `python -m` imports from the working
+#: directory, which can contain e.g. a json.py.
 _ELSEWHERE = "/"
-#: Seconds to wait for a killed process. A process that is blocked in a driver never ends.
+#: Seconds to wait for the end of a killed process. A process that is blocked in a driver never ends.
 KILLED_AFTER = 1.0
-#: Seconds between two checks whether a program without output has ended.
+#: Seconds between checks for the end of a program that writes no output.
 _LOOK = 0.02
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Failure and output of a program that has ended. ``failure`` is None if the exit status is 0."""
+    """Failure and output of a program that has ended. ``failure`` is None if the exit code is 0."""
 
     failure: Optional[str]
     out: str = ""
@@ -39,8 +39,9 @@ class Ended:
 def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT) -> Ended:
     """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
-    ``failure`` is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". It also says if
-    the program could not be killed. Only the first ``kept_bytes`` of each stream are stored.
+    ``failure`` of the result is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". If
+    the program survives SIGKILL, ``failure`` says so. Only the first ``kept_bytes`` of stdout and of stderr
+    are stored.
     """
     try:
         process = _started(command, environ)
@@ -76,9 +77,10 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.P
 
 
 def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
-    """Read the output until the program ends. Return False if it has not ended by the deadline.
+    """Read the output until the program ends. Return False if the program still runs at the deadline.
 
-    The end of the streams does not count, because a child of the program can keep them open.
+    Closed streams are no sign of the end, and open streams no sign of the opposite: a child of the program
+    can keep them open.
     """
     with selectors.DefaultSelector() as open_ends:
         for end in kept:

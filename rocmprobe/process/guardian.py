@@ -1,9 +1,9 @@
-"""Guardian: a process that cleans up after a controller process that was killed.
+"""Guardian: a helper process that cleans up after its controller, even if the controller was killed.
 
-Trials end by themselves when their controller ends, but not the compilers that they started, the tools of
-detection, and temporary folders. The controller tells the guardian through a pipe which process groups and
-folders exist. When the pipe closes, the controller has ended. After a normal end nothing is left to clean up.
-This file also runs as a program, so it imports only the standard library.
+The trials of a dead controller end by themselves. The compilers that the trials started, the tools of
+detection, and temporary folders do not. The controller tells the guardian through a pipe which process groups
+and folders exist. When the pipe closes, the controller has ended. This file also runs as a program, so it
+imports only the standard library.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ import threading
 import time
 from pathlib import Path
 
-#: Maximum seconds of attempts to remove folders, because processes that are ending can still write to them.
+#: Seconds for which the guardian tries to remove folders. Processes that are ending can still write to them.
 _PATIENCE = 10.0
 
 
 class Guardian:
-    """A process that kills the process groups and removes the folders that still exist when this process
-    ends."""
+    """A helper process that cleans up when the process that started it ends.
+
+    It kills the process groups that are still registered, and removes the registered folders.
+    """
 
     def __init__(self) -> None:
-        # Own session and working directory, so Ctrl-C does not reach it and it pins no mount.
+        # Own session and working directory: Ctrl-C does not reach the guardian, and no mount is kept busy.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -40,29 +42,28 @@ class Guardian:
         return self._process.pid
 
     def remove(self, folder: Path) -> None:
-        """Let the guardian remove a folder when this process ends."""
+        """Register a folder, which the guardian removes when this process ends."""
         # Send the name in hexadecimal, because it can contain a newline.
         self._send(f"={os.fsencode(folder).hex()}")
 
     def watch(self, group: int) -> None:
-        """Let the guardian kill a process group when this process ends."""
+        """Register a process group, which the guardian kills when this process ends."""
         self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """Stop watching a process group that has ended, because its number can be reused."""
+        """Unregister a process group that has ended, because its number can be reused."""
         self._send(f"-{group}")
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        # If the guardian was killed, the run goes on without it.
+        # If the guardian was killed, the run continues without a guardian.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
 
 
 def guardian() -> Guardian:
     """Return the guardian of this process. Start it at the first call."""
-    # Start only one: a second guardian without a reference would be freed, and then kill the groups that it
-    # watches.
+    # Start only one. A second guardian would be freed for lack of a reference, and kill its groups then.
     with _starting:
         return _started()
 
@@ -76,8 +77,9 @@ _starting = threading.Lock()
 
 
 def _guard() -> None:
-    """Read messages from the controller until the pipe closes, then kill the groups and remove the folders
-    in them."""
+    """Read messages from the controller until the pipe closes. Then kill the process groups and remove the
+    folders that the messages named.
+    """
     # Ignore signals that are sent to all processes of a run, because the guardian must end last.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

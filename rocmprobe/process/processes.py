@@ -48,7 +48,7 @@ def started(pid: int) -> Optional[int]:
 def runs(pid: int, start: Optional[int]) -> bool:
     """Return True if the process ``pid`` that started at ``start`` (kernel ticks) still runs.
 
-    A zombie does not run: its parent may never reap it.
+    Return False for a zombie, because waiting for its end could take forever.
     """
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
@@ -60,10 +60,9 @@ def pid_namespace() -> int:
 
 
 def bytes_read(pid: int) -> int:
-    """Return a number that grows whenever the process reads from a file or disk: bytes read plus major page
-    faults.
+    """Return a number that grows whenever the process reads from a file or disk.
 
-    Major page faults are accesses to memory that had to be read from a disk.
+    The number is the bytes read plus the major page faults (accesses to memory that was on disk).
     """
     read = 0
     with contextlib.suppress(OSError, ValueError):
@@ -83,8 +82,10 @@ def short_name(pid: int) -> str:
 
 
 def descendants(pid: int) -> dict[int, Optional[int]]:
-    """Return the start times of all descendants of ``pid``, keyed by process id. They can be in other
-    sessions."""
+    """Return the start times of all descendants of ``pid``, keyed by process id.
+
+    Descendants in other sessions are included.
+    """
     found: dict[int, Optional[int]] = {}
     waiting = [pid]
     while waiting:
@@ -123,9 +124,9 @@ def _stat(pid: int) -> list[str]:
 def activity(pid: int, active_before: float, waited: float) -> str:
     """Return "compiler-child", "busy" or "idle" for a process that sends no events.
 
-    It is "compiler-child" if any descendant is a compiler. It is "busy" if the process was active for more
-    than a quarter of the last ``waited`` seconds. ``active_before`` is the result of ``active_seconds`` at
-    the start of this time.
+    - "compiler-child": a descendant is a compiler.
+    - "busy": the process was active for more than a quarter of the last ``waited`` seconds. ``active_before``
+      is what ``active_seconds`` returned ``waited`` seconds ago.
     """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"
@@ -133,7 +134,7 @@ def activity(pid: int, active_before: float, waited: float) -> str:
 
 
 def stuck_at(pid: int) -> list[str]:
-    """Return lines from /proc that show where a process is blocked."""
+    """Return lines from /proc that show where in the kernel a process is blocked."""
     lines = []
     for name in ("wchan", "stack"):
         try:

@@ -27,8 +27,8 @@ _coming = _Coming()
 def take_signals() -> None:
     """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this in the main thread.
 
-    A signal that this process ignores because of its parent, e.g. under nohup, stays ignored. The exception
-    is SIGTERM, so that SIGKILL is never needed to end a run.
+    SIGINT and SIGHUP stay ignored if this process was started with these signals ignored, e.g. by nohup.
+    SIGTERM always works, so that nobody has to end a run with SIGKILL.
     """
     for number in _ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) in (
@@ -42,7 +42,7 @@ def take_signals() -> None:
 def ending_in_order() -> Iterator[None]:
     """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside of the ``with`` block.
 
-    The previous handlers are restored at the end.
+    The previous handlers are restored at the end of the block.
     """
     before = {number: signal.getsignal(number) for number in _ENDING}
     take_signals()
@@ -50,16 +50,15 @@ def ending_in_order() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None means a handler that was not set by Python, which cannot be restored.
+            # None stands for a handler that Python did not set and cannot restore.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Delay the first SIGINT, SIGTERM or SIGHUP until the end of the ``with`` block, e.g. to write a file
-    completely.
+    """Delay SIGINT, SIGTERM and SIGHUP until the end of the ``with`` block, e.g. to write a file completely.
 
-    A second signal raises KeyboardInterrupt at once.
+    If a second signal arrives in the block, KeyboardInterrupt is raised at once.
     """
     _coming.depth += 1
     try:
