@@ -1,11 +1,13 @@
 """Convolution kernels of rocmprobe for GPUs, compiled on the user's machine.
 
-Other packages use only this module. It does not use torch: tensors are given as addresses and strides, a
-device as its runtime ``kind`` (HIP or CUDA) and its index in the runtime (N in torch's ``cuda:N``).
+Other packages use only this module. This module does not use torch. Its arguments describe a tensor by
+address and strides, and a device by its runtime ``kind`` (HIP or CUDA) and its index in the runtime (N in
+torch's ``cuda:N``).
 
-- :func:`available` returns the kernels of a dtype on a device, or raises the reason why they must not run.
+- :func:`available` returns the kernels of a dtype on a device, or raises an exception with the reason why
+  they must not run.
 - :func:`options` lists the ways to compute a problem, with their costs.
-- :func:`convolution` queues the kernels of such a way on a stream.
+- :func:`convolution` queues the kernels of one of these ways on a stream.
 - :func:`verdict` runs the self-test that :func:`available` requires.
 - :func:`measure` returns the throughput that a device reaches in these kernels.
 """
@@ -40,7 +42,7 @@ __all__ = [
     "available", "convolution", "measure", "options", "verdict",
 ]  # fmt: skip
 
-#: Names of the kernel families. Each is an algorithm of the bypass.
+#: Names of the kernel families. The bypass has an algorithm of the same name for each family.
 NAMES = tuple(FAMILIES)
 _MOST_PREPARED = 4096
 
@@ -73,10 +75,11 @@ def available(kind: str, index: int, dtype: str) -> Module:
 
 
 def options(name: str, direction: str, plain: Geometry, dtype: str, cap: int) -> list[Option]:
-    """Return the ways to compute a problem with the family ``name``, the fastest by the cost estimate first.
+    """Return the ways to compute a problem with the kernel family ``name``. The way with the lowest estimated
+    cost comes first.
 
-    Each option needs at most ``cap`` bytes of workspace. Its ``variant`` contains the name of the kernel and
-    the hash of the sources.
+    Each option needs at most ``cap`` bytes of workspace. The ``variant`` of an option contains the name of
+    the kernel and the hash of the sources.
     """
     found = FAMILIES[name].options(direction, plain, dtype, cap)
     return [replace(each, variant=f"{each.variant} {source_hash()}") for each in found]
@@ -110,7 +113,7 @@ def convolution(
 
 
 def verdict(kind: str, index: int, dtype: str) -> SelfTest:
-    """Run the self-test in this process, and store its verdict for :func:`available`.
+    """Run the self-test in this process, and store the verdict (passed or failed) for :func:`available`.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.

@@ -1,4 +1,4 @@
-"""Program that runs the self-test in a child process, with the libraries of its parent.
+"""Program that runs the self-test in a child process, with the same GPU libraries as its parent.
 
 Usage: ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``. The last line
 that it prints is the verdict. The process ends after SECONDS, or when its parent (process id PARENT) ends.

@@ -4,8 +4,8 @@ A code object is a 64-bit ELF file. Its note of type 32 with the name "AMDGPU" c
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
 spec.md).
 
-This module parses ELF and MessagePack itself. It also runs in programs that use the bypass, whose Python may
-have no package but torch, so it cannot require msgspec or pyelftools.
+This module parses ELF and MessagePack itself. It also runs in user programs that use the bypass. Their Python
+may have no package except torch, so this module cannot require msgspec or pyelftools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEEPEST = 32
 
 @dataclass(frozen=True)
 class Kernel:
-    """Resources of a kernel: registers per thread, memory in bytes."""
+    """Resources of a kernel. Numbers of registers are per thread, memory is in bytes."""
 
     name: str
     vgprs: int
@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def refusal(self) -> str:
-        """Reason why the kernel must not run, or "" if all its values are in registers and LDS."""
+        """Reason why the kernel must not run, or "" if it keeps all its values in registers and LDS."""
         if not (self.vgpr_spills or self.sgpr_spills or self.scratch):
             return ""
         return (
@@ -93,9 +93,10 @@ def flags(code: bytes) -> int:
 
 
 def shown_as(code: bytes, isa: str) -> bytes:
-    """Return a copy of the code object with the ISA ``isa`` in its header.
+    """Return a copy of the code object with ``isa`` as the ISA in its header.
 
-    The tested loaders check only the header, so they load code for another ISA.
+    The tested loaders compare only this header to the GPU's ISA. So they load the copy although its code is
+    for another ISA.
 
     Raises:
         ValueError: if ``code`` is not a code object, or if ``isa`` is not "gfx1030", the only tested one.

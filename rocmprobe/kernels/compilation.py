@@ -1,9 +1,9 @@
-"""Compilation of a source for a target, with a cache of the resulting code.
+"""Compilation of kernel source for a target (e.g. "gfx1010"), with a cache of the compiled code.
 
-The cache has one file per code, in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``), or in the folder
-given by the environment variable ``ROCMPROBE_BYPASS_KERNEL_CACHE``. The value ``0`` disables the cache. The
-file name is a hash of the source, the target, the compiler and the options. The file begins with a checksum,
-so a damaged file is compiled again.
+The cache has one file for each compiled module, in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``),
+or in the folder given by the environment variable ``ROCMPROBE_BYPASS_KERNEL_CACHE``. The value ``0`` disables
+the cache. The file name is a hash of the source, the target, the compiler and the options. The file begins
+with a checksum, so a damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _LARGEST = 64 * 2**20
 
 @dataclass(frozen=True)
 class Compiled:
-    """Code for a GPU, with the compiler's log. If ``kept``, it is from the cache: no log, 0 seconds."""
+    """Compiled code for a GPU, with the compiler's log. If ``kept`` is True, the code is from the cache: the
+    log is empty, and ``seconds`` is 0."""
 
     code: bytes
     log: str
@@ -52,7 +53,8 @@ def options(kind: str, target: str) -> tuple[str, ...]:
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")
-    # The default mode differs between versions of hiprtc. Chips before RDNA have only one mode.
+    # Whether a block runs on one compute unit or on two (CU or WGP mode) by default differs between versions
+    # of hiprtc. Chips before RDNA have only CU mode.
     compute_unit_mode = () if target.startswith("gfx9") else ("-mcumode",)
     return (*common, "-O3", *compute_unit_mode)
 

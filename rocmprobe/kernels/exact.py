@@ -41,12 +41,11 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the result of a direction. The tensor that the direction computes is an argument, too, but is
-    not read.
+    """Return the result of a direction. The argument for the tensor that the direction computes is not read.
 
-    Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result. Columns
-    (im2col) and sums over whole vectors are the fastest way in plain Python: about thirty million products
-    per second.
+    Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result. Copying
+    columns (im2col) and adding whole vectors is the fastest way in plain Python. It computes about thirty
+    million products per second.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)

@@ -1,9 +1,9 @@
 """Gate that decides whether the kernels may run on this machine.
 
 The kernels may run only after they gave exact results on this machine, in a process that could be killed. The
-verdict is stored as a file in the cache folder. A file is for one combination of chip, effective ISA,
-runtime, source and dtype. A self-test writes the file before it begins, so a frozen machine or a killed
-process also leaves a verdict. A self-test that did not end is not repeated automatically.
+verdict is stored in the cache folder, in one file for each combination of chip, effective ISA, runtime,
+source and dtype. A self-test writes the file when it begins. So there is also a verdict if the machine
+freezes or the process is killed. A self-test that did not end is not repeated automatically.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ VARIABLE = "ROCMPROBE_BYPASS_KERNELS"
 _VERSION = 1
 #: Seconds for the whole self-test, including compilation.
 TIME_LIMIT = 180
-#: Seconds after which the child ends itself. The parent's shorter limit usually ends it before, and is
-#: reported.
+#: Seconds after which the child ends itself. Usually the parent kills the child earlier, because the parent's
+#: limit is shorter. The parent then reports this limit.
 CHILD_LIMIT = TIME_LIMIT + 10
-#: Maximum number of characters that are stored of a self-test's output.
+#: Maximum number of stored characters of a self-test's output.
 _LOG_BYTES = 20_000
 
 
@@ -36,7 +36,8 @@ class KernelVerdict:
     """Verdict on the kernels of one dtype on one device.
 
     Attributes:
-        state: "passed", "failed", "began" (a self-test started and may still run), or "untried".
+        state: "passed", "failed", "began" (a self-test started and may still run), or "untried" (no self-test
+            ran).
         reason: why the self-test failed.
         log: end of the self-test's output.
         process: id of the process that started the self-test.
@@ -61,8 +62,8 @@ class KernelVerdict:
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
     """Return the verdict in ``folder`` for ``identity``.
 
-    Return "untried" if ``folder`` is None, or if there is no valid verdict of this version. Return "failed"
-    if a self-test began and its process does not exist any more.
+    The state is "untried" if ``folder`` is None or has no valid verdict of this version of rocmprobe. It is
+    "failed" if a self-test began and its process does not exist any more.
     """
     if folder is None:
         return KernelVerdict("untried")
@@ -94,7 +95,7 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
         with part.open("w", encoding="utf-8") as stream:
             json.dump(record, stream)
             stream.flush()
-            # Even if the machine freezes now, the verdict must exist after a reboot.
+            # The file must reach the disk, because the machine may freeze during the self-test.
             os.fsync(stream.fileno())
         os.replace(part, path)
     except OSError:
@@ -105,8 +106,9 @@ def write(folder: Optional[Path], identity: Mapping[str, str], verdict: KernelVe
 def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> KernelVerdict:
     """Run ``command`` in a child process, and return the verdict in the last line of its output.
 
-    If the child gives no verdict, return "failed" with the reason. The child is killed after ``time_limit``
-    seconds, or if this process is interrupted. A child that does not die within 5 s is left behind.
+    If the child prints no verdict, return the state "failed" with the reason. The child is killed after
+    ``time_limit`` seconds, or if this process is interrupted. A child that does not die within 5 s is left
+    behind.
     """
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -156,7 +158,7 @@ def _path(folder: Path, identity: Mapping[str, str]) -> Path:
 
 def _runs(process: int) -> bool:
     if os.name == "nt":
-        # On Windows, os.kill ends a process, whatever the signal.
+        # On Windows, os.kill would end the process, whatever the signal.
         return False
     try:
         os.kill(process, 0)

@@ -1,8 +1,8 @@
-"""The ISA for which a kernel is compiled, and the ISA under which it is loaded.
+"""ISAs of a GPU: the one for which kernels are compiled, and the one in the header of the loaded code.
 
-The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is that of
-the chip, from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another ISA can use
-instructions that the chip lacks, or omit workarounds that the chip needs.
+The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is the ISA
+of the chip. It comes from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another
+ISA can use instructions that the chip lacks, or omit workarounds that the chip needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Optional
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import kfd
 
-#: If the override makes the effective ISA SHOWN_AS, code for these ISAs is loaded with SHOWN_AS in its
+#: Native ISAs of chips that an override can show as SHOWN_AS. Their code is then loaded with SHOWN_AS in its
 #: header.
 _PATCHED = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
 SHOWN_AS = "gfx1030"
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def patched(self) -> bool:
-        """True if ``effective`` must be written into the header of the code object."""
+        """True if the header of the code object must be changed to ``effective``."""
         return self.native != self.effective
 
 
@@ -54,7 +54,8 @@ def hip_target(shown: str, native: str) -> Target:
     effective, _, features = shown.partition(":")
     if native == effective:
         if not features and native in _PATCHED:
-            # Older runtimes report no features. Without ``xnack-`` the code would support XNACK on and off.
+            # Older runtimes report no features. Code that is compiled without ``xnack-`` would support XNACK
+            # on and off.
             shown = f"{native}:xnack-"
         return Target(native, effective, shown)
     if native in _PATCHED and effective == SHOWN_AS:
@@ -72,8 +73,9 @@ def cuda_target(arch: str) -> Target:
 def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     """Return the ISA of the chip at a PCI address (e.g. "0000:03:00.0"), from KFD's topology.
 
-    If no GPU node has the address (or it is None), return the ISA of all GPU nodes if they have the same. The
-    function number of an address is ignored, because the functions of a device are partitions of one chip.
+    If ``pci_address`` is None or no GPU node has this address, and all GPU nodes have the same ISA, return
+    that ISA. The function number of an address is ignored, because the functions of a device are partitions
+    of one chip.
 
     Raises:
         KernelsUnavailable: if KFD has no GPU node, as in WSL, or if no node has the address and the ISAs of

@@ -1,4 +1,4 @@
-"""Arguments of kernels, declared once for Python and C++.
+"""Arguments of kernels, declared once in Python for both Python and C++.
 
 Every kernel has one parameter: a structure of integers, floats and pointers, passed by value. Its C++
 declaration is generated from the ctypes structure, so the two cannot differ. Blocks of threads are
@@ -20,15 +20,16 @@ _C_NAMES = {
     ctypes.c_void_p: "void*",
 }
 
-#: Tensors of a call. ``image``, ``weight`` and ``feature`` are as in ``Geometry``, and the direction decides
-#: which of them is the result. ``bias`` can be a null pointer. ``workspace`` passes data from one launch to a
-#: later one.
+#: Tensors of a call. ``image``, ``weight`` and ``feature`` are named as in ``Geometry``. The direction
+#: decides which of these three is the result. ``bias`` can be a null pointer. ``workspace`` passes data from
+#: one launch to a later one.
 OPERANDS = ("image", "weight", "bias", "feature", "workspace")
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer field of a structure. It gets the address of an operand plus ``offset`` bytes."""
+    """A pointer field of a structure, and the operand to which the pointer refers. The field is set to the
+    address of the operand plus ``offset`` bytes."""
 
     field: str
     operand: str
@@ -45,7 +46,7 @@ class Launch:
         threads: number of threads in a block.
         arguments: values of all fields except pointers. They are never modified, because :meth:`filled`
             copies them.
-        pointers: operands for the pointer fields.
+        pointers: pointer fields with their operands.
     """
 
     kernel: str
@@ -55,8 +56,8 @@ class Launch:
     pointers: tuple[Pointer, ...]
 
     def filled(self, addresses: Mapping[str, int]) -> ctypes.Structure:
-        """Return a copy of the arguments with the addresses of the operands. A missing operand has the
-        address 0."""
+        """Return a copy of the arguments with the pointer fields set. If ``addresses`` lacks an operand, its
+        address is 0."""
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
         for pointer in self.pointers:
             address = addresses[pointer.operand]
@@ -67,7 +68,7 @@ class Launch:
 def declaration(structure: type[ctypes.Structure]) -> str:
     """Return the C++ declaration of the structure.
 
-    Structures inside of it must be declared before.
+    If a field is itself a structure, its declaration must come before this one.
     """
     fields: Any = structure._fields_
     lines = []

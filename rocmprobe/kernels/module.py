@@ -1,5 +1,5 @@
-"""Kernels on one device: compiled or read from the cache, then loaded and launched by the process's GPU
-runtime.
+"""Kernels on one device. They are compiled or read from the cache, then loaded and launched by the process's
+GPU runtime.
 
 This module does not check whether the kernels may be used (see ``gate.py``).
 """
@@ -27,8 +27,7 @@ HIP, CUDA = "hip", "cuda"
 
 
 class KernelDevice:
-    """A device of the GPU runtime that this process has loaded: the HIP runtime (HIP) or CUDA's driver
-    (CUDA).
+    """A device of the GPU runtime that this process has loaded. The runtime is HIP or CUDA's driver.
 
     ``index`` is the device's index in the runtime, N in torch's ``cuda:N``.
 
@@ -71,7 +70,7 @@ class KernelDevice:
         return self._rtc
 
     def compiler(self) -> str:
-        """Return the name and version of the compiler, and the version of the runtime.
+        """Return one text with the name and version of the compiler and the version of the runtime.
 
         Raise KernelsUnavailable if the compiler cannot be loaded or does not report its version.
         """
@@ -80,8 +79,8 @@ class KernelDevice:
             return f"{rtc.kind} {rtc.version()} of {self.version}"
 
     def identity(self) -> dict[str, str]:
-        """Return what a verdict on the kernels depends on: the chip, the effective ISA, the runtime and
-        the source."""
+        """Return the values for which a self-test verdict is valid: the chip, the effective ISA, the runtime
+        and the source."""
         return {
             "native": self.target.native,
             "effective": self.target.effective,
@@ -120,8 +119,8 @@ class KernelDevice:
 class Module:
     """All kernels of one dtype, loaded on a device.
 
-    The code is read from the cache folder or compiled. ``folder`` is this folder, "" for the default folder,
-    or None for no cache. If the device needs it, the effective ISA is written into the header of the code.
+    The code is read from the cache or compiled. ``folder`` is the cache folder, "" for the default folder, or
+    None for no cache. If the effective ISA is not the native ISA, it is written into the header of the code.
 
     Raises:
         KernelsUnavailable: if the code cannot be compiled or loaded, with the log.

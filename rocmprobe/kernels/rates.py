@@ -1,4 +1,4 @@
-"""Throughput of a device in rocmprobe's own kernels: launches, multiply-adds and copies."""
+"""Throughput that a device reaches in rocmprobe's own kernels: launches, multiply-adds and copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ SOURCES = ("rates.hip",)
 _THREADS = 256
 _LAUNCHES = 50
 _REPEATS = 3
-#: The work of a measurement is multiplied by the factor _GROWTH until it takes _LONG_ENOUGH seconds.
+#: The work of a measurement is multiplied by the factor _GROWTH until the measurement takes _LONG_ENOUGH
+#: seconds.
 _LONG_ENOUGH, _GROWTH = 2e-3, 4
 _ADDS_A_ROUND = 64
 _MOST_ROUNDS = 1 << 14
@@ -50,7 +51,7 @@ class Rates:
 
 
 def multiply_adds(blocks: int, rounds: int) -> Launch:
-    """Return a launch of ``blocks`` * 256 threads that only compute multiply-adds.
+    """Return a launch with ``blocks`` * 256 threads. Each thread only computes multiply-adds.
 
     Each thread writes one float32 to ``feature``: 8 * (thread modulo 8) + 64 * ``rounds``.
     """
@@ -68,8 +69,8 @@ def copy(size: int) -> Launch:
 def measured(timed: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
     """Return the throughput of a device.
 
-    ``timed`` runs launches and returns the seconds from begin to end on the device. The launches use the
-    buffers ``image`` and ``feature``, which must each have max(``largest_copy``, 2 MiB) bytes.
+    ``timed`` runs launches and returns the seconds that the device took. The launches use the buffers
+    ``image`` and ``feature``. Each of the two buffers must have max(``largest_copy``, 2 MiB) bytes.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

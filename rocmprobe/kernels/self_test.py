@@ -1,5 +1,5 @@
-"""Self-test that the gate requires: every kernel of a dtype is compared with exact integers, on the
-device."""
+"""Self-test that must pass before the kernels are used (see ``gate.py``). It runs every kernel of a dtype on
+integers, and requires exact results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARGIN = 4096
 _WORKSPACE = 64 << 20
 #: Tensor that a direction writes.
 RESULTS = {FWD: "feature", BWD_DATA: "image", BWD_WEIGHTS: "weight"}
-#: Initial value of every byte of a result. Together they are a NaN in every dtype.
+#: Initial value of every byte of a result. An element that consists of such bytes is NaN in every dtype.
 _UNWRITTEN = 0xFF
 
 
@@ -42,8 +42,9 @@ def _problem(
     )  # fmt: skip
 
 
-#: Small problems with all special cases: tiles that are not full, padding, phases of a stride with different
-#: taps, dilation, three dimensions, numbers of channels that fill no vector, and split sums.
+#: Small problems with all special cases: tiles that are only partly filled, padding, phases of a stride with
+#: different taps, dilation, three dimensions, numbers of channels that are not a multiple of the vector
+#: length, and split sums.
 PROBLEMS = (
     _problem(2, 5, 70, 1, (9, 11), (3, 3), padding=1),
     _problem(2, 16, 24, 2, (10, 7), (3, 2), stride=2, padding=1, dilation=2),
@@ -102,8 +103,8 @@ def trial(device: KernelDevice, dtype: str) -> SelfTest:
 
 
 def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
-    """Return what a verdict depends on: the chip, the effective ISA, the runtime, the source and the
-    dtype."""
+    """Return the values for which a verdict is valid: the chip, the effective ISA, the runtime, the source
+    and the dtype."""
     return {**device.identity(), "dtype": dtype}
 
 
@@ -133,8 +134,8 @@ def verdict_of(found: SelfTest) -> KernelVerdict:
 def _fault(
     module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
 ) -> str:
-    """Return what is wrong with one result, or "" if the result is exact. ``last`` selects channels-last
-    tensors."""
+    """Return a message on what is wrong with one result, or "" if it is exact. If ``last`` is True, tensors
+    are channels-last."""
     shapes = exact.shapes(plain)
     layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
     result = RESULTS[direction]
@@ -167,7 +168,7 @@ def _fault(
     except (KernelsUnavailable, CallFailed) as failure:
         return f"it fails: {failure}"
     finally:
-        # If the device is lost, every call fails.
+        # A lost device makes every call fail, including this one.
         with suppress(CallFailed):
             for buffer in buffers.values():
                 buffer.free()

@@ -1,6 +1,6 @@
-"""Families of kernels, and the source of a module.
+"""List of the kernel families, and the source code of a module.
 
-A module has all kernels for one dtype, with the declarations of their arguments.
+The source of a module has all kernels for one dtype, and the declarations of their arguments.
 """
 
 from __future__ import annotations

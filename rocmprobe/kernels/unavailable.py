@@ -1,4 +1,5 @@
-"""Exception for kernels that cannot be used here. Callers must catch it and go on without the kernels."""
+"""Exception that says that the kernels cannot be used here. Callers must catch it and continue without the
+kernels."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Families of kernels: the options of each family for a problem, and the launches of an option."""
+"""Families of kernels. A family lists its options for a problem, and makes the launches of an option."""

@@ -1,4 +1,5 @@
-"""Tensors as kernels address them: with three spatial dimensions, and 32-bit offsets from a base address."""
+"""Sizes and strides of tensors in the form that kernels use: three spatial dimensions, and 32-bit offsets
+from a base address."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ REACH = 2**31
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 #: Maximum number of blocks of a grid in y and in z (CUDA's limit; HIP allows more).
 GRID = 65535
-#: Maximum number of taps, over all dimensions: each has a bit in a 32-bit word, next to the bit NEVER.
+#: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
+#: word. The remaining bit is NEVER.
 TAP_BITS = 31
-#: Bit that no position sets, so a tap with this bit never reads.
+#: Bit that is not set for any position. A tap with this bit is never read.
 NEVER = 1 << 31
-#: Limits of the three offsets that a word of a wide tile encodes, one for each dimension.
+#: Limits of the three numbers, one for each dimension, that a word of a wide tile stores.
 DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
 
 
@@ -26,7 +28,7 @@ class Strides:
 
     Attributes:
         outer: stride between samples (image and feature), or between filters (weight).
-        inner: stride between channels. The channels of a feature are the filters.
+        inner: stride between channels. In a feature, each filter has one channel.
         axes: strides of the spatial dimensions.
     """
 
@@ -61,7 +63,7 @@ def padded(plain: Geometry) -> Geometry:
 
 
 def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) -> int:
-    """Return the number of elements from the first to the last element of ``samples`` samples, both
+    """Return the number of elements in memory from the first to the last element of ``samples`` samples, both
     included."""
     steps = (strides.outer, strides.inner, *strides.axes)
     return 1 + sum((size - 1) * step for size, step in zip((samples, channels, *sizes), steps))
@@ -85,7 +87,7 @@ def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strid
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:
-    """Return ``multiplier`` and ``shift`` for a division without a division instruction.
+    """Return ``multiplier`` and ``shift``, which replace the division by ``divisor``.
 
     For n below 2**31, ``n * multiplier >> 31 >> shift`` is ``n // divisor``. Source: Granlund and Montgomery,
     "Division by invariant integers using multiplication", 1994, theorem 4.2.

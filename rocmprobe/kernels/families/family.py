@@ -1,4 +1,5 @@
-"""Interface of a family of kernels: the variants that can compute a problem, and their costs."""
+"""Interface of a family of kernels. A family lists the variants that can compute a problem, with their
+costs."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Option:
 
 
 class Family(Protocol):
-    """Interface of the modules ``grouped`` and ``gemm``."""
+    """Interface that the modules ``grouped`` and ``gemm`` implement."""
 
     def options(
         self, direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False

@@ -1,13 +1,13 @@
-"""Forward and bwd-data in one form: the positions that a launch writes, and those that it reads for each of
-them.
+"""Description of forward and bwd-data in the same terms: positions that a launch writes, and the positions
+that it reads for each written position.
 
 In each spatial dimension a launch writes the positions ``write_first + i * write_step`` for ``i`` below
-``count``. For each tap ``j`` below ``taps``, it reads the position ``i * read_step + read_first + j *
-read_tap_step`` if this is inside the tensor, and the weight at ``tap_first + j * tap_step``.
+``count``. For each tap ``j`` below ``taps``, it multiplies the weight at ``tap_first + j * tap_step`` by the
+element at ``i * read_step + read_first + j * read_tap_step``. It skips positions outside of the tensor.
 
 Forward is one such launch. bwd-data has one launch for each phase of the stride: image positions with the
-same remainder modulo the stride use the same taps. So no product is computed in vain, no value is written
-twice, and each sum has a fixed order.
+same remainder modulo the stride use the same taps. So no launch computes products with zeros between the
+elements of the gradient, no value is written twice, and each sum has a fixed order.
 """
 
 from __future__ import annotations

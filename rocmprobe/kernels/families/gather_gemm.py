@@ -1,11 +1,12 @@
 """Forward and bwd-data as matrix products whose operand is gathered: host side of ``source/gather_gemm.hip``.
 
-A row of the product is a channel of the result, a column is a position of the result in a sample. The sum
-goes over the channels and taps that are read, called the depth. The first launch packs the weights in the
-order of the product into the workspace, with a table of the depth. Then one launch computes each chunk of
-samples. bwd-data has one product for each phase of the stride, and up to PHASES products share a launch. If
-there would be too few blocks, the depth is split: each part of a sum goes to the workspace, and a last launch
-adds the parts in a fixed order.
+A row of the product is a channel of the result. A column is a position of the result in a sample. Each sum
+goes over the channels and taps of the operand that is read. Their number is called the depth. The first
+launch copies the weights into the workspace in the order of the product, and writes a table with the offset
+of each channel and tap. Then one launch computes each chunk of samples. bwd-data has one product for each
+phase of the stride, and up to PHASES products share a launch. If there would be too few blocks to keep the
+GPU busy, each sum is split into parts. The parts are written to the workspace, and a last launch adds them in
+a fixed order.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "gather_gemm.hip"
 _PACK_ROWS, _PACK_DEPTH, _PACK_THREADS = 64, 32, 64
 _ALIGNMENT = 256
-#: Minimum depth of a part of a sum. With less, writing to the workspace takes a fifth of the time or more.
+#: Minimum depth of a part of a sum. If a part has less depth, writing to the workspace takes a fifth of the
+#: time or more.
 _LEAST_DEPTH = 192
 #: Maximum number of products in one launch: all phases of a stride of 2 in three dimensions.
 PHASES = 8
@@ -51,8 +53,9 @@ class GatherPhase(ctypes.Structure):
     """One product of a launch.
 
     ``packed`` and ``table`` are offsets in bytes in the workspace, ``weight`` is an offset in elements,
-    ``write`` an offset in bytes. ``split_depth`` is the depth of a part of a sum. ``multipliers`` and
-    ``shifts`` divide by ``divisors``: the number of positions in a sample, in a plane, and in a line.
+    ``write`` an offset in bytes. ``split_depth`` is the depth of a part of a sum. The kernel divides by
+    ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``). The divisors are the
+    numbers of positions in a sample, in a plane, and in a line.
     """
 
     _fields_ = [
@@ -78,8 +81,8 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the kernel that packs weights.
 
-    Steps of the weight are in elements and start at ``weight``. Steps of the operand that is read are in
-    bytes. ``tap_reads`` is the number of positions from one tap to the next.
+    Steps of the weight are in elements. Steps of the operand that is read are in bytes. ``tap_reads`` is the
+    number of positions in this operand from one tap to the next.
     """
 
     _fields_ = [
@@ -142,10 +145,11 @@ STRUCTURES = (GatherPhase, GatherPackArguments, GatherArguments)
 
 @dataclass(frozen=True)
 class GatherTile(Tile):
-    """A tile of these kernels.
+    """A tile of the kernels for forward and bwd-data.
 
     Attributes:
-        direct: if True, the weights are read without packing if their order in memory allows it.
+        direct: True if the kernel reads weights without packing. If their order in memory does not allow
+            this, the tile ``packing`` is used instead.
     """
 
     direct: bool = False
@@ -223,13 +227,13 @@ def fits(tile: GatherTile, product: Product) -> bool:
 
 
 def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
-    """Return the products in groups that share a launch."""
+    """Return the products in groups. All products of a group are computed by one launch."""
     return [found[first : first + PHASES] for first in range(0, len(found), PHASES)]
 
 
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
-    """Return into how many parts to split each sum: at least 1, and at most ``busy_blocks`` blocks in
-    total."""
+    """Return into how many parts to split each sum. It is at least 1. More parts are used only while all
+    blocks together are at most ``busy_blocks``."""
     depth = up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
     # Rounding up to whole steps can leave the last parts empty, so count again.
@@ -345,7 +349,7 @@ def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) 
 
 @dataclass(frozen=True)
 class Target:
-    """Where the products are written: to the result, or as ``splits`` parts of each sum to the workspace."""
+    """Destination of the products: the result, or the workspace with ``splits`` parts of each sum."""
 
     strides: Strides
     item: int
@@ -383,7 +387,8 @@ def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return an axis for each dimension whose steps from tap to tap apply to all products."""
+    """Return one axis for each dimension. All products in ``batch`` have the same steps from tap to tap as
+    this axis."""
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x
 

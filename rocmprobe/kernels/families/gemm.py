@@ -1,6 +1,7 @@
 """Family of kernels that compute convolution as a matrix product: variants, costs and launches.
 
-See ``family.py``. A variant is a tile and the number of parts of each sum, e.g. ``64x64x8/16``.
+See ``family.py``. The name of a variant has the tile and the number of parts of each sum, e.g.
+``64x64x8/16``.
 """
 
 from __future__ import annotations
@@ -26,23 +27,25 @@ _OFFERED = 4
 #: Number of compute units of an RX 5700. It influences the order of the options, but not the results.
 COMPUTE_UNITS = 36
 #: Number of threads that keep the arithmetic of a compute unit busy: two waves for each of its two SIMD
-#: units, because the 64 sums of a thread are independent. More threads only hide the latency of memory.
+#: units. So few threads are enough because the 64 sums of a thread are independent. More threads only hide
+#: the latency of memory.
 _FULL_THREADS = 128
-#: Fixed cost of a block, as if its sums had this many more products.
+#: Fixed cost of a block: the time of this many products in each of its sums.
 _BEGINNING = 16
-#: Up to this number of tiles with the same weights, reading unpacked weights can pay off. With more tiles,
+#: Reading unpacked weights can be faster if at most this many tiles use the same weights. With more tiles,
 #: packing moves less than a third as many bytes as the tiles.
 _FEW_COLUMNS = 4
-#: Cost of the launch that adds the parts of sums, in the same unit: about 5 microseconds, an estimate.
+#: Cost of the launch that adds the parts of sums, in the same unit as the fixed cost of a block. It is about
+#: 5 microseconds, an estimate.
 _SUM_LAUNCH = 64
 
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An option, and the values that decide its rank.
+    """An option, and the values by which it is sorted.
 
     Attributes:
-        share: ``gemm_share``, but with the time of the extra launch that adds the parts of the sums.
+        share: ``gemm_share``, reduced by the time of the launch that adds the parts of the sums.
         loads: number of values that the blocks load, or write to and read from the workspace.
     """
 
@@ -68,7 +71,7 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     options = [each.option for each in found]
     if every:
         return options
-    # Always include an option without splits, so that a measurement can find that splitting does not pay off.
+    # Always include an option without splits, so that a measurement can show whether splitting is slower.
     whole = next((each for each in options if each.variant.endswith("/1")), None)
     offered = options[:_OFFERED]
     return offered if whole is None or whole in offered else [*offered[:-1], whole]
@@ -166,7 +169,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
             continue
         blocks = sizes.blocks(tile) * plain.groups
         ways = {weights_gemm.splits_for(plain, tile, busy, cap) for busy in _busy_blocks(tile)}
-        # Each launch over some of the samples adds a part.
+        # Each launch computes some of the samples and writes its own part.
         for splits in sorted({max(each, chunks) for each in ({1, 2} if every else ways | {1})}):
             workspace = weights_gemm.workspace_bytes(plain, tile, splits)
             if workspace > cap:
@@ -188,10 +191,10 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
 
 
 def _busy_blocks(tile: Tile) -> list[int]:
-    """Return two numbers of blocks to aim for when sums are split.
+    """Return two useful numbers of blocks, for the choice of the number of parts of a sum.
 
-    The first number fills the device. The second is about twice as large, which also hides the latency of
-    memory.
+    The first number is enough to keep all compute units busy. The second number is about twice as large,
+    which also hides the latency of memory.
     """
     filling = max(1, _FULL_THREADS // tile.threads)
     return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
@@ -206,7 +209,8 @@ def _turns(blocks: int, threads: int) -> float:
 
 
 def _share(useful: int, turns: float) -> float:
-    """Return the needed products as a fraction of those that the device can compute in ``turns``.
+    """Return ``useful``, the number of needed products, as a fraction of the products that the device can
+    compute in ``turns``.
 
     In one turn, each thread adds one product to each of its 64 sums.
     """

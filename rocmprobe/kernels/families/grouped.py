@@ -1,10 +1,10 @@
 """Family of kernels for depthwise convolution and convolution in small groups: variants and launches.
 
-See ``family.py``. All three directions and tensors of any strides are supported. If one launch cannot reach a
-whole tensor with offsets below 2^31 bytes, several launches compute some of the samples each.
+See ``family.py``. The kernels support all three directions, and tensors of any strides. Offsets must be below
+2^31 bytes. If a tensor is larger, the samples are divided among several launches.
 
-Workspace: for bwd-weights with several splits, splits * filters * channels / groups * taps * 4 bytes.
-Otherwise 0.
+Workspace: splits * filters * channels / groups * taps * 4 bytes for bwd-weights if each sum is split into
+several parts. Otherwise 0.
 """
 
 from __future__ import annotations
@@ -42,17 +42,20 @@ SOURCES = ("grouped.hip",)
 STRUCTURES = (GroupedGatherPhase, GroupedGatherArguments, GroupedWeightsArguments)
 VARIANTS = ("staged", "direct")
 
-#: Estimates, not measured. They are low because each product reads LDS or a cache.
+#: ``gemm_share`` of each variant. The values are estimates, not measured. They are low because each product
+#: reads LDS or a cache.
 _GEMM_SHARE = {"staged": 0.25, "direct": 0.1}
 #: Maximum number of channels and of filters in a group.
 _LARGEST_GROUP = 8
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return the options, see ``Family.options``. ``every`` adds no options.
+    """Return the options, see ``Family.options``. ``every`` has no effect, because this family always returns
+    all its options.
 
-    "staged" reads every value once for each tile, "direct" once for each tap. Costs are estimated for
-    contiguous tensors. Workspace and number of launches suffice for contiguous and for channels-last tensors.
+    The kernel "staged" reads every value once for each tile, the kernel "direct" reads it once for each tap.
+    Costs are estimated for contiguous tensors. Workspace and number of launches are upper bounds for
+    contiguous and for channels-last tensors.
     """
     item = ITEM_BYTES[dtype]
     found = []

@@ -1,7 +1,7 @@
 """Launches of grouped convolution for fwd and bwd-data.
 
-With a stride, bwd-data uses different taps in each phase of the stride. Phases that need the same kernel
-share a launch.
+If the stride is larger than 1, bwd-data uses different taps in each phase of the stride. One launch computes
+all phases that need the same kernel.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PHASES = 8
 class GroupedGatherPhase(ctypes.Structure):
     """One phase of a launch.
 
-    ``size`` and ``step`` describe the source. The target has ``count`` positions and begins at
-    ``target_first``. ``blocks`` are the numbers of blocks of the grid in x and y.
+    ``size`` and ``step`` are those of the source. The phase writes ``count`` positions, the first at
+    ``target_first``. ``blocks`` has the numbers of blocks of the grid in x and y.
     """
 
     _fields_ = [
@@ -61,7 +61,7 @@ class GroupedGatherArguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Part:
-    """A phase, its kernel, and what it adds to the ``LaunchWithCost``."""
+    """A phase with its kernel, and the bytes and cost that it adds to the ``LaunchWithCost``."""
 
     kernel: str
     phase: GroupedGatherPhase

@@ -34,8 +34,9 @@ TILE_FIELDS: list[tuple[str, Any]] = [
 
 @dataclass(frozen=True)
 class SideStrides:
-    """Strides in bytes of source, weight and target, each with five dimensions. For bwd-weights,
-    ``target`` is the feature."""
+    """Strides in bytes of source, weight and target, each for five dimensions. For bwd-weights, ``source``
+    has the strides of the image and ``target`` those of the feature, although the kernel writes the
+    weights."""
 
     source: tuple[int, ...]
     weight: tuple[int, ...]
@@ -68,7 +69,7 @@ class GroupedTile:
 
 @dataclass(frozen=True)
 class LaunchWithCost:
-    """A launch, the bytes that its threads load and store (not reduced by caches), and the cost of its
+    """A launch, the bytes that its threads load and store (as if there were no caches), and the cost of its
     tile."""
 
     launch: Launch
@@ -99,10 +100,11 @@ def _tiles(
 def cheapest_tile(
     axes: tuple[Axis, ...], groups: int, fast: bool, staged: bool, item: int, outputs: int, weights: bool
 ) -> tuple[float, GroupedTile]:
-    """Return the lowest cost and its tile.
+    """Return the lowest cost, and the tile that has this cost.
 
-    The cost adds the instructions of all blocks for one depth and one sample to the cache lines that they
-    access, in a rough common unit. ``weights`` is True for bwd-weights.
+    The cost is for one sample and one channel of the sums. It is the number of instructions of all blocks
+    plus the number of cache lines that the blocks access, in a rough common unit. ``weights`` is True for
+    bwd-weights.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -184,8 +186,8 @@ def tile_fields(
 
 
 def _count_inside(axis: Axis, size: int, positions: int) -> int:
-    """Return how many positions inside of the tensor all tiles read, if each tile writes ``positions``
-    positions."""
+    """Return how many positions all tiles together read, if each tile writes ``positions`` positions. Padding
+    is not counted."""
     span = _staged_positions(axis, positions)
     total = 0
     for first in range(0, axis.count, positions):
@@ -219,10 +221,12 @@ def count_inside_taps(axis: Axis, size: int) -> int:
 
 
 def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
-    """Return True if neighbouring channels are closer in memory than neighbouring positions in a row."""
+    """Return True if neighbouring channels are closer together in memory than neighbouring positions of a
+    row."""
     return source[1] + target[1] < source[4] + target[4]
 
 
 def _staged_positions(axis: Axis, positions: int) -> int:
-    """Return the length of the range of positions that is read to write ``positions`` positions."""
+    """Return the number of positions from the first to the last that a tile reads to write ``positions``
+    positions."""
     return (positions - 1) * axis.read_step + (max(axis.taps, 1) - 1) * axis.read_tap_step + 1

@@ -1,6 +1,6 @@
 """Launches of grouped convolution for bwd-weights.
 
-If sums are split into parts, the launches write partial sums, which ``reduction.py`` adds.
+If a sum is split into parts, the launches write partial sums. The launch from ``reduction.py`` adds these.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from rocmprobe.kernels.families.grouped_tiles import (
 )
 from rocmprobe.kernels.launches import Launch, Pointer
 
-#: Number of blocks that keep the largest card busy, and minimum number of units (tiles of samples) per block.
+#: Number of blocks that keep the largest card busy, and minimum number of units per block. A unit is one tile
+#: of one sample.
 _BUSY = 1024
 _SHARE = 4
 #: Numbers of taps that a block can sum, keyed by (staged, filters at once).

@@ -1,4 +1,4 @@
-"""Sum of the partial results that several blocks wrote, always added in the same order."""
+"""Launch that adds the partial results of several blocks, always in the same order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DIMENSIONS = 5
 class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
-    ``target`` has ``sizes`` and ``strides`` (in elements), with the last dimension changing fastest. The
-    kernel divides by multiplication and shift. ``multipliers`` and ``shifts`` are for two divisors: the
-    number of values of a channel, and ``channels``.
+    ``target`` has ``sizes`` and ``strides`` (in elements). The index of the last dimension changes fastest.
+    ``multipliers`` and ``shifts`` replace divisions (see ``extents.reciprocal``) by two divisors: the number
+    of values of a channel, and ``channels``.
     """
 
     _fields_ = [

@@ -13,13 +13,13 @@ class Tile:
     """The part of the result that one block computes.
 
     Attributes:
-        name: name of the tile in a variant.
+        name: name of the tile, which is part of the name of a variant.
         rows, columns: size of the tile in the result.
         depth: number of products that each step adds to a sum.
         threads: number of threads in a block.
         share: approximate fraction of multiply-adds among the vector instructions of a step
             (benchmarks/results/kernel_tiles.md).
-        wide: True if the tile also supports more taps than a word has bits.
+        wide: True if the tile also supports problems with more taps than a word has bits.
     """
 
     name: str
@@ -33,9 +33,10 @@ class Tile:
     def holds(self, taps: Iterable[int], tap_steps: Iterable[int]) -> bool:
         """Return True if one 32-bit word can encode which taps lie inside of the tensor.
 
-        A word has a bit for each tap. In a wide tile, a word stores the offset of the taps in each dimension
-        instead, and each offset must fit in its bits. ``taps`` and ``tap_steps`` are, for each dimension, the
-        number of taps and the number of positions from one tap to the next.
+        In most tiles, a word has a bit for each tap of each dimension. In a wide tile, a word instead stores
+        the position of one tap relative to the first tap: one number for each dimension, each with a fixed
+        number of bits. ``taps`` has the number of taps in each dimension. ``tap_steps`` has the number of
+        positions from one tap to the next in each dimension.
         """
         if not self.wide:
             return sum(taps) <= TAP_BITS

@@ -1,10 +1,10 @@
 """bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
-A row of the product is a filter of a group. A column is a channel of the group together with a tap. The sum
-goes over the pixels, which are the windows of all samples. The positions of the pixels repeat from sample to
-sample with a period, so the first launch writes a table for the pixels of one period. Then one launch
-computes each chunk of samples. If a sum is not split, its block writes the gradient directly. Otherwise the
-blocks write partial sums, which the last launch adds in a fixed order.
+A row of the product is a filter of a group. A column is a channel of the group together with a tap. Each sum
+goes over the pixels, which are the windows of all samples. The pixels of all samples have the same positions
+in their sample. So the first launch writes a table for the pixels of a few samples only, called a period.
+Then one launch computes each chunk of samples. If a sum is not split, its block writes the gradient directly.
+Otherwise the blocks write partial sums, which the last launch adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from rocmprobe.kernels.launches import Launch, Pointer
 SOURCE = "weights_gemm.hip"
 _TABLE_THREADS = 64
 _ALIGNMENT = 256
-#: Minimum number of steps in a part of a sum. With fewer, writing to the workspace takes a fifth of the time.
+#: Minimum number of steps in a part of a sum. With fewer steps, writing to the workspace takes a fifth of the
+#: time.
 _LEAST_STEPS = 24
 _MOST_SPLITS = 256
 #: Number of pixels that a block copies to LDS at once, as in ``source/weights_gemm.hip``.
@@ -45,9 +46,12 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 
 
 class WeightsTableArguments(ctypes.Structure):
-    """Arguments of the kernel that writes the table. Steps are in bytes.
+    """Arguments of the kernel that writes the table of pixels. Steps are in bytes.
 
-    ``period`` is the number of pixels in the table. ``corners`` is a null pointer unless the tile is wide.
+    ``pixels`` is the address of the table: for each pixel, its offset in the feature, the offset of its first
+    tap in the image, and in each spatial dimension a bit for each tap that lies inside of the image.
+    ``period`` is the number of pixels in the table. A wide tile gets the image position of the first tap of
+    each pixel instead of the bits. ``corners`` is the address of these positions, or null for other tiles.
     """
 
     _fields_ = [
@@ -70,9 +74,10 @@ class WeightsTableArguments(ctypes.Structure):
 class WeightsArguments(ctypes.Structure):
     """Arguments of the kernel that computes the product. Steps are in bytes.
 
-    ``depth`` is the number of pixels of the chunk, ``split_depth`` the number of pixels in a part of a sum.
-    ``multipliers`` and ``shifts`` divide by ``divisors``: the number of taps of a channel, of a plane, and of
-    a line. ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if ``is_partial``.
+    ``depth`` is the number of pixels of the chunk. ``split_depth`` is the number of pixels in a part of a
+    sum. ``multipliers`` and ``shifts`` divide by ``divisors``: the number of taps of a channel, of a plane,
+    and of a line. ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if
+    ``is_partial``.
     """
 
     _fields_ = [
@@ -116,7 +121,7 @@ STRUCTURES = (WeightsTableArguments, WeightsArguments)
 
 
 class WeightsTile(Tile):
-    """Tile of these kernels. Each step adds ``depth`` pixels."""
+    """Tile of the kernels for bwd-weights. Each step adds ``depth`` pixels."""
 
     @property
     def kernel(self) -> str:
@@ -136,10 +141,10 @@ WEIGHTS_TILES = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the matrix product for a problem.
+    """Sizes of the matrix product of one group.
 
-    ``period`` is the number of pixels in the table: whole samples, and at least the pixels that a block
-    copies at once.
+    ``period`` is the number of pixels in the table: those of as few whole samples as have the
+    ``_STAGED_PIXELS`` pixels that a block copies at once.
     """
 
     rows: int
@@ -173,7 +178,8 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """Return into how many parts to split each sum: at least 1, and at most ``busy_blocks`` blocks in total.
+    """Return into how many parts to split each sum. It is at least 1. More parts are used only while all
+    blocks together are at most ``busy_blocks``.
 
     A workspace of ``cap`` bytes and the number of pixels also limit the number of parts.
     """
@@ -197,7 +203,6 @@ def split_depth(pixels: int, tile: WeightsTile, splits: int) -> int:
 
 
 def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
-    """Return the bytes of the tables and of ``parts`` partial sums. A single part needs no bytes for sums."""
     tables = Sizes.of(plain).period * 16 * (2 if tile.wide else 1)
     return _partial_bytes(plain, parts) + tables
 
@@ -209,7 +214,7 @@ def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
 
 
 def chunks_of_dense(plain: Geometry, dtype: str) -> int:
-    """Return the number of launches that cover all samples if image and feature are contiguous.
+    """Return the number of launches that all samples need if image and feature are contiguous.
 
     Return 1 if a single sample is too large for a launch.
     """
