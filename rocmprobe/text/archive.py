@@ -31,10 +31,7 @@ class Unacceptable(Exception):
 
 
 def entry_for(name: str, size: int) -> zipfile.ZipInfo:
-    """Return the zip entry for a regular file.
-
-    The entry contains no facts about this machine and no real date.
-    """
+    """Return the zip entry for a regular file, without facts about this machine and with a fixed date."""
     entry = zipfile.ZipInfo(name, _DATE)
     entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
     entry.external_attr = _MODE << 16
@@ -47,8 +44,8 @@ def check_entries(
 ) -> None:
     """Raise Unacceptable unless every entry is a regular file with a unique name and an allowed size.
 
-    ``largest`` returns the size limit for a file name in bytes, or None if the name is not allowed.
-    ``expected`` describes the allowed files, for the error message.
+    ``largest`` takes a file's name and returns the largest allowed size of that file in bytes, or None if the
+    name is not allowed. ``expected`` describes the allowed files, for the error message.
     """
     seen = set()
     for entry in entries:

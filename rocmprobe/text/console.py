@@ -15,8 +15,7 @@ from rocmprobe.text.plain_text import encodable, is_plain, plain
 class Console(rich.console.Console):
     """A console for untrusted text. Only the program can set styles.
 
-    By default, text is not parsed as markup or emoji codes, because a name from a file can
-    be ``[link=...]``.
+    By default, text is not parsed as markup or emoji codes, because a file's text can contain ``[link=...]``.
     """
 
     def __init__(self, **options: Any) -> None:

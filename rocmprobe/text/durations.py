@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def duration(seconds: float, rough: bool = False) -> str:
-    """Return a time in whole seconds, minutes and hours.
+    """Return a duration as text in whole hours, minutes and seconds.
 
-    If ``rough``, a time of a minute or more has no seconds.
+    If ``rough``, leave out the seconds of a duration of a minute or more.
     """
     whole = round(seconds / 60) * 60 if rough and seconds >= 60 else round(seconds)
     minutes, rest = divmod(whole, 60)

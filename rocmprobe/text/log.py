@@ -1,8 +1,8 @@
-"""Reader for pasted logs: lines are cleaned, and each distinct line is kept once, in limited memory.
+"""Reader for pasted logs: cleans lines and keeps each distinct line once, in limited memory.
 
-A terminal, a logger, a container or a web page adds prefixes and markup to a program's messages. These are
-removed, so that rules can match the messages. To be fast enough for 100 MB, reading has two steps: a quick
-check finds repeated lines, and only the lines that are kept are cleaned.
+A terminal, a logger, a container or a web page adds prefixes and markup to a program's messages. The reader
+removes both, so that rules can match the messages. To be fast enough for 100 MB, the reader first searches
+for repeated lines, and then cleans only the lines that it keeps.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 from rocmprobe.text.restored import restored, typed
 
-#: Number of distinct lines kept from the start, from the end, and from the failure reports between them.
-#: ``_ROOM`` limits the characters of each of these three parts.
+#: Number of distinct lines kept from the start, from the end, and from the failure reports in the middle.
+#: ``_ROOM`` limits the number of characters of each of these three parts.
 _HEAD, _TAIL, _GRAVE = 5_000, 5_000, 5_000
 _ROOM = 600_000
 _BLOCK = 1 << 20
@@ -36,11 +36,11 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\
 #: Number of characters read at the start of a line. At the end of a long line, half as many are read.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
-#: Replacement for the middle of a longer line.
+#: Replacement for the middle of a line that is too long.
 _GAP = " … "
 #: Smallest and largest width of wrapped text, and largest number of parts of a wrapped line.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
-#: Largest width of a mail, which is wrapped between words.
+#: Largest width of a mail. Mails are wrapped between words.
 _WIDEST_MAIL = 120
 #: Common widths of terminal windows. A single line of exactly such a length shows that text was wrapped.
 _WINDOWS = frozenset((80, 100, 120, 132, 160))
@@ -50,7 +50,8 @@ _CONTROLS = re.compile(
     "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\u061c]"
 )
 _BLANKS = re.compile("[\t\x0b\x0c\x85\xa0\u2000-\u200a\u2028\u2029\u202f\u3000]")
-#: Colour codes whose escape character was lost when the text was copied, or is spelled out.
+#: Colour codes whose escape character was lost when the text was copied, or was replaced by text, e.g.
+#: ``\x1b``.
 _BARE_COLOURS = re.compile(
     r"(?:\\x1b|\\033|\\u001b|\\e|\^\[|␛)\[[0-9;?]*[A-Za-z]|\[(?:[01]|[349][0-9])?(?:;[0-9]{1,3})*m"
 )
@@ -64,7 +65,7 @@ _BREAK = re.compile(r"(?i)<br\s*/?>|\r|</(?:p|li|tr|div|pre|summary|details|h[1-
 #: Escapes in a log that is a string in JSON or Python, for line ends, quotes and backslashes.
 _SPELLED_END = re.compile(r"(?:\\r)?\\n")
 _SPELLED_LETTER = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|033|([\"'\\/tr]))")
-#: A Windows path. A backslash and "n" in it are no line end: a folder can begin with "n".
+#: A Windows path. In such a path, a backslash and "n" are no line end, but the start of a folder's name.
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:\\(?!\\|n)|[A-Za-z]:\\n[\w .-]*\\")
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})[\w +-]*|`{3,}\s*$")
 
@@ -119,11 +120,11 @@ _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 
 @dataclass(frozen=True)
 class Line:
-    """A cleaned line of a log, with the number of times it was printed.
+    """A cleaned line of a log.
 
-    ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1.
-    ``words`` are the words in ``text`` that replaced a translated, misread or cut-off original
-    (text/restored.py). ``printed`` is the text with the original words, or "" if no word was replaced.
+    ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1. If
+    text/restored.py restored translated, misread or cut-off words, ``words`` are the restored words in
+    ``text`` and ``printed`` is the text before. Otherwise ``words`` is empty and ``printed`` is "".
     """
 
     number: int
@@ -135,7 +136,7 @@ class Line:
 
     @property
     def quoted(self) -> str:
-        """The line as it was printed, followed by the replaced words in parentheses, if there are any."""
+        """The line as it was printed, followed by the restored words in parentheses, if there are any."""
         if not self.words:
             return self.text
         return f"{self.printed} (read as: {', '.join(self.words)})"
@@ -146,8 +147,8 @@ class Log:
     """The distinct ``lines`` of a file of ``total`` lines, in the order of their first appearance.
 
     Lines that differ only in numbers count as one line. Names of GPU targets do not count as numbers.
-    ``left_out`` is the number of distinct lines that were dropped because there were too many. ``shortened``
-    is the number of lines longer than ``LONGEST``, whose middle was not read.
+    ``left_out`` counts the distinct lines that were dropped because there were too many. ``shortened`` counts
+    the lines longer than ``LONGEST``, whose middle was not read.
     """
 
     lines: tuple[Line, ...]
@@ -159,8 +160,8 @@ class Log:
 class _Entry:
     """A raw line, and the lines near it that can continue it.
 
-    ``lines`` is the block in which the raw line has the index ``at``. After :meth:`alone`, ``lines`` holds
-    only the lines that can continue the raw line, and ``at`` is -1.
+    At first, ``lines`` is the block around the raw line, whose index is ``at``. After :meth:`alone`,
+    ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
     """
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")
@@ -188,7 +189,7 @@ class _Entry:
 def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
     """Read a log of any size and any bytes, UTF-8 or UTF-16, in limited memory.
 
-    ``start`` are the bytes that were already read from ``stream``. Raise OSError if the stream cannot be
+    ``start`` are bytes that the caller already read from ``stream``. Raise OSError if the stream cannot be
     read.
     """
     kept = _Kept()
@@ -204,12 +205,11 @@ def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
 
 
 def of_text(text: str) -> Log:
-    """Return the log that ``text`` contains."""
     return read_log(io.BytesIO(text.encode("utf-8", "replace")))
 
 
 def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
-    """Yield the stream's text without terminal sequences, in blocks without their last newline."""
+    """Yield the stream's text in blocks. Remove terminal sequences and the last newline of each block."""
     chunk = start + stream.read(_BLOCK)
     decode = codecs.getincrementaldecoder(_encoding(chunk))("replace").decode
     newline, rest = "", ""
@@ -228,7 +228,7 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
 def _encoding(start: bytes) -> str:
     """Return the encoding of a log that begins with ``start``.
 
-    PowerShell writes UTF-16 with a byte order mark, but into a pipe it writes UTF-16 without the mark.
+    PowerShell writes UTF-16, into a file with a byte order mark, into a pipe without.
     """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
@@ -249,8 +249,6 @@ def _without_escapes(block: str, newline: str) -> str:
 
 
 class _Kept:
-    """The lines to keep: the first lines, failure reports, and the last lines."""
-
     def __init__(self) -> None:
         self.left_out = 0
         self._firm: dict[str, _Entry] = {}
@@ -260,9 +258,9 @@ class _Kept:
         self._tail_room = _ROOM
 
     def add(self, lines: list[str], keys: list[str], number: int) -> None:
-        """Add ``lines``.
+        """Add ``lines``, of which the first has the line number ``number``.
 
-        Lines with equal ``keys`` are duplicates. ``number`` is the line number of the first line.
+        Lines with equal ``keys`` are duplicates.
         """
         firm, tail = self._firm, self._tail
         near, width = -1, 0
@@ -316,7 +314,7 @@ def _grave(line: str) -> bool:
 
 
 def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
-    """Return the cleaned lines of the entries. Lines that are equal after cleaning are merged."""
+    """Return the cleaned lines of the entries. Merge lines that are equal after cleaning."""
     found: dict[str, Line] = {}
     for entry in entries:
         for text in pieces(entry.raw, entry.following(), entry.width):
@@ -337,7 +335,7 @@ def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
 def cut(line: str) -> str:
     """Return the line, or only its start and end if the line has more than ``LONGEST`` characters.
 
-    If the line is a whole log with escaped line ends, also keep the parts that report a failure.
+    If the line is a whole log with escaped line ends, also keep its sections that report a failure.
     """
     if len(line) <= LONGEST:
         return line
@@ -356,9 +354,9 @@ def _is_spelled(line: str) -> bool:
 
 
 def _without_middle(line: str) -> str:
-    """Return a shorter form of ``line``, a log with escaped line ends (a backslash and "n").
+    """Return a shorter form of ``line``, a whole log with escaped line ends.
 
-    Parts from the start and from the end are kept, and parts that report a failure.
+    Keep the start, the end, and the sections that report a failure.
     """
     parts = line.split("\\n")
     kept: dict[int, str] = {}
@@ -383,7 +381,7 @@ def was_cut(line: str) -> bool:
 
 
 def levelled(text: str) -> str:
-    """Return the text without numbers and addresses, for comparison with other lines."""
+    """Return the text without numbers and addresses. Texts that differ only in these become equal."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:
@@ -405,8 +403,8 @@ def wrapped(raw: str, before: str, width: int) -> bool:
     """Return True if the line after ``raw`` can be the continuation of ``raw``.
 
     ``width`` is the length of the longest line near ``raw``. ``before`` is the line before ``raw``. If
-    ``before`` has ``width`` characters, ``raw`` is probably a continuation itself. Then return True only if
-    ``raw`` looks like the start of a line.
+    ``before`` has ``width`` characters, ``raw`` is probably a continuation itself. In this case, return True
+    only if ``raw`` looks like the start of a line.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -416,8 +414,8 @@ def wrapped(raw: str, before: str, width: int) -> bool:
 def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
     """Yield the clean texts of the line ``raw``.
 
-    A line with ``<br>`` or overwritten parts gives several texts, and an empty line gives none. Before that,
-    the lines in ``following`` that continue ``raw``, wrapped at ``width`` characters, are joined to it.
+    First join the lines in ``following`` that continue ``raw``, wrapped at ``width`` characters. A line with
+    ``<br>`` or overwritten parts gives several texts. An empty line gives none.
     """
     whole = _joined(raw, following, width)
     if "\\n" in whole and _is_spelled(whole):
@@ -430,7 +428,7 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
         parts = _BREAK.split(whole)
     parts = [part for part in parts if part.strip()]
     for at, part in enumerate(parts):
-        # A progress bar overwrites its earlier states, so keep only the last state.
+        # A progress bar overwrites its earlier states. Keep only the last state.
         if at + 1 < len(parts) and _shape(part) == _shape(parts[at + 1]):
             continue
         text = _clean(part)
@@ -496,7 +494,7 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
 
 
 def _alike(line: str, other: str) -> bool:
-    """Return True if two lines begin with the same letters, which the items of a list often do."""
+    """Return True if two lines begin with the same letters, as items of a list often do."""
     return line[_mark(line) :].lstrip()[:8] == other[_mark(other) :].lstrip()[:8]
 
 
@@ -517,8 +515,8 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 def _is_mail(lines: Sequence[str], width: int) -> bool:
     """Return True if ``lines`` were wrapped between words at this width, as in a mail.
 
-    At least two line ends where the next word did not fit are required. One line end proves nothing:
-    ``width`` is the length of the longest line, and after the longest line no word fits.
+    Require two line ends where the next word did not fit. One such line end proves nothing, because it can be
+    the end of the longest line, whose length is ``width``.
     """
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
@@ -533,7 +531,8 @@ def _is_mail_break(line: str, after: str, width: int) -> bool:
 def _goes_on(line: str, part: str, width: int) -> bool:
     """Return True if ``part`` continues ``line`` in a mail.
 
-    The first word of ``part`` must not look like the start of a new line, and must not fit into ``line``.
+    In a continuation, the first word of ``part`` does not look like the start of a new line, and does not fit
+    into ``line``.
     """
     first = part.lstrip()[0]
     if len(line) < _NARROWEST or not (first.islower() or first in "'\"<(`") or _LISTS.match(part):

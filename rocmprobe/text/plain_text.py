@@ -18,16 +18,16 @@ _ASCII = str.maketrans({
     "⊘": "-", "◌": "-", "∅": "-", "·": "-", "…": "~", "“": '"', "”": '"', "µ": "u",
 })  # fmt: skip
 _BREAKS = re.compile(r"\s*[\n\t]\s*")
-#: At most this many times the wanted length is cleaned, because a log line can have megabytes.
+#: Limit of the text that is cleaned, as a multiple of the wanted length. A log line can have megabytes.
 _CLEANED = 8
-#: Fraction of the remaining text that comes before the cut, if the middle of a text is cut out.
+#: If the middle of a text is cut out, the fraction of the remaining text that comes before the cut.
 _BEFORE = 0.6
 
 
 def plain(text: str) -> str:
     """Return ``text`` without terminal sequences. Other control characters become visible escapes.
 
-    Newlines and tabs stay.
+    Newlines and tabs are kept.
     """
     if not _UNSAFE.search(text):
         return text
@@ -41,7 +41,7 @@ def is_plain(text: str) -> bool:
 
 
 def encodable(text: str, encoding: Optional[str]) -> str:
-    """Return ``text`` with rocmprobe's own symbols in ASCII if ``encoding`` is not a Unicode encoding.
+    """Return ``text`` with rocmprobe's own symbols in ASCII, unless ``encoding`` is a Unicode encoding.
 
     Each symbol becomes exactly one ASCII character, so columns stay aligned.
     """
@@ -54,7 +54,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return ``text`` as one plain line of at most ``limit`` characters. "…" shows that text was cut."""
+    """Return ``text`` as one plain line of at most ``limit`` characters. "…" marks a cut-off end."""
     text = str(text)
     begun = text[: _CLEANED * limit]
     line = " ".join(plain(begun).split())
@@ -62,7 +62,7 @@ def one_line(text: str, limit: int = 200) -> str:
 
 
 def quoted(value: object, limit: int = 80) -> str:
-    """Return the repr of a value from a file as one plain line, for a message."""
+    """Return the repr of a value as one plain line of at most ``limit`` characters, for a message."""
     # Shorten text before repr, which is slow for long text. repr of an int with too many digits raises
     # ValueError.
     if isinstance(value, str):
@@ -76,8 +76,8 @@ def quoted(value: object, limit: int = 80) -> str:
 def message(text: str, limit: int = 2000) -> str:
     """Return an error message as one plain line.
 
-    If the message has more than ``limit`` characters, the middle is cut out. The beginning with the place and
-    the end with the remedy stay.
+    If the message has more than ``limit`` characters, the middle is cut out. The place of the error at the
+    beginning and the remedy at the end are kept.
     """
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"

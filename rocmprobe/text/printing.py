@@ -1,7 +1,7 @@
 """Printing to stdout and stderr. Commands print only through this module or ``console``.
 
-Both make untrusted text safe for a terminal: control characters, lone surrogates and characters
-that the stream cannot encode are printed as escapes.
+Untrusted text is made safe for a terminal: control characters, lone surrogates, and characters that the
+stream cannot encode are printed as escapes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ import click
 
 from rocmprobe.text.plain_text import encodable, message, plain
 
-#: Prefix of a workflow command, which GitHub executes anywhere in a line. The prefix ``::`` only works at the
-#: beginning of a line, where stderr lines have "rocmprobe: ".
+#: Prefix of a workflow command, which GitHub executes anywhere in a line. The other prefix, ``::``, works
+#: only at the beginning of a line. Lines on stderr begin with "rocmprobe: " instead.
 _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr print characters that they cannot encode as escapes.
-
-    Otherwise printing such characters would raise an error.
-    """
+    """Make stdout and stderr print characters that they cannot encode as escapes, without an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -45,7 +42,7 @@ def say_json(data: Any) -> None:
 
 
 def print_stderr(text: object) -> None:
-    """Print one line for the user to stderr. A command's result goes to stdout instead."""
+    """Print one line for the user to stderr. Commands print their results to stdout instead."""
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)

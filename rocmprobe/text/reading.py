@@ -1,9 +1,9 @@
 """Reader for untrusted files: results, journal, shapes, machine, baseline, facts, tables.
 
-The reader reads up to a size limit, decodes the content, and checks the data against a schema. The reader
-rejects data that are nested too deeply or contain a number too large for a float. Every error is a
-``BadInput`` with the file, the place in the file, the problem and the remedy. Single invalid lines among
-other output are skipped.
+Each file is read up to a size limit, decoded, and checked against a schema. Data that are nested too deeply,
+or that contain a number that is too large, are rejected. Every error is a ``BadInput`` that states the file,
+the place in the file, the problem and the remedy. ``json_line`` raises no errors, because a journal can
+contain single invalid lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Optional
 from rocmprobe.text.plain_text import message, one_line
 from rocmprobe.text.tables import toml
 
-#: Size limit of a file in bytes. The results of 6,000 questions have 7 million bytes.
+#: Size limit of a file in bytes. Results with 6,000 outcomes have 7 million bytes.
 LARGEST = 256 * 2**20
 #: Size limit of a line in bytes. A record of a journal contains a log of at most 64 KiB.
 LONGEST_LINE = 16 * 2**20
@@ -36,7 +36,7 @@ _BREACHES = 50
 class BadInput(Exception):
     """Raised for input that a user can fix. The message names the file, the place in the file and the remedy.
 
-    The message is always one line without control characters.
+    The constructor puts the message on one line and removes control characters.
     """
 
     def __init__(self, text: str) -> None:
@@ -62,7 +62,7 @@ def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
 def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LARGEST) -> bytes:
     """Return ``begun`` followed by the rest of ``stream``.
 
-    Raise BadInput if both together are larger than ``most`` bytes. Raise OSError if reading fails. ``name``
+    Raise BadInput if the result would have more than ``most`` bytes, and OSError if reading fails. ``name``
     and ``mend`` are the beginning and the end of the error message.
     """
     content = begun + stream.read(most + 1 - len(begun))
@@ -74,8 +74,8 @@ def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LA
 def json_of(content: bytes, name: str, mend: str) -> Any:
     """Parse ``content``, which comes from the file ``name``, as JSON.
 
-    Raise BadInput if the content is not JSON (NaN and infinity are not), is nested too deeply, or has a
-    number that is too large. ``mend`` tells the user what to do.
+    Raise BadInput if the content is not JSON, is nested too deeply, or has a number that is too large. NaN
+    and infinity are not JSON. ``mend`` tells the user what to do.
     """
     try:
         data = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_no_number)
@@ -105,9 +105,8 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 def json_line(line: bytes | str) -> Any:
     """Parse one line as JSON.
 
-    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large.
-
-    NaN and infinity are accepted, because child processes and journals write them as measurements.
+    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large. Accept
+    NaN and infinity, because child processes and journals write them as measurements.
     """
     if len(line) > LONGEST_LINE:
         return None
@@ -148,10 +147,7 @@ def _validator(name: str) -> Any:
 
 
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:
-    """Check ``data`` from the file ``name`` against a schema.
-
-    Raise BadInput, which names the place, if ``data`` violates the schema.
-    """
+    """Raise BadInput if ``data`` from the file ``name`` violates a schema. The message names the place."""
     breaches = _validator(schema_name).iter_errors(data)
     first = next(breaches, None)
     if first is None:
@@ -184,8 +180,8 @@ def _bounded(data: Any, name: str, mend: str) -> Any:
 def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]:
     """Return the place of the first unusable value in ``data`` and the reason, or None.
 
-    Unusable values are nested too deeply or are numbers too large to compute with. The search goes level by
-    level, because recursion would overflow the stack on deep data.
+    A value is unusable if it is nested too deeply or is a number too large to compute with. The search is not
+    recursive, because recursion would overflow the stack on deep data.
     """
     level: list[tuple[Any, Any]] = [((), data)]
     for _ in range(DEEPEST):

@@ -1,8 +1,7 @@
 """Redaction: removes identifiers of people and machines, because users attach reports to public issues.
 
-There are two kinds of rules. Some rules find the names of this user and this machine. Other rules find the
-general forms of identifiers (addresses, UUIDs, home folders, tokens). ``docs/reporting-a-bug.md`` has the
-list.
+Some rules find the names of this user and this machine. Other rules find identifiers by their form:
+addresses, UUIDs, home folders, tokens. ``docs/reporting-a-bug.md`` has the list.
 """
 
 from __future__ import annotations
@@ -57,25 +56,25 @@ _EVERYBODYS = frozenset({
 def redacted(data: Any) -> Any:
     """Return JSON ``data`` with a placeholder for every identifier of a person or machine.
 
-    Ids of cases, states and rocmprobe's own words are not such identifiers and stay unchanged. An identifier
-    gets the same placeholder in all processes of a run. Redacting redacted data changes nothing.
+    Ids of cases, states and rocmprobe's own words stay unchanged. An identifier gets the same placeholder in
+    all processes of a run. Redacted data do not change if they are redacted again.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
 
 def redacted_by_form(data: Any) -> Any:
-    """Return JSON ``data`` redacted with the rules for forms only.
+    """Return JSON ``data`` redacted only with the rules that find identifiers by their form.
 
-    The result is the same on every machine, because the user and host name of this machine are not used.
+    The result is the same on every machine, because this machine's user and host name are not used.
     """
     return _walked(data, (*_TOKENS, *_FORMS))
 
 
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """Return JSON ``data`` redacted like with ``redacted``, and with the names of ``users`` redacted, too.
+    """Return JSON ``data`` redacted as by ``redacted``. Also redact the names of ``users``.
 
-    ``users_of_homes`` finds such names. Use this function for data from another machine, whose user names
-    this process does not know.
+    Use this function for data from another machine, whose users this process does not know.
+    ``users_of_homes`` finds such names.
     """
     names = _longest_first({name for name in users if _is_identifying(name)})
     others = tuple(
@@ -86,7 +85,7 @@ def redacted_with(data: Any, users: Iterable[str]) -> Any:
 
 
 def users_of_homes(text: str) -> set[str]:
-    """Return the names of users in the paths of home folders that occur in ``text``."""
+    """Return the user names in the paths of home folders in ``text``."""
     return {match["name"] for pattern in _HOMES for match in pattern.finditer(text)}
 
 
@@ -119,10 +118,6 @@ def _walked(data: Any, rules: tuple[_Rule, ...], ours: bool = False, kind: Optio
 
 
 def _value(text: str, kind: Optional[str], rules: tuple[_Rule, ...]) -> str:
-    """Return the redacted ``text``, which is the value of an entry.
-
-    ``kind`` is the kind of identifier to which the entry's key points, or None.
-    """
     if kind == "token":
         return "<token>" if len(text) >= 4 else text
     clean = _replaced(text, rules)
@@ -146,8 +141,8 @@ def _kind(key: str) -> Optional[str]:
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
     """Return a redacted key.
 
-    The user's name is redacted only in keys that are paths. Other keys are rocmprobe's own names, which can
-    contain a word that is also a user's name.
+    Redact the user's name only in keys that are paths. Other keys are rocmprobe's own words, and a user can
+    have the same name as such a word.
     """
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 
@@ -181,10 +176,7 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 
 @lru_cache(maxsize=1)
 def _key() -> bytes:
-    """Return the secret key for the digests in placeholders.
-
-    All processes of a run use the same key, and no report contains the key.
-    """
+    """Return the secret key for the digests in placeholders. All processes of a run use the same key."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -192,10 +184,10 @@ def _key() -> bytes:
 
 
 def _label(kind: str, identifier: str) -> str:
-    """Return the placeholder for ``identifier``. Other identifiers get other placeholders.
+    """Return the placeholder for ``identifier``.
 
-    The placeholder contains a digest that only processes of this run can compute. So all processes use the
-    same placeholder without a common table of secrets.
+    The placeholder contains a keyed digest of the identifier. So all processes of a run make the same
+    placeholder without sharing a list of secrets.
     """
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"
@@ -204,7 +196,7 @@ def _label(kind: str, identifier: str) -> str:
 def _uuid_label(identifier: str) -> str:
     """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder.
 
-    The driver prints a GPU's id in decimal or hexadecimal. ROCm prints the id after ``GPU-``.
+    The driver prints a GPU's id in decimal or hexadecimal. ROCm prints ``GPU-`` before the id.
     """
     digits = identifier.lower().removeprefix("0x")
     if digits.isdigit() and 16 < len(digits) <= 20:
@@ -224,7 +216,7 @@ _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 def _is_identifying(name: str) -> bool:
     """Return True if a name can identify a person or a machine.
 
-    Names with fewer than three letters do not count, because they would match everywhere.
+    Return False for names with fewer than three letters, because they would match everywhere.
     """
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
@@ -301,7 +293,7 @@ def _ip6(match: re.Match[str]) -> str:
         return match[0]
 
 
-#: Text before four numbers, which shows if the numbers are a version or an address.
+#: Text before four numbers that are a version and not an address.
 _VERSION = re.compile(
     r"""(?ix) (?: [=<>~]= | [a-z]\w{0,30}[-_/]
         | \b(?:v|ver|versions?|release|driver|firmware|v?bios|rocm|hip|cuda|lib\w{0,20}|[\w-]{0,30}cu1\d)
@@ -314,8 +306,8 @@ _ADDRESS = re.compile(r"(?i)(?://|@|\b(?:ip|ipv4|addr|address|inet|host|peer|ser
 def _ip4(match: re.Match[str]) -> str:
     """Return the placeholder for an IPv4 address.
 
-    Return the text if it is a version or an address of no machine. A version such as 5.2.3.1 or 12.1.0.106
-    begins with a small number, and most of its other numbers are small.
+    Return the matched text unchanged if it is a version, or an address that identifies no machine. A version
+    such as 5.2.3.1 or 12.1.0.106 begins with a small number, and most of its other numbers are small.
     """
     numbers = match[0].split(".")
     first, second, *others = map(int, numbers)

@@ -1,10 +1,10 @@
 """Restores the original words of messages in a log: reverts translations, misread letters and cut phrases.
 
-Three things change the words of a message. A program prints the message in its user's language
+Three things change the words of a message. A program translates the message to its user's language
 (data/translations.toml). Text recognition of a screenshot replaces a letter by a similar letter. A page, a
 mail or a window breaks a line within a phrase, or cuts off the end of the phrase. A change is reverted only
-if the result is one of the fixed phrases below, or a target, and no other result is possible. ``restored``
-first checks all lines at once, so a log in plain English needs only a few searches.
+if there is exactly one possible original: one of the fixed phrases below, or the name of a GPU target.
+``restored`` first searches all lines at once, so a log in plain English needs only a few searches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HIP_TEXTS = (
     "too many resources requested for launch", "the launch timed out and was terminated",
     "operation not supported", "HIP out of memory", "CUDA out of memory",
 )  # fmt: skip
-#: Names that are not similar to any other word: errors of HIP, HSA, MIOpen and rocBLAS, and variables.
+#: Names that are similar to no other word: errors of HIP, HSA, MIOpen and rocBLAS, and environment variables.
 _NAMES = (
     "hipErrorInvalidDeviceFunction", "hipErrorNoBinaryForGpu", "hipErrorInvalidKernelFile",
     "hipErrorInvalidImage", "hipErrorInvalidDevice", "hipErrorInvalidValue", "hipErrorOutOfMemory",
@@ -82,13 +82,13 @@ _TYPED = {
     **{0xFF00 + code - 0x20: code for code in map(ord, _WIDE)},
 }  # fmt: skip
 
-#: The name of a target in which digits were misread as letters.
+#: The name of a GPU target in which digits were misread as letters.
 _TARGET = re.compile(r"(?<![A-Za-z0-9])gfx(?=[0-9a-f]*[OoQIl|S])([0-9OoQIl|SBa-f]{3,4})(?![A-Za-z0-9|])")
 _REAL = re.compile(r"(?:[6-8][0-9]{2}|9[0-5][0-9a-f]|1[0-2][0-9][0-9a-f])")
 _OVERRIDE = re.compile(r"(GFX_VERSION[\"']?\s?[=:]\s?[\"']?)([0-9OIl|]{1,2}\.[0-9OIl|]\.[0-9OIl|])(?![\w|])")
 _DIGITS = str.maketrans("OoQIl|S", "0001115")
 
-#: Marks that show that the end of a line was cut off.
+#: Endings of a line whose end was cut off.
 _DOTS = ("…", "...")
 #: Smallest number of characters, and smallest fraction, of a phrase that must be present to identify it.
 #: Names
@@ -207,8 +207,6 @@ def restored(texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Restored
 
 
 class _Changes:
-    """Lines with the changes made so far."""
-
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = list(texts)
         self.done: dict[int, Restored] = {}
@@ -281,7 +279,7 @@ def _skeleton(text: str) -> str:
 
 @cache
 def _begun() -> tuple[tuple[str, str], ...]:
-    """Return each phrase with the skeleton of the part that must be present."""
+    """Return each phrase with the skeleton of its beginning, which a cut-off phrase must still have."""
     parts = (phrase[: _least(phrase)].rstrip("rvc") for phrase in PHRASES)
     return tuple(zip(PHRASES, map(_skeleton, parts)))
 
@@ -313,7 +311,7 @@ def _misread(changes: _Changes, phrase: str) -> None:
 
 
 def _broken(changes: _Changes, whole: str, numbers: Sequence[int], phrase: str) -> None:
-    """Restore a phrase that continues on the next line of the file, after a hyphen or between two words."""
+    """Restore a phrase that was broken after a hyphen or between two words and continues on the next line."""
     pattern = re.compile(
         "(?:-\n)?".join("[ \n]" if letter == " " else re.escape(letter) for letter in phrase)
     )
