@@ -1,4 +1,4 @@
-"""Calls of functions in a shared library that return a status."""
+"""Interface to shared libraries whose functions return a status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Call:
     """A call of a library function.
 
     ``number`` is the status that the function returned, or None while the call runs. ``name`` is the name of
-    the status. After a crash, the last call with ``number`` None is the cause.
+    the status. After a crash, a last call whose ``number`` is None is the call that crashed.
     """
 
     function: str
@@ -52,8 +52,8 @@ class LoadFailed(Exception):
 def released(release: Callable[[], None]) -> Iterator[None]:
     """Call ``release`` at the end of the ``with`` block, even after an exception.
 
-    If there was an exception and ``release`` also raises CallFailed, as every call does if the device is
-    lost, only the first exception is raised.
+    If the block raised an exception, a CallFailed from ``release`` is suppressed. If the device is lost,
+    every call fails, and only the first exception shows the cause.
     """
     try:
         yield
@@ -65,7 +65,7 @@ def released(release: Callable[[], None]) -> Iterator[None]:
 
 
 def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
-    """Load a library into the process, so that libraries loaded later find it by its SONAME.
+    """Load a library into the process. Libraries loaded later find it by its SONAME.
 
     ``mode`` is as in dlopen(3). Raises LoadFailed if the dynamic loader cannot load the library.
     """
@@ -83,7 +83,7 @@ class SharedLibrary:
 
     ``signatures`` are the argument types of each function. Without them, ctypes would cut sizes and pointers
     to 32 bits. ``observe`` is called at the start of each call and again after its return. Load HIP before
-    other libraries, so that those which need its SONAME get the same copy.
+    libraries that depend on HIP, so that they use the same copy.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SharedLibrary:
         return hasattr(self._library, function)
 
     def symbol(self, function: str) -> Any:
-        """Return the ctypes function. Raises NotAvailable if the library does not have it."""
+        """Return the ctypes function. Raises NotAvailable if the library does not have the function."""
         try:
             return getattr(self._library, function)
         except AttributeError:
@@ -112,7 +112,7 @@ class SharedLibrary:
     def call(self, function: str, *arguments: Any) -> None:
         """Call a function in ``signatures``.
 
-        Raises CallFailed if the status is not success, and NotAvailable if the library does not have the
+        Raises CallFailed if the status is not success. Raises NotAvailable if the library does not have the
         function.
         """
         entry = self.prepared(function)
@@ -142,8 +142,9 @@ class SharedLibrary:
     def prepared(self, function: str) -> Any:
         """Return the ctypes function for frequent calls, with its argument types set.
 
-        Its calls are not observed and raise no exception. They return the status, for which ``failed`` makes
-        an exception. Raises NotAvailable if the library does not have the function.
+        Calls of this function are not observed. They return the status. If the status is an error, pass it to
+        ``failed``, which returns the exception to raise. Raises NotAvailable if the library does not have the
+        function.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
@@ -151,6 +152,5 @@ class SharedLibrary:
         return entry
 
     def failed(self, function: str, number: int) -> CallFailed:
-        """Return the exception for the status ``number``, if a function from ``prepared`` returned it and
-        it is not success."""
+        """Return the exception for the error ``number``, which a function from ``prepared`` returned."""
         return CallFailed(Call(function, number, self._status_name(self, number)))

@@ -1,7 +1,7 @@
 """libcuda, the driver of NVIDIA GPUs, with the same interface for devices and modules as ``hip.Hip``.
 
-Names and numbers are from cuda.h of CUDA 11.8. Every call needs a context. torch uses the primary context of
-the process, and so does this module.
+Names and constants are from cuda.h of CUDA 11.8. Every call needs a context. This module uses the primary
+context of the process, as torch does.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Cuda:
             self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def is_current(self, device: int) -> bool:
-        """Return True if ``device`` is the current device of this thread. The check is cheap."""
+        """Return True if ``device`` is the current device of this thread. The check is fast."""
         context = self._contexts.get(device)
         if context is None:
             retained = ctypes.c_void_p()
-            # The context is never released, because torch also keeps it until the process ends.
+            # Never release the context, because torch keeps the same context until the process ends.
             self.library.call("cuDevicePrimaryCtxRetain", ctypes.byref(retained), self._device(device))
             context = self._contexts[device] = retained.value or 0
         current = ctypes.c_void_p()
@@ -113,7 +113,7 @@ class Cuda:
         return current.value == context
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:
-        """Return device memory, see ``hip.Hip.allocate``."""
+        """Return device memory with margins, see ``hip.Hip.allocate``."""
         address = ctypes.c_void_p()
         self.library.call("cuMemAlloc_v2", ctypes.byref(address), max(size + 2 * margin, 1))
         return Buffer(self, address.value or 0, size, margin)
@@ -140,7 +140,7 @@ class Cuda:
         self.library.call("cuMemcpyDtoD_v2", target, source, size)
 
     def forget_error(self) -> None:
-        """Do nothing, because this driver does not store errors of failed calls. See ``Hip.forget_error``."""
+        """Do nothing, because this driver does not store errors of failed calls, unlike HIP."""
 
     def _device(self, device: int) -> int:
         handle = INT()

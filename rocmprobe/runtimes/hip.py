@@ -1,6 +1,6 @@
 """libamdhip64, the HIP runtime: devices, memory, copies, modules.
 
-Numbers are from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
+Constants are from hip/hip_runtime_api.h of ROCm 5.0, 5.2, 5.7, 6.0 and 6.2.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Hip:
         return function
 
     def is_current(self, device: int) -> bool:
-        """Return True if ``device`` is the current device of this thread. The check is cheap."""
+        """Return True if ``device`` is the current device of this thread. The check is fast."""
         return self.current_device() == device
 
     def current_device(self) -> int:
@@ -145,7 +145,7 @@ class Hip:
         return device.value
 
     def forget_error(self) -> None:
-        """Clear the error of this thread's last failed call, which the runtime stores."""
+        """Clear the runtime's record of this thread's last error."""
         self.library.prepared("hipGetLastError")()
 
     def pci_address(self, device: int) -> str:
@@ -161,8 +161,7 @@ class Hip:
         return name.value.decode("utf-8", "replace")
 
     def arch_name(self, device: int) -> str:
-        """Return gcnArchName, the effective ISA, e.g. "gfx1030", or with features
-        "gfx90a:sramecc+:xnack-"."""
+        """Return gcnArchName, the effective ISA, e.g. "gfx1030" or "gfx90a:sramecc+:xnack-"."""
         function = "hipGetDevicePropertiesR0600"
         if not self.library.has(function):
             function = "hipGetDeviceProperties"
@@ -181,7 +180,8 @@ class Hip:
     def allocate(self, size: int, margin: int = 0) -> Buffer:
         """Return uninitialized device memory of ``size`` bytes.
 
-        The buffer has ``margin`` more bytes before and after, which reveal stray writes.
+        The buffer has two margins of ``margin`` bytes, before and after the memory, which reveal stray
+        writes.
         """
         address = ctypes.c_void_p()
         self.library.call("hipMalloc", ctypes.byref(address), max(size + 2 * margin, 1))

@@ -1,7 +1,7 @@
-"""GPU nodes in the topology that KFD, the kernel's compute driver, exports in sysfs.
+"""Parser for the list of GPUs that KFD, the kernel's compute driver, exports in sysfs as nodes of a topology.
 
 The format is in linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c: one "name value" per line, values decimal.
-The callers read the files, because they can also be those of a recorded machine.
+The callers read the files, because the files can also be those of a recorded machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Map
 
 
 def parse_properties(text: Optional[str]) -> dict[str, int]:
-    """Parse the text of a properties file. Lines that are not a name and a number are skipped."""
+    """Parse the text of a properties file. Skip lines that are not a name and a number."""
     found = {}
     for line in (text or "").splitlines():
         name, _, value = line.strip().partition(" ")
@@ -45,8 +45,7 @@ def native_isa(properties: Mapping[str, int]) -> Optional[str]:
 
 
 def pci_address(properties: Mapping[str, int]) -> str:
-    """Return a node's PCI address. If a card is partitioned, the function number is the number of the
-    partition."""
+    """Return a node's PCI address. The function number of a card's partition is the partition's number."""
     place = properties.get("location_id", 0)
     domain = properties.get("domain", 0)
     return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
@@ -55,7 +54,8 @@ def pci_address(properties: Mapping[str, int]) -> str:
 def isa_name(gfx_target_version: int) -> str:
     """Return the ISA for KFD's ``gfx_target_version``, e.g. "gfx1010" for 100100 and "gfx90a" for 90010.
 
-    Minor version and stepping have two decimal digits each. The name contains them in hexadecimal.
+    In ``gfx_target_version``, minor version and stepping have two decimal digits each. The ISA has them in
+    hexadecimal.
     """
     major, rest = divmod(gfx_target_version, 10000)
     return f"gfx{major}{rest // 100:x}{rest % 100:x}"

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 def pattern(*libraries: str) -> re.Pattern[str]:
     """Return a pattern for the file names of ``libraries``.
 
-    Its groups are the name of the library and its version, e.g. ".5.0.50200". In wheels of torch 1.9 and
-    older, the names of bundled libraries also contain a hash.
+    The two groups of the pattern are the name of the library and its version, e.g. ".5.0.50200". The names of
+    bundled libraries in wheels of torch 1.9 and older also contain a hash.
     """
     return re.compile(rf"({'|'.join(libraries)})(?:-[0-9a-f]{{8}})?\.so((?:\.[0-9]+)*)")
 
 
 def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
-    """Return, by library, the newest of the files ``names``, which are all in one folder.
+    """Return the newest file of each library, keyed by library. ``names`` are the files of one folder.
 
     ``wanted`` is a result of ``pattern``. Files of other libraries are ignored.
     """
@@ -30,6 +30,8 @@ def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
 
 
 def search_path(value: str) -> list[str]:
-    """Return the absolute folders in an LD_LIBRARY_PATH. Relative folders depend on the program's working
-    directory."""
+    """Return the absolute folders in an LD_LIBRARY_PATH.
+
+    Relative folders are left out, because they depend on the program's working directory.
+    """
     return [name for name in re.split("[:;]", value) if name.startswith("/")]

@@ -1,7 +1,7 @@
 """The libraries of a GPU runtime that this process has loaded, and the runtime's kernel compiler.
 
-A second copy of a runtime in one process shares no devices, streams or memory with the first. So loaded
-libraries are looked up in ``/proc/self/maps`` (proc(5)), and opened only if they are already loaded.
+A second copy of a runtime in one process would share no devices, streams or memory with the first. So this
+module searches ``/proc/self/maps`` (proc(5)) for loaded libraries, and never loads another copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotLoaded(Exception):
 def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
     """Return the loaded files of ``libraries`` (names such as "libamdhip64"), by library, in address order.
 
-    Two files for one library mean that two copies are loaded. Return {} if the file ``maps`` does not exist.
+    Two files for one library show that two copies are loaded. Return {} if the file ``maps`` does not exist.
     """
     try:
         text = Path(maps).read_text("utf-8", "replace")
@@ -90,9 +90,10 @@ def hiprtc(maps: str = _MAPS) -> str:
 def nvrtc(maps: str = _MAPS) -> str:
     """Return the NVRTC file that belongs to the CUDA runtime of this process.
 
-    It is the loaded libnvrtc, else the libnvrtc of the same major version in the runtime's folder. In wheels,
-    this folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded if there
-    is no such file. If NVRTC is not loaded, also raises NotLoaded unless exactly one CUDA runtime is loaded.
+    This is the loaded libnvrtc, else the libnvrtc of the same major version in the runtime's folder. In
+    wheels, this folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded if
+    there is no such file. If NVRTC is not loaded, also raises NotLoaded unless exactly one CUDA runtime is
+    loaded.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -119,8 +120,10 @@ def resident(path: str) -> None:
 
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
-    """Return the newest file of ``library`` with the runtime's major version, from the first folder that
-    has one."""
+    """Return the newest file of ``library`` with the runtime's major version.
+
+    Search ``folders`` in order, and stop at the first folder that has such a file.
+    """
     major = _version(Path(runtime))[:1]
     wanted = pattern(library)
     for folder in folders:
@@ -137,6 +140,6 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
 
 
 def _version(path: Path) -> list[int]:
-    """Return the version in the file's name, after links are resolved."""
+    """Return the version in the name of the file to which ``path`` links."""
     name = os.path.basename(os.path.realpath(path))
     return [int(number) for number in re.findall(r"[0-9]{1,9}", name.partition(".so")[2])]

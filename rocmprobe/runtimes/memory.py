@@ -25,7 +25,7 @@ class Memory(Protocol):
 
 
 class Buffer:
-    """Device memory. As a context manager, it frees the memory at the end.
+    """Device memory. As a context manager, it frees the memory at the end of the block.
 
     ``allocated`` is the address of the first margin.
     """
@@ -59,7 +59,7 @@ class Buffer:
         try:
             self.free()
         except CallFailed:
-            # If the device is lost, freeing fails, too, but only the first error matters.
+            # If the device is lost, freeing fails, too, but only the first error shows the cause.
             if error is None:
                 raise
 

@@ -1,5 +1,4 @@
-"""Loading and launching of compiled kernels, for which HIP and CUDA's driver have functions with different
-names.
+"""Functions that load and launch compiled kernels, with one interface for HIP and for CUDA's driver.
 
 Signatures are from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8. Every convolution
 launches kernels, so the launch function is looked up only once.
@@ -104,9 +103,9 @@ class Modules:
 
 
 class Event:
-    """A point on a stream, with the time at which the device reaches it.
+    """A point on a stream, with the time at which the device reaches this point.
 
-    As a context manager, it destroys the event at the end.
+    As a context manager, it destroys the event at the end of the block.
     """
 
     def __init__(self, modules: Modules) -> None:

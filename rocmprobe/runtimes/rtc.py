@@ -1,8 +1,8 @@
-"""hiprtc and NVRTC: compilers from a kernel's source to code for a GPU, inside of this process.
+"""hiprtc and NVRTC: libraries that compile a kernel's source to code for a GPU.
 
 Signatures are from hip/hiprtc.h of ROCm 5.2 and 6.4 and nvrtc.h of CUDA 11.8. Both libraries have the same
-functions with different names. hiprtc returns a code object (ELF). NVRTC returns a cubin if the architecture
-is a real one, e.g. ``sm_90``.
+functions with different names. hiprtc returns a code object (ELF). For an architecture such as ``sm_90``,
+NVRTC returns a cubin.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CompileFailed(Exception):
 class Rtc:
     """A runtime compiler. Methods raise CallFailed and NotAvailable. The constructor also raises LoadFailed.
 
-    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with the compiler's functions, which can be the HIP
-    runtime.
+    ``kind`` is HIPRTC or NVRTC. ``path`` is the library with the compiler's functions. This can be the HIP
+    runtime itself.
     """
 
     def __init__(self, path: str, kind: str, observe: Optional[Observer] = None) -> None:
