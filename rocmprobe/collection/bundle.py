@@ -1,7 +1,7 @@
-"""Format of a bundle: one run in one zip file, for a repository of results (docs/sharing-results.md).
+"""Format of a bundle: one run in one zip file, for a public repository of results (docs/sharing-results.md).
 
-A bundle contains the run's journal, the results that rocmprobe derives from the journal, and a manifest with
-the hash of each file. The same files give the same bytes. Readers treat a bundle as untrusted.
+A bundle contains the run's journal, the results derived from the journal, and a manifest with the hash of
+each file. Bundles of the same files are equal byte for byte. Readers do not trust the content of a bundle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rocmprobe.text.redact import census
 
 FORMAT = 1
 LICENCE = "CC-BY-4.0"
-#: Files of a bundle in their order, with the largest unpacked size of each in bytes.
+#: Files of a bundle in their order, each with its largest unpacked size in bytes.
 LARGEST_FILES: Mapping[str, int] = {
     MANIFEST: 64 * 2**10, RESULTS: 64 * 2**20, JOURNAL: 128 * 2**20, SAMPLES: 32 * 2**20,
 }  # fmt: skip
@@ -41,7 +41,7 @@ LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Bundle:
-    """A valid bundle. The running version of rocmprobe derived ``results`` from the bundle's journal."""
+    """A valid bundle. ``results`` are derived from the bundle's journal by this version of rocmprobe."""
 
     content: bytes
     manifest: Mapping[str, Any]
@@ -87,7 +87,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 def unpack(content: bytes) -> dict[str, bytes]:
     """Return the content of each file of a bundle, by name.
 
-    Raise Refused, before unpacking, if a file is larger than ``LARGEST_FILES`` allows.
+    Check the sizes before unpacking. Raise Refused if a file is larger than ``LARGEST_FILES`` allows.
     """
     if len(content) > LARGEST:
         raise Refused(f"larger than {LARGEST:,} bytes")
@@ -157,7 +157,7 @@ def document(data: Any) -> bytes:
 
 
 def wrong_label(label: str) -> Optional[str]:
-    """Return the reason why ``label`` is invalid, or None if it is valid."""
+    """Return the reason why ``label`` is invalid, or None if the label is valid."""
     if label and not LABEL.fullmatch(label):
         return "a label has up to 40 letters, digits, spaces, full stops, hyphens and underscores"
     return None

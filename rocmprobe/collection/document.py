@@ -1,7 +1,7 @@
 """The table of a collection as one document: cells, configurations, outliers, changes and machines.
 
-The store yields each row once, ordered by machine, device, question and time. The document keeps only
-the latest state of each machine in each cell, and the changes on each machine.
+The store yields each row once, ordered by machine, device, question and time. To save memory, only the latest
+state of each machine in each cell, and the changes on each machine, are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TELLING = (
     "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
     "os.name", "rocmprobe",
 )  # fmt: skip
-#: Number of changes that are written to the store at once.
+#: Number of changes that are written to the store together.
 _AT_ONCE = 1000
 #: A device whose state changed this many times counts as unsteady.
 _UNSTEADY = 2
@@ -38,7 +38,7 @@ _UNSTEADY = 2
 class CellKey(NamedTuple):
     """Key of a cell: the store's ids of a chip, a stack and a question.
 
-    Only machines in the same cell are compared.
+    Machines are compared only with other machines of the same cell.
     """
 
     chip: int
@@ -48,8 +48,6 @@ class CellKey(NamedTuple):
 
 @dataclass
 class _Sum:
-    """States in one cell, from the latest run of each machine."""
-
     seen: dict[tuple[int, int], LatestState] = field(default_factory=dict)
     causes: Counter[str] = field(default_factory=Counter)
     solvers: Counter[str] = field(default_factory=Counter)
@@ -95,8 +93,8 @@ class _Past:
     """History of one machine's device in one cell.
 
     ``row`` is the latest row with a result, or the latest row if no row has a result. ``states`` are the
-    device's states, sorted by the time at which each state last began. ``turns`` counts the changes of state,
-    and ``since`` counts the runs since the last change.
+    distinct states of the device, sorted by the time at which each state last began. ``turns`` counts the
+    changes of state, and ``since`` counts the runs since the last change.
     """
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
@@ -108,7 +106,7 @@ class _Past:
         self.runs = self.turns = self.since = 0
 
     def add(self, row: StoredRow) -> None:
-        """Add the next row. Rows must come in the order of time."""
+        """Add the next row. The rows must be sorted by time."""
         self.runs += 1
         self.last = row
         if not state_of(row.state, row.cause).learned:
@@ -127,7 +125,7 @@ class _Past:
 
     @property
     def unsteady(self) -> bool:
-        """True if states alternate, if one is flaky, or if only the latest run found the present state."""
+        """True if the state changed repeatedly, was flaky, or changed in the latest run."""
         return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
 
 
@@ -137,8 +135,11 @@ def _take(
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
-    """Add the rows of one machine, device and question, which must be sorted by time."""
-    # Only rows about the same problems are compared.
+    """Add ``rows`` to ``cells``, ``changes`` and ``places``.
+
+    The rows must have the same machine, device and question, and be sorted by time.
+    """
+    # Compare only rows about the same problems.
     befores: dict[int, StoredRow] = {}
     pasts: dict[tuple[int, int], _Past] = {}
     for row in rows:
@@ -223,9 +224,9 @@ class _Order:
 
 
 def _machine_names(machines: list[MachineIdentity]) -> list[str]:
-    """Return a name for each machine: the machine's label if no other machine has the same label.
+    """Return a name for each machine: its label, e.g. "lab", or "lab 2" if several machines have this label.
 
-    A repeated label gets a number. A machine without a label is named "machine" with a number.
+    A machine without a label is named e.g. "machine 2".
     """
     labels = Counter(machine.label for machine in machines)
     return [
@@ -240,7 +241,7 @@ def _question(order: _Order, number: int) -> dict[str, str]:
 
 
 def _states(found: dict[tuple[int, int], LatestState]) -> tuple[dict[str, int], int]:
-    """Return the number of machines by state, and the number of machines.
+    """Return the number of machines by state, and the total number of machines.
 
     A machine with two GPUs in different states counts under both states.
     """
@@ -337,10 +338,7 @@ def _outliers(
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:
-    """Return the changed states on each machine, with the facts that changed.
-
-    The latest changes come first.
-    """
+    """Return the changed states on each machine, with the facts that changed, the latest changes first."""
     store = order.store
     amounts = store.number_of_changes()
     rows = []

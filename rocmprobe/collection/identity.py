@@ -1,7 +1,7 @@
 """Identity of results: questions, chips, stacks and machines, and their names in a repository of results.
 
-The functions take facts from partly decoded results (``reading``). A GPU is a mapping from fact names to
-facts. The CPU is an empty mapping.
+The functions take facts from partly decoded results (``reading``). A GPU is given as a mapping from fact
+names to facts. A CPU is given as an empty mapping.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_GPUS = 64
 class Question(NamedTuple):
     """A question that a test answers: setting, caller, check, dtype and direction, without the problem.
 
-    ``caller`` is "torch" or "capi", the program that calls the vendor library.
+    ``caller`` is the program that calls the vendor library: "torch" or "capi".
     """
 
     setting: str
@@ -75,9 +75,9 @@ class System(NamedTuple):
 class MachineIdentity(NamedTuple):
     """Properties that distinguish machines. ``label`` is the submitter's name for the machine.
 
-    If there is a label, ``gpus`` has only native ISA, PCI id and revision. Then ``kernel`` and ``driver`` are
-    empty, so the machine keeps its identity after an update. Without a label, ``gpus`` also has compute units
-    and VRAM, because more facts are needed to distinguish two machines.
+    With a label, ``gpus`` has only native ISA, PCI id and revision. ``kernel`` and ``driver`` are empty, so
+    the machine keeps its identity after an update. Without a label, more facts are needed to distinguish two
+    machines, so ``gpus`` also has compute units and VRAM.
     """
 
     label: str
@@ -95,7 +95,7 @@ def machine_of(system: System, label: str, simulated: str) -> MachineIdentity:
 
 
 def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
-    """Return the system of a run. A machine without a GPU is identified by its CPU."""
+    """Return the system of a run. If there is no GPU, the CPU identifies the machine."""
     found = tuple(sorted(tuple(word(gpu, name) for name in GPU_IDENTITY) for gpu in gpus[:_MOST_GPUS]))
     driver = word(facts, "amdgpu.version") or word(facts, "amdgpu.origin")
     if not found:
@@ -105,10 +105,7 @@ def system_of(gpus: Sequence[Facts], facts: Facts) -> System:
 
 @lru_cache(maxsize=1024)
 def _clean(release: str) -> str:
-    """Return the redacted release of an OS kernel.
-
-    A user can name a kernel after the host on which it was built.
-    """
+    """Return the redacted release of an OS kernel. Users can put e.g. a host name into the release."""
     return redacted_text(release)
 
 
@@ -117,9 +114,9 @@ def gpu_of(
 ) -> Facts:
     """Return the facts of the GPU behind a device such as "cuda:1", or no facts if the device is the CPU.
 
-    ``target`` is the run's entry for the device, or None if the results have no entry. Only GPUs with the
-    device's vendor and ``native_isa`` are searched. The search takes the GPU with torch's device number.
-    Without such a GPU, it uses the name and the position.
+    ``target`` is the run's entry for the device, or None if the results have no entry. Candidates are the
+    GPUs with the device's vendor and ``native_isa``. GPUs with the name in ``target`` are preferred. Of
+    these, return the GPU with torch's device number, else with the same position, else the first.
     """
     backend = target.get("backend") if target else None
     if device == "cpu" or backend == "onednn":
@@ -139,7 +136,7 @@ def gpu_of(
 
 
 def chip_of(gpu: Facts, device: str, native_isa: Optional[str], facts: Facts) -> Chip:
-    """Return the chip of a device. The CPU counts as a chip."""
+    """Return the chip of a device. A CPU is also returned as a Chip."""
     if not gpu and not native_isa:
         return Chip("cpu" if device == "cpu" else "", "", "", word(facts, "cpu.name"))
     isa = text(native_isa or word(gpu, "native_isa"), 40)
@@ -166,23 +163,23 @@ def word_order(part: str, name: str) -> tuple[int, str]:
 def in_order(question: Question) -> tuple[tuple[int, str], ...]:
     """Return the sort key of a question. The setting ``default`` comes first.
 
-    Checks have the order of ``CHECKS``.
+    Checks are sorted as in ``CHECKS``.
     """
     return tuple(word_order(part, name) for part, name in zip(Question._fields, question))
 
 
 def chip_name(native_isa: Any, device: str) -> str:
-    """Return a chip's folder name: the chip's native ISA, or else "cpu", "nvidia" or "unknown"."""
+    """Return a chip's folder name: the chip's native ISA, else "cpu", "nvidia" or "unknown"."""
     if isinstance(native_isa, str) and _ISA.fullmatch(native_isa):
         return native_isa
     return "cpu" if device.partition(":")[0] == "cpu" else "nvidia" if not native_isa else "unknown"
 
 
 def stack_name(facts: Facts, gpu: Facts) -> str:
-    """Return a stack's folder name, such as "torch-2.12.0-rocm10.1.0-as-gfx1030".
+    """Return a stack's folder name, e.g. "torch-2.12.0-rocm10.1.0-as-gfx1030".
 
-    Without torch, the name begins with the MIOpen version. "-as-" and an ISA follow if an override changes
-    the chip's effective ISA.
+    Without torch, the name begins with the MIOpen version. If an override changes the chip's effective ISA,
+    the name ends with "-as-" and this ISA.
     """
     torch, miopen = _text_or_none(facts, "torch.version"), _text_or_none(facts, "capi.miopen")
     hip = _text_or_none(facts, "capi.hip") or _text_or_none(facts, "hip.version")
@@ -223,7 +220,7 @@ def stack_facts(facts: Facts, gpu: Facts) -> dict[str, Optional[str]]:
 
 
 def gpu_facts(gpu: Facts) -> dict[str, Any]:
-    """Return those facts of a GPU that are equal for all cards of a product."""
+    """Return the facts of a GPU that are equal for all cards of a product."""
     names = ("native_isa", "effective_isa", "name", "pci_id", "revision", "cus", "vram_bytes")
     return {name: _scalar(_value(gpu, name)) for name in names}
 
@@ -233,9 +230,9 @@ def _value(facts: Facts, name: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Return a text, a number or None.
+    """Return ``value`` if it is a text, a number or None. Return other values as JSON text.
 
-    Values of other types, which an untrusted journal can contain, become JSON.
+    An untrusted journal can contain values of any type.
     """
     return value if value is None or isinstance(value, (str, int, float)) else one_line(json.dumps(value))
 

@@ -2,8 +2,9 @@
 
 Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
 a question if a majority of the machines with the same tested problems has another state. The majority is at
-least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if it
-is flaky or changed more than once, or if an unsteady machine of the cell has had the same state.
+least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if its
+result is flaky or changed more than once. It is also no outlier if a machine of the cell with changing
+results has had the same state.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from rocmprobe.model.states import state_of
 
-#: Number of machines that must agree, and the fraction of all machines with a result.
+#: Smallest majority: a number of machines, and a fraction of all machines with a result.
 FEWEST = 3
 SHARE = 0.75
 #: Largest number of facts named for an outlier.
@@ -27,8 +28,8 @@ Unit = tuple[int, int]
 class LatestState(NamedTuple):
     """The latest state of a machine's device in a cell.
 
-    ``states`` are all states of the device if its state alternates, else empty. ``asked`` identifies the set
-    of tested problems.
+    ``states`` are all states of the device if its state changed repeatedly, else empty. ``asked`` identifies
+    the set of tested problems.
     """
 
     state: str
@@ -41,7 +42,7 @@ class LatestState(NamedTuple):
 class MachineGroup:
     """Machines that should behave alike, with their states by question.
 
-    For each machine, ``facts`` holds the store's id of the machine's facts.
+    ``facts`` maps each machine to the store's id of the machine's facts.
     """
 
     chip: int
@@ -51,9 +52,10 @@ class MachineGroup:
 
 
 class Difference(NamedTuple):
-    """A question in which outliers have the state ``state`` and a majority of machines has another state.
+    """A question for which outliers have the state ``state`` and the majority of the machines has another
+    state.
 
-    ``machines`` machines out of ``of`` have the state ``majority``.
+    ``majority`` is the state of the majority: of ``machines`` machines out of ``of``.
     """
 
     question: int
@@ -66,7 +68,7 @@ class Difference(NamedTuple):
 class SeparatingFact(NamedTuple):
     """A fact whose ``value`` only the outliers have.
 
-    ``others`` has the values on the other machines, each with the number of machines that have the value.
+    ``others`` has the values on the other machines, each with its number of machines.
     """
 
     name: str
@@ -83,7 +85,7 @@ class Outlier(NamedTuple):
 
 
 def outliers(place: MachineGroup, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
-    """Yield the outliers of one group. ``facts`` returns the facts that the store keeps under an id."""
+    """Yield the outliers of one group. ``facts`` takes an id from the store and returns the facts."""
     differing: dict[Unit, list[Difference]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
@@ -127,8 +129,8 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
     """Return the facts whose value is the same on all of ``own`` and different on all of ``rest``.
 
-    Facts with one common value on all other machines come first. If more than half of the other machines have
-    different values among themselves, the fact is left out, because it explains nothing.
+    First come facts with the same value on all of ``rest``. A fact with many different values on ``rest``
+    (more values than half of the machines) is left out, because it explains nothing.
     """
     found = []
     for name in sorted(

@@ -41,7 +41,7 @@ class Writable(Protocol):
 def write_csv(rows: Iterable[Mapping[str, Any]], stream: Writable) -> None:
     """Write CSV with a header.
 
-    If a spreadsheet would read text as a formula, put an apostrophe before the text.
+    Put an apostrophe before text that a spreadsheet would read as a formula.
     """
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)

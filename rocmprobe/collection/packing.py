@@ -1,8 +1,8 @@
 """Functions that pack a run into a bundle, and that check a bundle before a repository accepts it.
 
 A check derives results and manifest from the bundle's journal again, and compares them with the results and
-the manifest in the bundle. A check also searches every file for identifiers. A check cannot prove that the
-journal is true (docs/sharing-results.md).
+the manifest in the bundle. It also searches every file for identifiers. A check cannot prove that the journal
+is true (docs/sharing-results.md).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
     """Return a bundle of the run at ``source``, and True if the run was recorded with redaction.
 
     ``source`` is the folder of the run or the results.json in that folder. Raise BadInput if there is no run,
-    if the run was simulated, or if the run's results.json does not match its journal. Raise BadInput for a
-    partial run unless ``partial`` is true.
+    if the run was simulated, or if its results.json does not match its journal. If the run is partial, raise
+    BadInput unless ``partial`` is true.
     """
     if why := wrong_label(label):
         raise BadInput(f"--label: {why}")
@@ -113,13 +113,13 @@ def _check_folder(path: Path, derived: Results) -> None:
 
 
 def _redaction_of_another_machine(raw: Mapping[str, bytes]) -> Callable[[Any], Any]:
-    """Return a redaction that also replaces the names of users whose home folders occur in the journal."""
+    """Return a redaction that also replaces user names found in the journal's paths of home folders."""
     users = users_of_homes(raw[JOURNAL].decode("utf-8", "replace").replace("\\\\", "\\"))
     return lambda data: redacted_with(data, users)
 
 
 def cleaned(record: Any, redaction: Callable[[Any], Any]) -> Any:
-    """Return a record after ``redaction``, without the boot id and the path of the folder."""
+    """Return a record after ``redaction``, without the boot id and without the path of the run's folder."""
     record = redaction(record)
     if not isinstance(record, dict):
         return record
@@ -142,11 +142,10 @@ def _line(record: Any) -> bytes:
 
 
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
-    """Check the bundle at ``path`` and return it.
+    """Return the bundle at ``path``. Raise Refused, without the file's name, if the bundle is not accepted.
 
     Accept a partial run only if ``partial`` is true. ``accepted`` means that a repository already has the
-    bundle. Then it is no error that an older rocmprobe judged the results differently. Raise Refused if the
-    bundle is not accepted. The message of Refused does not name the file.
+    bundle. In this case, an older rocmprobe may have judged the results differently.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -207,7 +206,7 @@ def derive(files: Mapping[str, bytes]) -> Results:
 
 
 def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Results, accepted: bool) -> None:
-    """Raise Refused if the results or the manifest differ from those that the journal gives."""
+    """Raise Refused if the results or the manifest differ from those derived from the journal."""
     made_by, label = (about.get(name) if _is_object(about) else None for name in ("rocmprobe", "label"))
     if not isinstance(made_by, str) or not isinstance(label, str):
         raise Refused(f"{MANIFEST}: lacks rocmprobe or label; {_AGAIN}")
@@ -254,7 +253,7 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return results without the keys that come from judging.
 
-    An outcome that was expected to fail gets its observed state again.
+    For an outcome that was expected to fail, put back the state that was observed.
     """
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
@@ -269,7 +268,7 @@ def _unexpected(outcome: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def difference(found: Any, right: Any, older: bool = False) -> Optional[str]:
-    """Return the first place where two JSON values differ, with both values. Return None if they are equal.
+    """Return the first place where two JSON values differ, with both values, or None if the values are equal.
 
     If ``older``, ``found`` can lack keys that a later version of rocmprobe added.
     """

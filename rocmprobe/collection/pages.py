@@ -1,7 +1,7 @@
 """Pages of a collection: a table as one HTML file, and a folder of static pages from bundles.
 
-Pages make no requests and need no server. The same input gives the same pages. The templates escape untrusted
-text, or include the text as JSON that the table's script shows as plain text.
+Pages make no requests and need no server. The same input gives the same pages. Untrusted text is escaped by
+the templates, or is included as JSON and shown as plain text by the table's script.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _identity(chip: Mapping[str, str]) -> str:
 
 
 def stack_words(stack: Mapping[str, str]) -> str:
-    """Return a description of a stack in one line: versions, and the override if one is set."""
+    """Return a description of a stack in one line: the versions, and the override if there is one."""
     parts = [
         f"{name} {stack[key]}"
         for key, name in (("torch", "torch"), ("rocm", "ROCm"), ("miopen", "MIOpen"))
@@ -106,7 +106,7 @@ def stack_words(stack: Mapping[str, str]) -> str:
 
 
 def question_words(question: Mapping[str, str]) -> str:
-    """Return a description of a question in one line. The caller is left out if it is torch."""
+    """Return a description of a question in one line. The caller is named only if it is not torch."""
     caller = question["caller"] if question["caller"] != "torch" else ""
     words = (question["check"], question["dtype"], question["direction"], caller)
     return f"{question['setting']}: " + " ".join(filter(None, words))
@@ -127,8 +127,7 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the recommendations by chip and stack.
 
-    Recommendations for training in one dtype are included only if they differ from the general
-    recommendation.
+    A recommendation for training in a single dtype is included only if it differs from the general one.
     """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}
@@ -145,7 +144,7 @@ def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the outliers.
 
-    Merge the entries of several stacks if the same machines differ by the same facts.
+    If the same machines differ by the same facts under several stacks, merge the entries.
     """
     found: dict[str, dict[str, Any]] = {}
     for each in table["outliers"]:
@@ -196,7 +195,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells with a number instead of each text, to keep a page with thousands of cells small."""
+    """Return the cells, in which numbers replace texts to keep a page with thousands of cells small."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields
@@ -233,8 +232,8 @@ def write_site(
     """Write the pages of ``bundles`` (pairs of path and bundle) to ``folder``, replacing earlier pages.
 
     ``repository`` is the URL of the repository of the bundles. ``raw`` is the URL of the folder of bundles in
-    the repository. Without ``raw`` the bundles are copied next to the pages. Raise BadInput if ``folder`` has
-    content that ``write_site`` did not write, and OSError if a page cannot be written.
+    the repository. If ``raw`` is empty, the bundles are copied next to the pages. Raise BadInput if
+    ``folder`` has content that ``write_site`` did not write, and OSError if a page cannot be written.
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):
@@ -288,7 +287,7 @@ def _write(chips: Sequence[ChipPage], folder: Path, repository: str, raw: str) -
 class _Table:
     """Table of a check: settings as columns, dtypes and directions as rows.
 
-    ``untried`` lists the settings without any result.
+    ``untried`` lists the settings without a result.
     """
 
     name: str
@@ -297,13 +296,13 @@ class _Table:
     rows: Mapping[str, Mapping[str, Cell]]
 
     def count(self, works: Optional[bool], differs: bool = False) -> int:
-        """Return the number of cells whose ``works`` and ``differs`` have these values."""
+        """Return the number of cells whose attributes ``works`` and ``differs`` have these values."""
         cells = [cell for row in self.rows.values() for cell in row.values()]
         return sum(cell.works is works and cell.differs is differs for cell in cells)
 
 
 def _by_check(stack: StackPage) -> list[_Table]:
-    """Return the tables of a stack. The default and the recommended settings are the first columns."""
+    """Return one table for each check of a stack. The default and the recommended settings come first."""
     first = ["default", *(each.recommended.setting for each in stack.advised)]
     found: dict[str, dict[str, dict[str, Cell]]] = {}
     for cell in stack.cells:

@@ -1,7 +1,7 @@
 """Reader that turns a results.json into rows of the table: devices, questions, states and recommendations.
 
-Only the needed keys of a file are decoded, because skipping the other keys is much faster. A file is accepted
-if the decoded keys have the expected types. The other keys are not checked.
+Only the needed keys of a file are decoded, because this is much faster than decoding all keys. A file is
+accepted if the decoded keys have the expected types. Other keys are not checked.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line
 
 _MOST_FACTS = 2000
-#: Largest nesting depth of a fact that is itself a table, such as the installed packages.
+#: Largest nesting depth of a fact whose value is a table, e.g. the installed packages.
 _DEEPEST_FACT = 3
-#: Facts left out of comparisons: they describe the moment, a single device, or a path.
+#: Facts left out of comparisons: facts about the moment (e.g. temperatures), a single device, or a path.
 _LEFT_OUT = re.compile(
     r"memory\.available_bytes|memory\.swap_bytes|dmesg\.|simulation\.|capi\.mapped|miopen\.(?:user_db|kernel_cache)"
     r"|rocminfo\.agents|access\.nodes|torch\.path|torch\.loader|rocm\.loader|rocm\.libraries|torch\.libraries"
@@ -72,9 +72,9 @@ class Simulated(Refused):
 
 
 def _part(kind: type, *names: str, **types: Any) -> Any:
-    """Return a struct type with the fields ``names`` of ``kind``, a class of results.
+    """Return a struct type that decodes only the fields ``names`` of ``kind``, a class of results.
 
-    All fields are optional. ``types`` are further fields with their types, which replace the types in
+    All fields are optional. ``types`` are further fields with their types, which override the types in
     ``kind``.
     """
     hints = {**get_type_hints(kind), **types}
@@ -123,10 +123,10 @@ _DECODER = msgspec.json.Decoder(_RESULTS)
 
 
 class TableRow(NamedTuple):
-    """Worst outcome among the problems of one question, and the number of problems.
+    """The worst outcome among the problems of one question, and the number of problems.
 
-    ``asked`` is a hash of the problems. A run with more problems can find more failures, so rows are compared
-    only if their hashes are equal.
+    ``asked`` is a hash of the problems. Rows are compared only if their hashes are equal, because a run with
+    more problems can find more failures.
     """
 
     question: Question
@@ -138,7 +138,7 @@ class TableRow(NamedTuple):
 
 
 class TableAdvice(NamedTuple):
-    """A run's recommendation for a dtype and a purpose. ``setting`` is empty if nothing works."""
+    """A run's recommendation for a dtype and a purpose. ``setting`` is empty if no setting works."""
 
     dtype: str
     purpose: str
@@ -173,8 +173,8 @@ class TableRun(NamedTuple):
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
     """Return the rows of a results.json.
 
-    Raise Refused if the content is not accepted. Raise the subclass Simulated for a simulated machine unless
-    ``simulated`` is true, and the subclass Joined for a file that joins several runs.
+    Raise Refused if the content is not accepted. Raise its subclass Simulated for a simulated machine, unless
+    ``simulated`` is true. Raise its subclass Joined for a file that joins several runs.
     """
     try:
         data: Results = _DECODER.decode(content)
@@ -216,7 +216,7 @@ class Tested(NamedTuple):
 
 
 def tested(whole: Results) -> Tested:
-    """Return the machine and the tested devices of a run. The devices have the order of the run's targets."""
+    """Return the machine and the tested devices of a run. The devices are sorted as in the run's targets."""
     data: Results = msgspec.convert(to_json(whole), _RESULTS)
     gpus = {}
     for device, target in _targets(data).items():

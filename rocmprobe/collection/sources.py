@@ -1,7 +1,7 @@
-"""Finder of the results that a user names: by files, folders, patterns, archives or a list.
+"""Reader for the results that a user names: by files, folders, patterns, archives or a list.
 
-Only one file is in memory at a time. A file that cannot be read does not end the search. Its ``Source``
-holds the reason instead of the content.
+Only one file is in memory at a time. If a file cannot be read, the search continues, and the file's
+``Source`` has the reason instead of the content.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _refused(name: str, reason: str) -> Source:
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
     """Yield the files behind ``names`` (files, folders, archives or patterns), in the order of ``names``.
 
-    If ``by_folder``, a machine's label is the name of the first folder below a given folder or archive. For a
-    file that was given by its own name, the label is the name of the file's folder.
+    If ``by_folder``, a machine's label is a folder's name: of the first folder below a folder or archive in
+    ``names``, or of the folder that contains a file in ``names``.
     """
     for name in names:
         if os.path.exists(name):
@@ -83,7 +83,7 @@ def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
 
 
 def listed(stream: BinaryIO) -> list[str]:
-    """Return the names in a list, one per line or ended by NUL as in the output of `find -print0`."""
+    """Return the names in a list: one per line, or each followed by NUL as printed by `find -print0`."""
     content = stream.read(LARGEST_FILE)
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     return [os.fsdecode(name) for name in names if name.strip()]
@@ -99,7 +99,7 @@ def _named(path: Path, by_folder: bool) -> Iterator[Source]:
 
 def _folder(root: Path, by_folder: bool) -> Iterator[Source]:
     unread: list[OSError] = []
-    # Links are not followed: `reports/latest` would count twice, and links can form a loop.
+    # Do not follow links: `reports/latest` would count twice, and links can form a loop.
     for folder, below, names in os.walk(root, onerror=unread.append):
         below.sort()
         if JOURNAL in names and RESULTS not in names:
@@ -153,7 +153,7 @@ def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Sou
 
 
 class _Archive:
-    """Reader of an archive. It limits the number of members and of unpacked bytes."""
+    """Reader of an archive. It limits the number of members and their unpacked size in bytes."""
 
     def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
         self.name = name

@@ -1,9 +1,9 @@
 """A temporary SQLite file with the rows of all runs, sorted on disk.
 
-Files come in any order of date, but the changes on a machine need the order of time. SQLite is in the
-standard library and limits its memory to its cache (docs/sharing-results.md has the measurement). Only the
-names of machines, chips, stacks and questions are kept in memory. Their number hardly grows with the number
-of files.
+Files can come in any order, but changes on a machine must be found in the order of time. SQLite is in the
+standard library and limits its memory to its cache (docs/sharing-results.md has a measurement). Only the
+identities of machines, chips, stacks and questions are kept in memory. Their number hardly grows with the
+number of files.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from rocmprobe.text.redact import redacted, redacted_text
 _CACHE = 8 * 1024
 #: Number of runs between two commits.
 _COMMIT = 500
-#: Largest number of refused files that the table names (NAMED) and that stderr names (PRINTED).
+#: Largest number of refused files that are listed in the table (NAMED) and on stderr (PRINTED).
 NAMED = 100
 PRINTED = 10
-#: Number of trailing path parts that the table shows, e.g. machine/run/file.
+#: Number of parts of a path that the table shows, from the end, e.g. 3 for machine/run/file.
 _PARTS = 3
 
 _TABLES = """
@@ -94,7 +94,7 @@ def _system(content: str) -> System:
 class Changed(NamedTuple):
     """Changed states on a device between two runs, and the facts of both runs.
 
-    Each item of ``states`` is (state before, state after, question).
+    Each item of ``states`` is (earlier state, later state, question).
     """
 
     device: int
@@ -106,7 +106,7 @@ class Changed(NamedTuple):
 
 
 class _Names:
-    """Table that gives each distinct value an id, so rows store ids instead of repeated values."""
+    """A list of distinct values, each with an id. Rows store ids instead of repeated values."""
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
@@ -121,7 +121,7 @@ class _Names:
 
 
 class Store:
-    """A table under construction, and a context manager that deletes the table's file.
+    """A table under construction. As a context manager, it deletes the table's file at the end of the block.
 
     Methods raise sqlite3.OperationalError if the disk is full.
     """
@@ -249,7 +249,7 @@ class Store:
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
         """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs.
 
-        The latest comes first.
+        The latest entries come first.
         """
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
@@ -269,7 +269,7 @@ class Store:
             )  # fmt: skip
 
     def number_of_changes(self) -> dict[int, int]:
-        """Return, by machine, the number of pairs of runs between which a state changed."""
+        """Return, by machine, the number of pairs of runs between which states changed."""
         self._base.execute("CREATE INDEX IF NOT EXISTS of_machine ON change (machine, device, before, after)")
         return dict(
             self._base.execute(
@@ -279,10 +279,7 @@ class Store:
         )
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Yield every row as a mapping with the keys ``output.COLUMNS``.
-
-        Runs are in the order in which they were added.
-        """
+        """Yield every row as a mapping with the keys ``output.COLUMNS``, in the order of adding the runs."""
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, run.name, run.sha256, run.started, run.rocmprobe, run.partial, run.system, "
@@ -305,7 +302,7 @@ class Store:
             }  # fmt: skip
 
     def advice(self) -> Iterator[tuple[int, int, int, int, TableAdvice]]:
-        """Yield (machine, device, chip, stack, recommendation) in the order of time."""
+        """Yield (machine, device, chip, stack, recommendation), sorted by time."""
         answers = self._answers.values
         for found in self._base.execute(
             "SELECT run.machine, subject.device, subject.chip, subject.stack, advice.advice FROM advice "
@@ -315,7 +312,7 @@ class Store:
             yield (*found[:4], answers[found[4]])
 
     def all_runs(self) -> Iterator[RunRow]:
-        """Yield every run in the order of time."""
+        """Yield every run, sorted by time."""
         for found in self._base.execute(
             "SELECT id, sha256, name, started, rocmprobe, partial, machine, system FROM run ORDER BY place"
         ):
@@ -337,7 +334,7 @@ class Store:
 
 @dataclass
 class Read:
-    """Counts of the files that were read, and the reasons for the first ``NAMED`` refusals.
+    """Number of files that were read or refused, and the reasons of the first refusals (at most ``NAMED``).
 
     ``duplicates`` counts files that equal another file byte for byte.
     """
@@ -356,8 +353,9 @@ def gather(
 ) -> Read:
     """Add every results file to ``store`` and return counts.
 
-    ``refuse`` gets one line for each of the first ``PRINTED`` refusals, and one line with the number of
-    further refusals. Runs of simulated machines are accepted only if ``simulated`` is true.
+    ``refuse`` is called with one line for each of the first ``PRINTED`` refused files, and with one line
+    about the number of further refusals. Runs of simulated machines are accepted only if ``simulated`` is
+    true.
     """
     read = Read()
     for source in sources:
@@ -388,10 +386,7 @@ def gather(
 
 
 def _short_name(name: str) -> str:
-    """Return the last three parts of a path, redacted.
-
-    A published table must not name the owner of a folder.
-    """
+    """Return the last three parts of a path, redacted. The full path could name the owner of a folder."""
     return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
 
 

@@ -1,7 +1,7 @@
 """Bundles combined for the public pages, by chip, stack and question. Each question keeps its submissions.
 
-Submissions of every date count, so the pages show disagreement. In contrast, ``document`` keeps only the
-latest state of each machine.
+Submissions of all dates count, so the pages show disagreement. In contrast, the table in ``document`` keeps
+only the latest state of each machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIRECTIONS = ("", *DIRECTIONS)
 class Recommended:
     """The recommendation of one submission.
 
-    ``vendor_library`` is True if convolution can use the vendor library, and None if that is unknown.
+    ``vendor_library`` is True if convolution can use the vendor library, and None if this is unknown.
     ``pytorch_layers`` are the layers, other than convolution, that PyTorch's own kernels compute.
     """
 
@@ -54,10 +54,7 @@ class Recommended:
 
 @dataclass(frozen=True)
 class Submission:
-    """A bundle's metadata.
-
-    The results are left out, because the results of all bundles would not fit into memory.
-    """
+    """A bundle's metadata, without the results: the results of all bundles would not fit into memory."""
 
     path: Path
     sha256: str
@@ -77,8 +74,8 @@ class Submission:
 class Answer:
     """The result of a submission for one chip and stack.
 
-    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung, the place in the
-    ladder of checks from simple to complex.
+    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung, e.g.
+    "primitives": its place in the order from simple to complex checks.
     """
 
     submission: Submission
@@ -98,10 +95,7 @@ class Answer:
 
 
 def works(state: str) -> Optional[bool]:
-    """Return True if a state proves success, and False if a state proves failure.
-
-    Return None if the state proves neither.
-    """
+    """Return True if a state proves success, False if it proves failure, and None if it proves neither."""
     # If the machine died, `_state` has replaced the state with "hang".
     meaning = state_of(state, RUN_DIED)
     return meaning.works if meaning.learned else None
@@ -152,7 +146,7 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state among those that prove that the device works or fails.
+    """Return the worst state among the states that prove success or failure of the device.
 
     If no state proves either, return the worst of all states. A known failure counts as a failure.
     """
@@ -210,7 +204,7 @@ class Backing:
 
 @dataclass(frozen=True)
 class Cell:
-    """A question about a chip and stack, with the answers by state. The worst state comes first."""
+    """A question about a chip and stack, with the answers by state, the worst state first."""
 
     question: Question
     by_state: Mapping[str, Backing]
@@ -226,15 +220,15 @@ class Cell:
 
     @property
     def works(self) -> Optional[bool]:
-        """True if all submissions with a result pass, False if all fail, else None."""
+        """True if all submissions with a result pass, False if all of them fail, else None."""
         said = {works(state) for state in self.by_state} - {None}
         return said.pop() if len(said) == 1 else None
 
     @property
     def state(self) -> Optional[str]:
-        """Worst state with a result, or None if some submissions pass and others fail.
+        """Worst state that proves success or failure, or None if some submissions pass and others fail.
 
-        If no state has a result, this is the worst of all states.
+        If no state proves either, this is the worst of all states.
         """
         if self.differs:
             return None
@@ -243,7 +237,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Advised:
-    """A recommendation and the answers that contain it."""
+    """A recommendation and the answers of the submissions that recommend it."""
 
     recommended: Recommended
     backing: Backing
@@ -258,7 +252,7 @@ class StackPage:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells sorted by rung. Simple checks come first."""
+        """Cells sorted by rung, so simple checks come first."""
         found: dict[Question, dict[str, list[Answer]]] = {}
         for answer in self.backing.answers:
             for question, state in answer.states.items():
@@ -287,9 +281,9 @@ class StackPage:
 
     @cached_property
     def settings(self) -> Mapping[str, Setting]:
-        """Settings in the order of the newest submission.
+        """Settings, sorted as in the newest submission.
 
-        If submissions describe a setting differently, the newest description counts.
+        If submissions describe a setting differently, the newest description is used.
         """
         found: dict[str, Setting] = {}
         for answer in sorted(self.backing.answers, key=lambda each: each.date, reverse=True):
@@ -308,13 +302,13 @@ class StackPage:
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """Settings whose environment variables were determined separately on each machine."""
+        """Settings whose environment variables each machine determined separately."""
         asked = {cell.question.setting for cell in self.cells}
         return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 
     @cached_property
     def advised(self) -> tuple[Advised, ...]:
-        """All recommendations. A recommendation with more machines comes first."""
+        """All recommendations, sorted by the number of machines, most machines first."""
         found: dict[str, tuple[Recommended, list[Answer]]] = {}
         for answer in self.backing.answers:
             if answer.recommended:
@@ -324,7 +318,7 @@ class StackPage:
 
     @property
     def recommended(self) -> Optional[Recommended]:
-        """Recommendation in all submissions, or None if submissions differ or recommend nothing."""
+        """The recommendation, if all submissions with a recommendation agree, else None."""
         return self.advised[0].recommended if len(self.advised) == 1 else None
 
     @property
@@ -340,7 +334,7 @@ class StackPage:
 
 @dataclass(frozen=True)
 class ChipPage:
-    """The submissions of one chip, by stack. The newest stack comes first."""
+    """The submissions of one chip, by stack, the newest stack first."""
 
     name: str
     backing: Backing
@@ -353,7 +347,7 @@ class ChipPage:
 
 
 def chip_pages(bundles: Iterable[tuple[Path, Bundle]]) -> tuple[ChipPage, ...]:
-    """Return the pages of all chips in ``bundles``, sorted by chip. Duplicate bundles count once."""
+    """Return the pages of all chips in ``bundles``, sorted by chip. Skip duplicate bundles."""
     once = {bundle.sha256: tuple(answers_of(path, bundle)) for path, bundle in bundles}
     by_chip: dict[str, dict[str, list[Answer]]] = {}
     every = (each for answers in once.values() for each in answers)
