@@ -1,8 +1,7 @@
-"""The prober: the process of ``rocmprobe check`` that detects the machine and runs a few small cases in a
-worker.
+"""The prober: the process of ``rocmprobe check`` that detects the machine and runs a few small cases.
 
-Any step, even reading a file, can block forever. Then ``engine/watchdog.py`` kills the prober. The worker
-dies with the prober, and the guardian process removes the prober's folder.
+Any step, even reading a file, can block forever. In this case, ``engine/watchdog.py`` kills the prober. The
+worker, which runs the cases, dies with the prober, and the guardian process removes the prober's folder.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: Stored in a device lease by a check. A run stores its folder there.
+#: Name of a check as the holder of a device lease. A run is named by its folder.
 CHECK = "check"
-#: Time limits of a worker as fractions of the budget: at its start, for a first call, for any other call.
+#: Time limits of a worker as fractions of the budget: for its start, for a first call, for any other call.
 _START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
 #: Folders for temporary files if Python's usual folders are full.
 _OTHER_FOLDERS = ("/dev/shm", "/run")  # noqa: S108
@@ -55,7 +54,7 @@ _BELOW = ("copy", "elementwise", "gemm")
 
 
 class CheckOver(Exception):
-    """Ends the check with a state and a reason."""
+    """Exception that ends the check with a state and a reason."""
 
     def __init__(self, state: str, reason: str, text: str) -> None:
         super().__init__(text)
@@ -64,7 +63,7 @@ class CheckOver(Exception):
 
 
 def probe(options: CheckOptions, pipe: Pipe) -> None:
-    """Run the check and report to ``pipe``."""
+    """Run the check and write the records to ``pipe``."""
     try:
         _find_temporary_folder()
         _probe(options, pipe)
@@ -138,7 +137,6 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _set_override(before: Mapping[str, str]) -> None:
-    """Set the ISA override to ``before``, its value in the run that wrote the results."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(before)
@@ -147,12 +145,12 @@ def _set_override(before: Mapping[str, str]) -> None:
 def _results(
     options: CheckOptions, simulated: Optional[SimulatedMachine]
 ) -> tuple[Optional[Path], Optional[Results]]:
-    """Return the results whose configuration is checked, and their path, or (None, None)."""
+    """Return the path of the results whose configuration is checked, and the results, or (None, None)."""
     if options.results is None:
         try:
             return (RECOMMENDED, read_results(RECOMMENDED)) if not simulated else (None, None)
         except (BadInput, OSError):
-            # This file is only a default, so it can be absent or invalid.
+            # The user did not name this file, so it can be absent or invalid.
             return None, None
     path = options.results / "results.json" if options.results.is_dir() else options.results
     results = read_results(path)
@@ -166,8 +164,7 @@ def _results(
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how to start a worker in ``environment`` (None: this Python), and the facts about the
-    machine."""
+    """Return how to start a worker in ``environment`` (None: this Python), and the detected machine."""
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
@@ -184,10 +181,10 @@ def _machine(
 
 
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
-    """Return the device to check. For ``auto``, this is the device of the results, else the first GPU.
+    """Return the device to check. ``auto`` means the device of the results, else the first GPU.
 
-    ``auto`` selects the CPU only if there is no GPU and torch is a CPU build, because a check of the CPU says
-    nothing about a GPU that torch cannot use.
+    Without a GPU, ``auto`` means the CPU, but only if torch is a CPU build. A check of the CPU says nothing
+    about a GPU that torch cannot use.
     """
     recommended = results.recommendation if results else None
     judged = recommended is None or recommended.verdict != "gpu-not-tested"
@@ -208,7 +205,7 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are from another chip, to which their recommendation does not apply."""
+    """Raise CheckOver if the results are from another chip, because their recommendation does not apply."""
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))
@@ -222,14 +219,14 @@ def _name(options: CheckOptions, results: Optional[Results]) -> str:
 
 
 def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
-    """Acquire and return the lease of the device, so that runs wait until the check is over.
+    """Acquire and return the lease of the device, so that runs wait until the check has ended.
 
     Raise CheckOver if another process uses the device.
     """
     on_cpu = setting.device == "cpu"
     name = "cpu" if on_cpu else lease_name(target)
     lease = None
-    # If the folder for leases cannot be used, no other process has a lease either.
+    # If the folder for leases cannot be used, other processes cannot have a lease, either.
     with contextlib.suppress(OSError):
         lease = DeviceLease([name], Path(CHECK))
         if not lease.take(wait=False):
@@ -250,8 +247,8 @@ def _words(run: str) -> str:
 def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
     """Return the setting ``name`` for the backend of ``target`` and the version ``torch`` of PyTorch.
 
-    If ``results`` have a derived setting of this name, return it. Raise BadInput if the backend has no
-    setting of this name, or if only a run can determine its content.
+    A derived setting of this name in ``results`` is preferred. Raise BadInput if the backend has no setting
+    of this name, or if only a run can determine the content of the setting.
     """
     found = results.setting(name) if results else None
     if found and found.derived:
@@ -272,12 +269,17 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
 def cases_of(
     target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
 ) -> dict[Case, Optional[float]]:
-    """Return the cases to run, in order, each with the seconds of its first call in ``results`` or None.
+    """Return the cases to run, in order, as keys.
 
-    The cases are: copy, elementwise and gemm, convolution in float32 (backward only for training), batch
-    norm, and convolution in each other dtype for which ``results`` recommend the same setting. The problems
-    in ``own`` replace the convolution problems. If ``results`` recommend this setting, cases that failed
-    there are left out, except convolution in float32.
+    A value is the duration of the case's first call in ``results`` (seconds), or None if unknown. The cases:
+
+    - copy, elementwise, gemm
+    - convolution in float32, or in the setting's dtype (backward only if ``purpose`` is training)
+    - batch norm
+    - gemm and convolution in each other dtype for which ``results`` recommend the same setting
+
+    The problems in ``own`` replace the convolution problems. If ``results`` recommend this setting, cases
+    that failed there are left out, except convolution in float32.
     """
     recommended = results.recommendation if results else None
     follows = recommended is not None and recommended.configuration.setting == setting.name
@@ -295,7 +297,7 @@ def cases_of(
 def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
     """Return the outcome of the same case in the results, or None.
 
-    Runs test copy, elementwise and gemm only under ``default``, so use that outcome for any setting.
+    Runs test copy, elementwise and gemm only under ``default``, so use this outcome for any setting.
     """
     under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
@@ -329,7 +331,7 @@ def _problems(
 ) -> tuple[Problem, ...]:
     """Return a few small problems of each dtype.
 
-    They are problems that were correct in the results, else problems of level quick.
+    Take problems that were correct in the results. If there are none, take problems of the level quick.
     """
     if own:
         return tuple(map(parse_problem, own))

@@ -1,4 +1,4 @@
-"""A child process: forked by a fork server or started as a new process, connected by pipes, and always ended.
+"""A child process: forked by a fork server or started directly, connected by pipes, and killed if needed.
 
 Each interpreter has one fork server (``worker/server.py``), which has already imported torch.
 """
@@ -23,14 +23,14 @@ from rocmprobe.engine.launch import OWN, Launch, kept
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
-#: After this many bytes without a newline, the bytes are discarded. An event has a few KiB.
+#: Number of bytes without a newline after which these bytes are discarded. An event has a few KiB.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
-#: More bytes than fit into a pipe, so reading this many reads all earlier output.
+#: More bytes than fit into a pipe. Reading this many bytes reads everything that was in the pipe.
 _PIPE_BYTES = 1 << 20
 #: Seconds to wait after SIGKILL. A process that is blocked in a driver never ends.
 _UNKILLABLE_AFTER = 10.0
-#: Timeout in seconds for a fork by a server that is ready.
+#: Timeout in seconds for a fork by a server that has imported torch.
 _FORK_SECONDS = 30.0
 _LONGEST_MESSAGE = 1 << 16
 
@@ -38,7 +38,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Capture:
-    """A byte sink that stores only the first and the last ``size`` bytes."""
+    """A byte buffer that stores only the first and the last ``size`` bytes written to it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -65,8 +65,8 @@ class Capture:
 class Child:
     """A worker process that sends events. ``log`` captures its output.
 
-    The worker is forked by a fork server, unless ``spawn`` is True or the server is not ready within
-    ``seconds``. ``launch`` says which interpreter to use.
+    ``launch`` describes the interpreter to use. The worker is forked by the interpreter's fork server. If
+    ``spawn`` is True, or if the server is not ready within ``seconds``, the worker is started directly.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Child:
         return self._process.pid
 
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
-        """Write one command line. Stop after ``seconds`` if the child does not read.
+        """Write one command line. Give up after ``seconds`` if the child does not read.
 
-        Errors are ignored, because a child that is gone or does not read is noticed by its missing events.
+        Ignore errors: if the child has ended or does not read, its events are missing later.
         """
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
@@ -164,7 +164,7 @@ class Child:
             raise EOFError
 
     def _drain(self) -> None:
-        """Read the output so far, but not more than fits into a pipe, because a child can print endlessly."""
+        """Read the output so far, at most one pipe full, because a child can print endlessly."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
@@ -182,7 +182,7 @@ class Child:
         self._drain()
 
     def close(self, seconds: float) -> str:
-        """Close the command pipe, so that the child ends. Kill it after ``seconds``.
+        """Close the command pipe, so that the child ends. Kill the child if it still runs after ``seconds``.
 
         Return the exit status like ``exit``.
         """
@@ -190,7 +190,7 @@ class Child:
         return self.exit(seconds)
 
     def exit(self, seconds: float) -> str:
-        """Wait until the child ends. Kill it after ``seconds``.
+        """Wait until the child ends. Kill the child if it still runs after ``seconds``.
 
         Return the exit status: an exit code as text (e.g. "0"), the name of a signal, "killed" or
         "unkillable".
@@ -209,9 +209,11 @@ class Child:
         return status
 
     def kill(self, grace: float = 2.0) -> str:
-        """Send SIGTERM to the process group, and SIGKILL after ``grace`` seconds. Return "killed" or
-        "unkillable"."""
-        # Descendants in another session are not in the group.
+        """Send SIGTERM to the process group, and SIGKILL after ``grace`` seconds.
+
+        Return "killed" or "unkillable".
+        """
+        # Also kill descendants in another session, which are not in the group.
         below = descendants(self.pid)
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, _UNKILLABLE_AFTER)):
             self._signal_group(number)
@@ -245,7 +247,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
-        """Send a signal to the group, and to the child itself, which may not have a group yet."""
+        """Send a signal to the process group, and to the child itself, which may not be in its group yet."""
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)
@@ -284,7 +286,7 @@ _servers: dict[str, Optional[ForkServer]] = {}
 def start_fork_server(launch: Launch) -> None:
     """Start the fork server of an interpreter, but do not wait until it is ready.
 
-    Do nothing if the server runs or has failed to start before.
+    Do nothing if the server runs already, or if it failed to start before.
     """
     server = _servers.get(launch.python)
     if launch.python in _servers and not (server and server.has_ended()):
@@ -295,10 +297,10 @@ def start_fork_server(launch: Launch) -> None:
 
 
 def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
-    """Return the fork server of an interpreter, started if necessary, or None if it failed to start.
+    """Return the fork server of an interpreter, or None if it failed to start. Start the server if necessary.
 
     A server that needs more than ``seconds`` to import torch, or that opens a device, is killed and never
-    started again. A server that ended later is started again.
+    started again. A server that started successfully and ended afterwards is started again.
     """
     start_fork_server(launch)
     server = _servers[launch.python]
@@ -309,7 +311,7 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
 
 
 class ForkServer:
-    """A process that has imported torch and forks children, and a record of these children."""
+    """A process that has imported torch and forks children."""
 
     def __init__(self, launch: Launch) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -333,8 +335,10 @@ class ForkServer:
         return self._clean
 
     def fork(self, commands: int, events: int, output: int, workdir: Path) -> Optional[ForkedProcess]:
-        """Return a child with the working directory ``workdir`` and these descriptors, or None if the
-        server is gone."""
+        """Return a new child that uses these pipe descriptors and the working directory ``workdir``.
+
+        Return None if the server has ended.
+        """
         request = json.dumps({"workdir": str(workdir)}).encode()
         try:
             socket.send_fds(self._channel, [request], [commands, events, output])
@@ -349,7 +353,7 @@ class ForkServer:
         return child
 
     def _message(self, key: str, seconds: float) -> Any:
-        """Return the value of ``key`` in the next message that has it, or None after ``seconds``."""
+        """Return the value of ``key`` in the next message that has this key, or None after ``seconds``."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0:
             message = self._receive(left)
@@ -360,7 +364,7 @@ class ForkServer:
         return None
 
     def has_ended(self) -> bool:
-        """Return True if the server has ended. First read the exit codes of children that it has reported."""
+        """Return True if the server has ended. Before, read the exit codes of children that it reported."""
         while self._clean is not None and self._receive(0.0) is not None:
             pass
         return self._gone or self._process.poll() is not None
@@ -374,7 +378,7 @@ class ForkServer:
             self._process.wait(1)
 
     def _receive(self, seconds: float) -> Optional[dict[str, Any]]:
-        """Return the next message, or None if there is none within ``seconds`` or the server is gone."""
+        """Return the next message, or None if none arrives within ``seconds`` or the server has ended."""
         if self._gone or not select.select([self._channel], [], [], seconds)[0]:
             return None
         try:
@@ -390,7 +394,7 @@ class ForkServer:
 
 
 class ForkedProcess:
-    """A child of a fork server, with those methods of ``subprocess.Popen`` that ``Child`` uses."""
+    """A child of a fork server. It has the methods of ``subprocess.Popen`` that ``Child`` uses."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
@@ -399,7 +403,7 @@ class ForkedProcess:
 
     def poll(self) -> Optional[int]:
         """Return the exit code (negative for a signal), or None while the process runs."""
-        # If the server ended, its children were killed with it, and it did not report their exit codes.
+        # If the server has ended, its children were killed, and nobody reported their exit codes.
         if self._server.has_ended() and self.returncode is None and started(self.pid) is None:
             self.returncode = -signal.SIGKILL
         return self.returncode

@@ -1,4 +1,4 @@
-"""Evidence about a try: how the child ended, its library calls, and the output that explains it."""
+"""Evidence about a try of a case: how the child ended, its library calls, and its relevant output."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rocmprobe.text.log import same
 
 #: Maximum number of stored calls. A try makes about fifty, but a library can call itself in a loop.
 _MOST_CALLS = 400
-#: Maximum number of lines of each kind.
+#: Maximum number of lines of each kind, e.g. of the exception and of the end of the output.
 _MOST_LINES = 15
-#: Maximum number of frames of a stack, the innermost ones.
+#: Maximum number of frames of a stack. Only the innermost frames are returned.
 _FRAMES = 8
 _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", re.IGNORECASE)
 
@@ -24,8 +24,8 @@ def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     """Return lines of evidence, the most informative first.
 
     The order is: errors in the library's log (``reading``) and its last command, lines that look like a
-    failure, the stack, the Python exception, and the end of the output. Of lines that differ only in numbers,
-    addresses and names of temporary files, only the first is returned.
+    failure, the stack, the Python exception, and the end of the output. If lines differ only in numbers,
+    addresses and names of temporary files, return only the first of these lines.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -51,7 +51,7 @@ def _stack(printed: list[str]) -> list[str]:
 
 
 def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Return the cause of a crash. ``status`` is the exit status from ``Child.exit``."""
+    """Return the cause of a crash from ``status``, the exit status returned by ``Child.exit``."""
     if status == "SIGKILL" and oom_killed:
         return "oom-kill"
     if status in CRASH_CAUSES:
@@ -69,10 +69,10 @@ def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
 
 
 def oom_kills(root: Path = Path("/")) -> dict[str, int]:
-    """Return how many processes the kernel has killed for lack of memory, in this process's cgroup and on the
-    machine.
+    """Return how many processes the kernel has killed for lack of memory, by place.
 
-    The keys are "cgroup" and "machine". A counter that cannot be read is left out.
+    "cgroup" counts the kills in this process's cgroup, "machine" all kills. A counter that cannot be read is
+    left out.
     """
     files = {"machine": root / "proc/vmstat"}
     try:
@@ -89,7 +89,7 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
     """Return True if the kernel killed a process for lack of memory between two results of ``oom_kills``.
 
-    Return None if no counter could be read. The cgroup's counter is preferred, because the machine's counter
+    Return None if no counter could be read. Prefer the counter of the cgroup, because the machine's counter
     includes other programs.
     """
     for name in ("cgroup", "machine"):
@@ -112,8 +112,8 @@ def _counter(path: Path) -> Optional[int]:
 class Calls:
     """The library calls of one try that a child of the driver ``capi`` reported, each with its status.
 
-    Equal successive calls become one entry. A call after ``end`` only tests whether the device still
-    responds, so it is listed only if it does not return.
+    Equal successive calls become one entry. Calls after ``end`` only test whether the device still responds.
+    They are listed only if they do not return.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Calls:
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Add a call that starts (``number`` is None) or that has returned the status ``number``."""
+        """Add a call. ``number`` is None if the call starts, or the status that the call returned."""
         function, number = str(event["function"]), event["number"]
         if number is None:
             self._running = function
@@ -150,7 +150,7 @@ class Calls:
 
     @property
     def where(self) -> str:
-        """ ", in FUNCTION" for the function that is running, else "". It is the end of a sentence."""
+        """ ", in FUNCTION" for the function that is running, else "". This is the end of a sentence."""
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:

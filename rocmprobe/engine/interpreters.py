@@ -1,4 +1,4 @@
-"""The Python environments given by ``--python``: their interpreters, and whether they can be tested.
+"""The Python environments that the user gives with ``--python``, and their interpreters.
 
 An interpreter needs torch, but not the packages that rocmprobe requires.
 """
@@ -20,12 +20,12 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted_text
 
-#: Environment variable that passes the interpreters' paths to the other processes of a run, because paths in
-#: the journal are redacted.
+#: Environment variable that passes the interpreters' paths to the other processes of a run. The journal
+#: cannot pass them, because paths in the journal are redacted.
 VARIABLE = "ROCMPROBE_PYTHONS"
 #: Timeout in seconds for the start of an interpreter, which can take seconds on a slow disk.
 _ANSWER_SECONDS = 20.0
-#: Script that prints facts about an interpreter. It leaves out the empty path that ``-c`` adds to
+#: Script that prints facts about an interpreter. It leaves out the empty path that ``python -c`` adds to
 #: ``sys.path``.
 _QUESTION = """
 import json, sys
@@ -46,8 +46,8 @@ _OLDEST = (3, 9)
 class Interpreter:
     """The interpreter of a Python environment: its path, version and ``sys.path``.
 
-    ``reads_toml`` is True if it has a TOML parser. ``unusable`` is the reason why the environment cannot be
-    tested, or "".
+    ``reads_toml`` is True if the interpreter has a TOML parser. ``unusable`` is the reason why the
+    environment cannot be tested, or "".
     """
 
     name: str
@@ -59,15 +59,16 @@ class Interpreter:
 
     @property
     def imports(self) -> Python:
-        """Version and import path of the interpreter, in the form that the detection of the machine needs."""
+        """Version and import path, in the form that the detection of the machine needs."""
         return Python(self.version, self.path)
 
 
 def interpreters(wanted: Sequence[str]) -> tuple[Interpreter, ...]:
     """Return the interpreters for ``wanted``, whose items are "PATH" or "NAME=PATH".
 
-    PATH is an interpreter or a virtual environment. An interpreter that does not run is returned as unusable.
-    Raise BadInput if a name is invalid or repeated, or if all interpreters are unusable.
+    PATH is an interpreter or a virtual environment. If an interpreter does not run, it is returned with a
+    reason in ``unusable``. Raise BadInput if a name is invalid or repeated, or if all interpreters are
+    unusable.
     """
     named = [_named(text) for text in wanted]
     for name in [name for name, _ in named]:
@@ -94,7 +95,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def _name_of(path: Path) -> str:
-    """Return the name of the environment's folder, else that of the interpreter."""
+    """Return the name of the environment's folder, else the name of the interpreter."""
     folder = path if path.is_dir() else path.parent.parent
     if (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir():
         name = folder.name
@@ -126,9 +127,9 @@ def _asked(name: str, path: Path) -> Interpreter:
 
 
 def _interpreter(path: Path) -> Optional[str]:
-    """Return the interpreter at ``path`` or in this folder.
+    """Return the interpreter at ``path``, or in this folder.
 
-    Links are not resolved, because a virtual environment's interpreter is a link.
+    Do not resolve links, because a virtual environment's interpreter is a link.
     """
     names = ("bin/python", "bin/python3", "python") if path.is_dir() else ("",)
     return next((str(path / name) if name else str(path) for name in names if (path / name).is_file()), None)

@@ -1,8 +1,7 @@
 """The journal of a run: a file with one JSON line per event, each appended by a single write and fsynced.
 
 Every process of the run reads the journal to get results, to find out which cases may run, and to resume. An
-incomplete last line is ignored: the machine died while it was written. Each kind of record has a class.
-``docs/results.md`` describes the records.
+incomplete last line, left when the machine died, is ignored. ``docs/results.md`` describes the records.
 """
 
 from __future__ import annotations
@@ -81,10 +80,10 @@ class Intent:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A case that waits for its child, with the seconds until the timeout, or 0 when the child responds
-    again.
+    """A case that waits for its child. ``left`` is the time until the timeout in seconds.
 
-    In the phase "device", the case waits until another run releases the device, and ``left`` is None.
+    When the child responds again, ``left`` is 0. In the phase "device", the case waits until another run
+    releases the device, and ``left`` is None.
     """
 
     case: str
@@ -94,8 +93,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The state of a running soak: ``progress`` and ``conditions`` become numerics and conditions of its
-    outcome."""
+    """The state of a running soak. Its outcome gets ``progress`` as numerics, and ``conditions``."""
 
     at: float
     case: str
@@ -120,8 +118,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Derived:
-    """The content of a derived setting (a setting that earlier outcomes determine), or the reason why
-    there is none."""
+    """The content of a derived setting, or the reason why there is none.
+
+    Earlier outcomes determine the content of a derived setting.
+    """
 
     device: str
     driver: str
@@ -169,7 +169,7 @@ KINDS: Mapping[str, type[Any]] = {
 def to_record(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record as plain JSON data.
 
-    Raise TypeError if ``content`` has a field that this kind of record does not have.
+    Raise TypeError if ``content`` has a field that does not belong to this kind of record.
     """
     plain: dict[str, Any] = to_json(KINDS[kind](**content))
     return plain
@@ -187,7 +187,7 @@ def from_record(record: Mapping[str, Any]) -> Any:
 def is_whole(record: Any) -> bool:
     """Return True if a line is a record with all required fields and the right JSON types.
 
-    The content of objects and arrays is not checked. ``from_record`` does this.
+    The content of objects and arrays is checked by ``from_record`` instead.
     """
     if not isinstance(record, dict) or not isinstance(record.get("record"), str):
         return False
@@ -212,15 +212,15 @@ def _json_types(kind: Any) -> tuple[type, ...]:
 
 
 class CannotWrite(OSError):
-    """The journal cannot be written, so outcomes would be lost."""
+    """Raised if the journal cannot be written, so outcomes would be lost."""
 
 
 @dataclass
 class RunState:
     """The state of a run after the records so far.
 
-    ``questions`` are the started cases, keyed by id. ``progress`` is the last progress of each soak, keyed by
-    case. ``derived`` is keyed by device, driver and setting.
+    ``questions`` are the started cases, keyed by id. ``progress`` has the last progress of each soak, keyed
+    by case. ``derived`` is keyed by device, driver and setting.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class RunState:
         elif isinstance(found, Wedged):
             self.wedged.add(found.device)
         elif isinstance(found, Derived):
-            # The first record applies, whichever process wrote it.
+            # If several processes wrote such a record, the first one applies.
             self.derived.setdefault((found.device, found.driver, found.setting), found.cure)
         elif isinstance(found, Ended):
             self.trials.append(found.trial)
@@ -267,7 +267,7 @@ class RunState:
 
 
 class Appended:
-    """Reader of the records that are appended to the journal at ``path``."""
+    """Reader that returns only the new records of the journal at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -287,7 +287,7 @@ class Appended:
 
 
 class BaseJournal(ABC):
-    """A journal and the state of the run that follows from its records."""
+    """A journal, and the state of the run according to its records."""
 
     def __init__(self) -> None:
         self._state = RunState()
@@ -314,11 +314,13 @@ class BaseJournal(ABC):
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Return how many cases with the same device, driver and setting (or check) as ``case`` ended in
-        ``state``."""
+        """Return how many cases ended in ``state``, for the device, driver and setting of ``case``.
+
+        If ``of`` is "check", count the cases of the same check instead of the same setting.
+        """
 
         def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
-            # The operator sweep is counted separately.
+            # Count the operator sweep and other cases separately.
             return each.device, each.driver, getattr(each, of), each.operator is None
 
         wanted = kind(case)
@@ -330,8 +332,7 @@ class BaseJournal(ABC):
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Optional[Cure]:
-        """Return the content of the derived setting of ``case``, or None if no process has determined it
-        yet."""
+        """Return the content of the derived setting of ``case``, or None if not determined yet."""
         return self.state.derived.get((case.device, case.driver, case.setting))
 
     def wedged(self, device: str) -> bool:
@@ -340,7 +341,7 @@ class BaseJournal(ABC):
 
 
 class Journal(BaseJournal):
-    """A journal on disk, to which several processes of the run append."""
+    """A journal on disk. Several processes of the run append to the file."""
 
     def __init__(self, folder: Path, redact: bool) -> None:
         super().__init__()
@@ -361,8 +362,7 @@ class Journal(BaseJournal):
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(descriptor).st_size
-            # If another process was killed while it wrote a line, this record must not become part of that
-            # line.
+            # Start a new line if another process was killed in the middle of a line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
             data = ("\n" * bool(torn) + line).encode()
             while data:
@@ -379,7 +379,7 @@ class Journal(BaseJournal):
 
 
 class NullJournal(BaseJournal):
-    """A journal that writes nothing to disk. ``listener`` is called with every record."""
+    """A journal that writes nothing to disk. It calls ``listener`` with every record."""
 
     def __init__(self, listener: Callable[[Mapping[str, Any]], None] = lambda record: None) -> None:
         super().__init__()
@@ -402,7 +402,7 @@ def run_of(folder: Path) -> Run:
 
 
 def journal_of(folder: Path) -> Journal:
-    """Return the journal of the run in ``folder``. It redacts if the options of the run say so.
+    """Return the journal of the run in ``folder``. Its records are redacted if the run's options say so.
 
     Raise BadInput if the journal is not of a run.
     """
@@ -419,8 +419,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def naming_journal(folder: Path) -> Iterator[None]:
-    """Add the path of the journal in ``folder`` to the message of a BadInput raised inside of the ``with``
-    block."""
+    """Add the path of the journal in ``folder`` to the message of any BadInput in the ``with`` block."""
     path = str(folder / NAME)
     try:
         yield
@@ -447,6 +446,8 @@ def _of_a_run(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def parsed(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records in ``lines``. Skip lines that are incomplete, too long, nested too deeply, or lack
-    a field."""
+    """Yield the records in ``lines``.
+
+    Skip lines that are incomplete, too long, nested too deeply, or lack a field.
+    """
     return (record for record in map(reading.json_line, lines) if is_whole(record))

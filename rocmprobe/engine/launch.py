@@ -1,5 +1,4 @@
-"""Start of a child: the command of its interpreter, its environment, and its folders for databases and
-kernels."""
+"""Start of a child: command line, environment, and folders for databases and kernels."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from rocmprobe.process.guardian import guardian
 from rocmprobe.process.leftovers import own_folder
 from rocmprobe.text.tables import AS_JSON, write_as_json
 
-#: Script that makes this package, but nothing else in its folder, importable in any interpreter, and then
-#: runs a module of the package.
+#: Script that runs a module of this package in any interpreter. The script makes only this package
+#: importable, not the other packages in the same folder.
 _LAUNCH = """
 import importlib.util, runpy, sys
 package, module = sys.argv[1:3]
@@ -38,7 +37,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Launch:
-    """The way to start a worker in an interpreter.
+    """Interpreter and arguments with which a worker is started.
 
     ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
     """
@@ -54,7 +53,7 @@ class Launch:
 
 
 def _own_flags() -> tuple[str, ...]:
-    """Return the flags with which another process of this interpreter finds the same modules."""
+    """Return the flags with which another process of this interpreter imports the same modules."""
     flags = {
         "-s": sys.flags.no_user_site,
         "-E": sys.flags.ignore_environment,
@@ -86,7 +85,7 @@ def _tables() -> Path:
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of ``environ`` that children inherit."""
+    """Return the variables in ``environ`` that children inherit."""
     patterns = [row.name for row in variables() if row.keep]
     return {
         name: value
@@ -98,8 +97,8 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
 def picks_kernels_alone(setting: Setting) -> bool:
     """Return True if a setting changes which kernels run, but not how they are compiled.
 
-    Such settings can share compiled kernels. A kernel that fails to compile is not cached, so the failure
-    still occurs under each setting.
+    Such settings can share a cache of compiled kernels. Failures to compile are not cached, so they still
+    occur under each setting.
     """
     return all(
         name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
@@ -112,8 +111,8 @@ def environment(
     """Return the environment of a trial's child.
 
     ``folder`` is for the databases of this setting and run, ``kernels`` for its compiled kernels. ``trace``
-    has variables that make the vendor library log which implementation it runs. The setting ``as-found`` uses
-    the user's environment and folders.
+    has variables that make the vendor library log which solver it runs. The setting ``as-found`` uses the
+    user's environment and folders.
     """
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
@@ -134,7 +133,7 @@ OWN_FOLDERS = {
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
     """Create folders for the vendor library's databases and for compiled kernels.
 
-    Return the environment variables with their paths.
+    Return the environment variables that contain the paths of these folders.
     """
     own = {
         variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
@@ -146,8 +145,11 @@ def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
 
 
 def must_spawn(setting: Setting) -> bool:
-    """Return True if a fork server is too late for this setting: a variable is read when a library is
-    loaded or imported."""
+    """Return True if a fork server cannot start children for this setting.
+
+    The setting has a variable that a library reads when it is loaded or imported, and the server has already
+    imported torch.
+    """
     if setting.inherit_environment:
         return True
     early = [row.name for row in variables() if row.read in ("load", "import")]
@@ -157,8 +159,8 @@ def must_spawn(setting: Setting) -> bool:
 def databases_folder(base: Path, case: Case) -> Path:
     """Return the folder for the databases of the child for ``case``.
 
-    All trials of a setting share a folder. A start-up case has its own, because a cold start needs an empty
-    folder.
+    All trials of a setting share a folder. A start-up case has a separate folder, because a cold start needs
+    an empty folder.
     """
     words = [
         case.device,
@@ -172,7 +174,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the kernels that the child for ``case`` compiles.
 
-    Settings that compile the same kernels share a folder. A start-up case has its own.
+    Settings that compile the same kernels share a folder. A start-up case has a separate folder.
     """
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)
@@ -180,5 +182,5 @@ def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
 
 
 def _named(base: Path, words: Sequence[str]) -> Path:
-    # Some compilers pass these paths to a shell, and there are solvers with names like "A<2-3>".
+    # Some compilers pass these paths to a shell, but solvers can have names like "A<2-3>".
     return base / "_".join(re.sub(r"[^\w+.-]", "", word) for word in words)

@@ -1,8 +1,8 @@
 """Leases of devices: only one process at a time uses a device, across all runs of a user.
 
 A lease is an ``flock`` on a file for each device in the user's runtime folder. The kernel wakes waiting
-processes in their order, and releases a lease when its process ends. The file contains the holder, so that
-waiting processes can name it.
+processes in their order, and releases a lease when its process ends. The file contains the holder's data, so
+that waiting processes can tell the user who uses the device.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ with contextlib.suppress(ImportError):
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a lease: ``run`` is its run's folder, ``since`` the time of acquisition (seconds
-    since the epoch).
+    """A process that holds a lease.
 
-    ``start`` (start time) and ``space`` (process id namespace) distinguish it from a later process with the
-    same id, and from a process of another container.
+    ``run`` is the folder of its run. ``since`` is the time of acquisition (seconds since the epoch).
+    ``start`` (start time) and ``space`` (process id namespace) are needed because another process can have
+    the same id: later, or in another container.
     """
 
     pid: int
@@ -49,13 +49,13 @@ class Holder:
     def lives(self) -> bool:
         """True unless the process is known to have ended.
 
-        A process of another container is not visible, so it is assumed to run.
+        A process of another container is invisible, so it is assumed to run.
         """
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
 
 def hold_for_good(path: Path) -> bool:
-    """Lock a file until this process ends. Return False if another process has locked it."""
+    """Lock a file until this process ends. Return False if another process has locked the file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     locked = _lock(descriptor, wait=False)
     if not locked:
@@ -65,9 +65,9 @@ def hold_for_good(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Lock a file inside of the ``with`` block, and create it if needed.
+    """Lock a file inside of the ``with`` block. Create the file if needed.
 
-    Yield False if another process has locked it.
+    Yield False if another process has locked the file.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -77,7 +77,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock a file. If another process has locked it, wait if ``wait`` is True, else return False."""
+    """Lock a file. If another process has locked the file, wait if ``wait`` is True, else return False."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -108,8 +108,10 @@ class DeviceLease:
         self._descriptors: list[int] = []
 
     def take(self, wait: bool = True) -> bool:
-        """Acquire the lease. If another process holds a device, wait if ``wait`` is True, else return
-        False."""
+        """Acquire the lease.
+
+        If another process uses a device, wait if ``wait`` is True, else return False.
+        """
         taken = False
         try:
             taken = all(self._take(device, wait) for device in self._devices)
@@ -160,11 +162,10 @@ def leased(case: Case, setting: Setting, targets: Iterable[Device]) -> list[str]
 
 
 def lease_name(target: Device) -> str:
-    """Return the name of a device's lease: for a GPU its PCI address if known, else torch's name of the
-    device.
+    """Return the name of a device's lease: a GPU's PCI address if known, else torch's name of the device.
 
-    torch's indices of GPUs depend on variables like HIP_VISIBLE_DEVICES, so they cannot identify a GPU across
-    runs.
+    torch's index of a GPU is not the same in every run, because it depends on variables like
+    HIP_VISIBLE_DEVICES.
     """
     address = target.gpu.address.value if target.gpu else None
     return f"GPU {address}" if address else target.device

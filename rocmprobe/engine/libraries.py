@@ -1,4 +1,4 @@
-"""The ROCm libraries that the driver ``capi`` calls, and what they report about the GPUs."""
+"""The ROCm libraries that the driver ``capi`` calls, and the facts that they report about the GPUs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 from rocmprobe.text.redact import redacted
 
-#: Environment variable that passes the folder given by ``--libraries`` to the other processes of a run,
-#: because paths in the journal are redacted.
+#: Environment variable that passes the folder given by ``--libraries`` to the other processes of a run. The
+#: journal cannot pass the folder, because paths in the journal are redacted.
 VARIABLE = "ROCMPROBE_LIBRARIES"
 #: Libraries that the driver requires. rocBLAS is optional.
 _NEEDED = ("libamdhip64", "libMIOpen")
 _LOOKED = "searched LD_LIBRARY_PATH, ROCM_PATH, /opt/rocm*, the distribution's folders and torch's lib/"
-#: Timeout in seconds. The first use of a GPU after boot and loading some GB from a disk can both be slow.
+#: Timeout in seconds. The first use of a GPU after boot can be slow, and loading some GB from a disk, too.
 _QUERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class HipReport:
-    """What HIP reports about the GPUs.
+    """Facts that HIP reports about the GPUs.
 
-    ``devices`` are in HIP's order, each with ``arch``, ``name`` and ``bytes`` of memory. ``versions`` are the
-    versions that the libraries report, or "". ``mapped`` are the library files that the child process had
+    ``devices`` are in HIP's order, each with ``arch``, ``name`` and ``bytes`` of memory. ``versions`` has the
+    version that each library reports, or "". ``mapped`` lists the library files that the child process had
     loaded.
     """
 
@@ -41,7 +41,7 @@ class HipReport:
     mapped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def gpu(self, number: int) -> Gpu:
-        """Return a GPU with only the facts from HIP. HIP does not know the native ISA."""
+        """Return a GPU with only the facts from HIP. The native ISA is unknown."""
         device = self.devices[number]
         arch = str(device["arch"]).partition(":")[0]
         return Gpu(
@@ -82,8 +82,10 @@ def _lacking(place: Place) -> list[str]:
 
 
 def found_again(place: Place) -> Place:
-    """Return the place whose redacted form in the journal is ``place``. Raise BadInput if it does not
-    exist any more."""
+    """Return the real form of ``place``, whose path is redacted in the journal.
+
+    Raise BadInput if the place does not exist any more.
+    """
     named = os.environ.get(VARIABLE)
     candidates = [*([place_in(named)] if named else []), *places(os.environ)]
     for candidate in candidates:
@@ -93,9 +95,9 @@ def found_again(place: Place) -> Place:
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ``. If the folder was given by the user, add it to LD_LIBRARY_PATH.
+    """Return ``environ`` with the place's folder in LD_LIBRARY_PATH, if the user gave the folder.
 
-    The loader finds all other places by itself.
+    The dynamic loader finds all other places without the variable.
     """
     if place.origin != "folder":
         return dict(environ)
@@ -105,10 +107,10 @@ def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
-    """Return what the libraries in ``place`` report, queried in a child process with a timeout of
-    ``seconds``.
+    """Return facts from the libraries in ``place``, queried in a child process.
 
-    Raise NothingToTest with the reason if the child crashes or hangs, or if HIP fails.
+    Raise NothingToTest with the reason if the child crashes, if it does not end within ``seconds``, or if HIP
+    fails.
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
@@ -140,7 +142,7 @@ def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
 
 
 def _release(number: str) -> str:
-    """Return HIP's version as MAJOR.MINOR.PATCH. The version numbers of older runtimes stay unchanged."""
+    """Return HIP's version as MAJOR.MINOR.PATCH. Return the number of an older runtime unchanged."""
     value = int(number) if number.isdigit() else 0
     if value < 10_000_000:
         return number

@@ -1,5 +1,7 @@
-"""The operators of the operator sweep. A child process reads their names from the OpInfo database of the
-tested torch."""
+"""The operators of the operator sweep, from the OpInfo database of the tested torch.
+
+A child process reads the database.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from rocmprobe.engine.options import RunOptions
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 
-#: Timeout in seconds. The import of torch and its database takes seconds, from a slow disk up to a minute.
+#: Timeout in seconds. Importing torch and its database takes seconds, or from a slow disk up to a minute.
 _SECONDS = 120.0
 _MOST_BYTES = 1 << 20
-#: Hides all GPUs, so that the import starts none. The names do not depend on a GPU.
+#: Variables that hide all GPUs, so that the import uses no GPU. The names of operators do not depend on a
+#: GPU.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -28,7 +31,7 @@ def sweeps(options: RunOptions) -> bool:
 def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the operators to test on ``device_type``, by dtype.
 
-    Return {} if the database cannot be imported. In this case, the single case of the check reports the
+    Return {} if the database cannot be imported. In this case, the check has a single case, which reports the
     reason.
     """
     command = launch.command("rocmprobe.worker.device_query", "operators", device_type)

@@ -17,9 +17,9 @@ from rocmprobe.model.shapes import Shapes
 class RunOptions:
     """The options of ``rocmprobe run`` that determine what is tested.
 
-    If ``shapes`` is set, ``problems`` are the problems in it. ``estimate`` describes a workload, or is "".
-    ``note`` is a text for readers of the report. ``minutes`` is the duration of a soak, or 0 for the duration
-    of the level. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of
+    If ``shapes`` is set, ``problems`` are its problems. ``estimate`` describes a workload, or is "". ``note``
+    is a text for readers of the report. ``minutes`` is the duration of a soak, or 0 for the duration in the
+    level's budgets. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of
     the device.
     """
 
@@ -44,7 +44,7 @@ class RunOptions:
         """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) select the
         case.
 
-        The cases on which this case depends run only if they are selected, too.
+        If the options select a case, they do not thereby select the cases on which it depends.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:
@@ -88,7 +88,7 @@ class Budgets:
     After ``hangs`` hangs or ``crashes`` crashes under one setting, the other cases of this setting are
     blocked. They would show nothing new, and each hang costs the full time limit. ``sweep_mb`` is how much
     memory in MiB the search for the largest batch may fill on a CPU. A case is tried at most ``tries`` times.
-    If ``tries`` is 1, the device is not tested after a failure.
+    If ``tries`` is 1, the test whether the device still responds is also left out.
     """
 
     start: float
