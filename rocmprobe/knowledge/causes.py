@@ -1,4 +1,5 @@
-"""Lists of all causes of failures, of the layers where something can fail, and of advice for the user."""
+"""All known causes of failures, the layers of the software in which something can fail, and advice for the
+user."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _AMD_INDEX = "{amd_index}"
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice that applies if all words of ``when`` are true. ``not-WORD`` is true if WORD is false.
+    """Advice that applies if all conditions in ``when`` are met. A condition is the name of a fact, e.g.
+    "wsl", or ``not-`` and the name of a fact.
 
     In ``text``, ``{gfx}`` is replaced by the reader's own target, and ``{amd_index}`` by the index of AMD's
     wheels for this target.
@@ -66,10 +68,10 @@ class Advice:
 
 @dataclass(frozen=True)
 class Layer:
-    """A place where something can break. The table lists lower layers first.
+    """A layer of the software in which something can fail. The table lists lower layers first.
 
-    A layer is a part of the layer ``within``. ``fails`` is a clause for a failure in this layer without a
-    known cause. ``advice`` says what to do in that case, and ``confirm`` how to learn more.
+    ``within`` is the larger layer to which this layer belongs. ``fails`` is a clause for a failure in this
+    layer whose cause is unknown. ``advice`` says what to do in that case, and ``confirm`` how to learn more.
     """
 
     name: str
@@ -95,10 +97,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Cause:
-    """A reason for a failure, the layer where it usually occurs, and what a user needs to know.
+    """A cause of failures, the layer where it usually occurs, and texts for the user.
 
     ``verify`` says how to check that the failure is fixed. ``confirm`` says how to distinguish this cause
-    from other causes. The first item of ``advice`` that applies is used, and the last item always applies.
+    from other causes. The first item of ``advice`` whose conditions are met is used. The last item has no
+    conditions.
     """
 
     name: str
@@ -116,7 +119,7 @@ class Cause:
 
 @lru_cache(maxsize=1)
 def layers() -> tuple[Layer, ...]:
-    """Return every layer that a finding can name."""
+    """Return every layer, the lowest first."""
     return tuple(
         Layer(
             **{
@@ -136,17 +139,17 @@ def groups() -> tuple[Group, ...]:
 
 
 def layer(name: str) -> Layer:
-    """Return the layer called ``name``. Raise StopIteration if the vocabulary lacks the layer."""
+    """Return the layer called ``name``. Raise StopIteration if there is no such layer."""
     return next(row for row in layers() if row.name == name)
 
 
 def group(name: str) -> Group:
-    """Return the group called ``name``. Raise StopIteration if the vocabulary lacks the group."""
+    """Return the group called ``name``. Raise StopIteration if there is no such group."""
     return next(row for row in groups() if row.name == name)
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return the names of the layers within the layer ``name``."""
+    """Return the names of the layers that belong to the layer ``name``."""
     return tuple(row.name for row in layers() if row.within == name)
 
 
@@ -176,7 +179,8 @@ def cause(name: str) -> Cause:
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice about the cause ``name`` for a user in these situations (words of SITUATIONS).
+    """Return advice about the cause ``name`` for a user to whom the facts ``situations`` (of SITUATIONS)
+    apply.
 
     ``silicon`` is the user's target, or None if unknown. Raise KeyError if there is no such cause.
     """
@@ -190,7 +194,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
     """Return the text of the first advice whose conditions are all true.
 
-    The text is for the target ``silicon``, or general if ``silicon`` is None.
+    The text is for the target ``silicon``. If it is None, the text has a placeholder for the target.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations

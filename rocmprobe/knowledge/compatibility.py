@@ -1,8 +1,9 @@
-"""Compatibility of a chip with a stack: failures that must occur, and causes that a failure cannot have.
+"""Compatibility of a chip with a stack: which failures must occur, and which causes of a failure are
+impossible.
 
 A relation is a condition on a ``Combination`` of chip and stack, for example that torch has code for the
 chip. ``data/compatibility.toml`` has the source of each relation and the consequences if the relation holds
-or does not hold. A relation has no result if too little is known about the combination.
+or does not hold. If too little is known about the combination, a relation has no result.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ from rocmprobe.model.facts import FactName
 from rocmprobe.model.results import Fact, Gpu, Machine
 from rocmprobe.text.tables import table
 
-#: Special symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even without
-#: a
-#: symptom.
+#: Special names of symptoms in the consequences of a relation. ANY matches every symptom. ALWAYS applies even
+#: if there is no symptom.
 ANY, ALWAYS = "any", "always"
-#: Placeholder in a consequence for the cause in the table row that gave the result.
+#: Placeholder in a consequence. It stands for the cause in the table row from which the result was concluded.
 THIS = "THIS"
 _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
@@ -43,15 +43,15 @@ Points = Mapping[str, float]
 class Combination:
     """A chip and a stack. Unknown fields are None.
 
-    ``amd`` is True if there is an AMD GPU. ``gfx`` is its native ISA, ``effective`` the ISA that the runtime
-    uses, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with suffix
+    ``amd`` is True if the machine has an AMD GPU. ``gfx`` is its native ISA, ``effective`` the ISA that the
+    runtime uses, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with suffix
     ("2.12.0+rocm10.1.0"). ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR. ``torch_targets`` and
-    ``rocblas_targets`` are the targets that were found in the installed library. ``system`` is one of
+    ``rocblas_targets`` are the targets for which the installed library has code. ``system`` is one of
     ``stacks.SYSTEMS``. ``atomics`` is True if the card can use PCIe atomics. ``primitive`` is the operation
-    that MIOpen had to compute, a name in [[primitive]]. ``package`` holds the targets in the name of the
-    installed package ("gfx110X", "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" if torch
-    itself reports it. ``first`` is the kind of device 0 (one of FIRST), or None on a machine without both
-    kinds.
+    that MIOpen had to compute, a name in [[primitive]]. ``package`` has the targets that are part of the name
+    of the installed package ("gfx110X", "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" if
+    torch itself reports it. ``first`` is the kind of device 0 (one of FIRST), or None unless the machine has
+    both kinds.
     """
 
     amd: bool = False
@@ -72,7 +72,8 @@ class Combination:
 
     @property
     def isa(self) -> Optional[str]:
-        """ISA for which a program needs code: the effective ISA, or else the native ISA."""
+        """ISA for which a program needs code: the effective ISA, or the native ISA if the effective ISA is
+        unknown."""
         return self.effective or self.gfx
 
     @property
@@ -89,7 +90,7 @@ class Combination:
 
     @property
     def rocm_number(self) -> Optional[str]:
-        """MAJOR.MINOR of the ROCm for which torch was built, or else of the installed ROCm."""
+        """MAJOR.MINOR of the ROCm for which torch was built. If unknown, that of the installed ROCm."""
         suffix = (self.torch or "").partition("+rocm")[2]
         found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
         return found[0] if found else None
@@ -103,7 +104,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class Relation:
-    """A row of [[relation]]."""
+    """A condition on a combination of chip and stack: one [[relation]] in data/compatibility.toml."""
 
     name: str
     asks: str
@@ -118,10 +119,10 @@ class Answer:
     """The result of a relation for a combination.
 
     ``holds`` is the result. ``certain`` is True if the result was read from the machine itself, and False if
-    it comes from publications or reports. ``says`` is a clause about the result, and ``source`` is the source
-    of that clause. ``stops`` is True if programs cannot run without the relation. Otherwise a relation that
-    does not hold is only a risk, or limits one library. ``cause`` is the cause of failures if the relation
-    does not hold, or "" if the table row has none.
+    it comes from publications or reports. ``says`` is a clause that explains the result, and ``source`` is
+    the source of that clause. ``stops`` is True if programs cannot run when the relation does not hold. If
+    ``stops`` is False, a relation that does not hold is only a risk, or limits one library. ``cause`` is the
+    cause of failures if the relation does not hold, or "" if the table has none.
     """
 
     relation: Relation
@@ -133,9 +134,10 @@ class Answer:
     cause: str = ""
 
     def points(self, symptoms: Collection[str]) -> dict[str, float]:
-        """Return how strongly the result supports each cause of a failure with these symptoms.
+        """Return a weight, keyed by cause, for each cause that this result supports if a failure has these
+        symptoms.
 
-        If several symptoms support a cause, the largest weight counts.
+        If several symptoms support the same cause, the largest weight counts.
         """
         consequences = self.relation.yes if self.holds else self.relation.no
         found: dict[str, float] = {}
@@ -163,7 +165,7 @@ class _Found(NamedTuple):
 
 @lru_cache(maxsize=1)
 def relations() -> tuple[Relation, ...]:
-    """Return every row of [[relation]], in the order of the table."""
+    """Return every condition that the table has, in its order."""
     return tuple(
         Relation(**{**row, "settles": tuple(row.get("settles", ()))})
         for row in table("compatibility")["relation"]
@@ -177,7 +179,7 @@ def symptoms() -> Mapping[str, str]:
 
 
 def of_machine(machine: Machine, gpu: Gpu) -> Combination:
-    """Return the combination of one GPU of a machine with the software on that machine, as far as known."""
+    """Return the combination of the GPU ``gpu`` with the software on its machine. Unknown fields are None."""
     kernel, name = machine.value("kernel.release"), machine.value("os.name")
     in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
     return Combination(
@@ -198,7 +200,7 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
 
 
 def first_device(machine: Machine) -> Optional[str]:
-    """Return the kind of the AMD GPU that programs see first, one of FIRST.
+    """Return the kind (one of FIRST) of the AMD GPU that is device 0 of programs.
 
     Return None if the machine has only one kind, if the order is unknown, or if environment variables hide
     all GPUs.
@@ -216,7 +218,7 @@ def _held(machine: Machine, name: FactName) -> Optional[tuple[str, ...]]:
 
 
 def answers(combination: Combination) -> tuple[Answer, ...]:
-    """Return the results of all relations that have a result for ``combination``.
+    """Return the result of each relation about ``combination``, except those about which too little is known.
 
     The results are in the order of the table.
     """
@@ -237,7 +239,7 @@ def answer(combination: Combination, name: str) -> Optional[Answer]:
 
 
 def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return the results of relations that do not hold and without which programs cannot run."""
+    """Return the results in ``found`` because of which programs cannot run."""
     return tuple(each for each in found if not each.holds and each.stops)
 
 
@@ -392,7 +394,7 @@ def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield the result of a relation from AMD's builds of a library for a ROCm release.
+    """Yield a result that says if AMD's build of a library for this ROCm release has code for the chip.
 
     Each row of the table lists all targets of the library. The HIP SDK for Windows has other targets than
     ROCm for Linux. Since TheRock, both are built with the same list of targets.
@@ -460,7 +462,6 @@ def _known_to_break(asked: Combination) -> tuple[Broken, ...]:
 
 
 def _clause(sentence: str) -> str:
-    """Return a sentence without its full stop, for use after a colon."""
     return sentence.rstrip(".")
 
 
@@ -518,9 +519,11 @@ def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
 
 
 def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
-    """Return the advice to remove the override of ``gpu`` if the libraries have code for its native ISA.
+    """Return the advice to remove the ISA override of ``gpu`` if the libraries have code for the GPU's native
+    ISA.
 
-    Return None if the GPU has no override, or if the libraries lack that code or were not read.
+    Return None if the GPU has no override, if the libraries lack code for its native ISA, or if the libraries
+    were not read.
     """
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     if not native or not effective or native == effective:

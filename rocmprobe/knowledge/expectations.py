@@ -22,7 +22,7 @@ from rocmprobe.model.results_file import from_json
 from rocmprobe.text import reading
 from rocmprobe.text.tables import table_text
 
-#: States that a row of the table can expect.
+#: States that a known failure can have.
 _EXPECTABLE = ("wrong", "error", "crash", "hang", "flaky")
 _CPU = "cpu"
 _NEEDED = ("settings", "checks", "states", "cause", "reason", "link", "date")
@@ -32,7 +32,7 @@ _LONGEST_REASON = 140
 
 @dataclass(frozen=True)
 class Expectation:
-    """One row of the table. ``data/expectations.toml`` explains the fields."""
+    """A known failure: one row of ``data/expectations.toml``, which explains the fields."""
 
     id: str
     settings: tuple[str, ...]
@@ -109,7 +109,7 @@ def _satisfied(wanted: str, version: str) -> bool:
 
 
 def observed(outcome: Outcome) -> Outcome:
-    """Return ``outcome`` with the observed state instead of "xfail" or "xpass"."""
+    """Return ``outcome``. If its state is "xfail" or "xpass", restore the state that was observed."""
     if outcome.expected is None:
         return outcome
     return replace(outcome, state=outcome.expected.state, expected=None)
@@ -117,7 +117,7 @@ def observed(outcome: Outcome) -> Outcome:
 
 @lru_cache(maxsize=1)
 def expectations() -> tuple[Expectation, ...]:
-    """Return every row of the table."""
+    """Return every known failure in the table."""
     return read_expectations(table_text("expectations"), "data/expectations.toml")
 
 

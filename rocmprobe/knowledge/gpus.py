@@ -16,9 +16,8 @@ from rocmprobe.text.tables import table
 
 PciId = Union[str, int]
 
-#: The variable that makes the ROCm runtime treat every GPU as a different ISA. With a number after the name,
-#: as
-#: in HSA_OVERRIDE_GFX_VERSION_1, it applies to one GPU.
+#: The environment variable that makes the ROCm runtime treat every GPU as one of another ISA. With a number
+#: after the name, as in HSA_OVERRIDE_GFX_VERSION_1, the variable applies to one GPU.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 #: Values that the ROCm thunk accepts (libhsakmt topology.c): sscanf with "%u.%u.%u", and no text after the
 #: last
@@ -73,9 +72,9 @@ def _by_pci_id() -> Mapping[str, Target]:
 
 
 def _hex(value: object, digits: int) -> str:
-    """Return a PCI number as the table writes it, or "" for other text.
+    """Return a PCI number as ``digits`` lower-case hexadecimal digits, e.g. "731f". Return "" for other text.
 
-    Accept 29471, "0x731F" and "1002:731f".
+    ``value`` can be an integer such as 29471, or a text such as "0x731F" or "1002:731f".
     """
     if isinstance(value, int):
         return f"{value:0{digits}x}"
@@ -86,7 +85,7 @@ def _hex(value: object, digits: int) -> str:
 
 
 def target(gfx: object) -> Optional[Target]:
-    """Return the row of a target, or None if it is unknown.
+    """Return the target called ``gfx``, or None if it is unknown.
 
     Feature suffixes are ignored (``gfx1010:xnack-``). ``gfx`` can come from a file that anybody wrote, so
     values that are not text also count as unknown.
@@ -145,7 +144,8 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
-    """Return sentences about features that code for ``effective`` can use but ``native`` does not support.
+    """Return one sentence for each feature that code for ``effective`` can use but ``native`` does not
+    support.
 
     Return () if the two are compatible, or if one of them is unknown.
     """
@@ -171,7 +171,7 @@ def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> O
 
     ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), or None if unknown.
     """
-    # Imported late, because this import takes longer than the rest of this module.
+    # Imported here, because this import takes longer than all of this module.
     from packaging.specifiers import SpecifierSet
 
     row = target(gfx)
@@ -204,5 +204,6 @@ def isa_of_override(text: str) -> Optional[str]:
 
 
 def isa_name(major: int, minor: int, stepping: int) -> str:
-    """Return the target for a version: gfx1010 for 10, 1, 0, and gfx90a for 9, 0, 10."""
+    """Return the name of a target, given its version number: gfx1010 for 10, 1, 0, and gfx90a for 9, 0,
+    10."""
     return f"gfx{major}{minor:x}{stepping:x}"

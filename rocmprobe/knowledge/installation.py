@@ -16,7 +16,8 @@ from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.options import Option
 from rocmprobe.knowledge.stacks import has_code, lendings
 
-#: Packages that must come from the same build. pip would combine packages from different indexes.
+#: Packages that must come from the same build. Without constraints, pip could combine packages from different
+#: indexes.
 _TOGETHER = "torch|torchvision|torchaudio|triton|pytorch-triton-rocm|amd-torch[^=]*|rocm[^=]*"
 
 #: Patterns that values from an untrusted file must match before they are used in a command.
@@ -26,7 +27,7 @@ _ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 
 @dataclass(frozen=True)
 class Place:
-    """The machine on which a stack is to be installed. Unknown fields are "" or None.
+    """The machine on which a user wants to install a stack. Unknown fields are "" or None.
 
     ``chips`` are the targets of its cards, the main card first. ``system`` is one of ``stacks.SYSTEMS``.
     ``python`` is the version of the installed Python, such as "3.12". ``torch`` is the version of torch in
@@ -66,8 +67,8 @@ class Plan:
 def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:
     """Return the commands for ``option`` on a machine.
 
-    ``constraints_file`` is the file with the constraints, if it was written already. Otherwise one of the
-    steps writes the constraints.
+    ``constraints_file`` is the file with pip's constraints if it already exists. If None, one of the steps
+    writes this file.
     """
     stack = option.stack
     python = _python(stack.python, place.python)
@@ -112,7 +113,7 @@ def constraints(option: Option, place: Place) -> tuple[str, ...]:
 
 
 def as_data(made: Plan) -> dict[str, Any]:
-    """Return a plan as JSON data (docs/installing.md)."""
+    """Return a plan as data for JSON. docs/installing.md describes the keys."""
     option, stack = made.option, made.option.stack
     return {
         "stack": stack.name, "title": stack.title, "kind": stack.kind, "gfx": option.gfx,
@@ -170,7 +171,7 @@ def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optiona
 
 
 class _Sh:
-    """Commands for a POSIX shell. The constructor takes the name of the Python environment."""
+    """Commands for a POSIX shell. The constructor's argument is the name of the Python environment."""
 
     def __init__(self, name: str) -> None:
         self.name = name

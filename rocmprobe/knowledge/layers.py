@@ -1,7 +1,7 @@
 """Kinds of layers that a vendor library computes, and the setting ``by-layer``.
 
-Under ``by-layer`` the vendor library computes convolution, with the settings that make convolution work.
-PyTorch's own kernels compute the layers that fail in the vendor library.
+Under ``by-layer`` the vendor library computes convolution, under a setting with which its convolutions are
+correct. PyTorch's own kernels compute the layers that fail in the vendor library.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
 }
 #: The name of the setting.
 NAME = "by-layer"
-#: Keywords of ``rocmprobe.bypass.install`` that send a layer to PyTorch's own kernels, with the layer's name.
+#: Names of layers, keyed by the keyword argument of ``rocmprobe.bypass.install`` that makes PyTorch's own
+#: kernels compute the layer.
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
-#: Checks of layers. If one fails, ``by-layer`` sends the layer to PyTorch's own kernels.
+#: Checks of layers. If such a check fails, PyTorch's own kernels compute its layer under ``by-layer``.
 LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
 #: Checks of training only. They do not count for inference.
 _OF_TRAINING = ("batch-norm",)
 
 
 def options_for(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the keywords that send the layers named ``words`` to PyTorch's own kernels."""
+    """Return the keyword arguments of ``rocmprobe.bypass.install`` (e.g. "rnn") for the layers named
+    ``words`` (e.g. "recurrent layers")."""
     wanted = set(words)
     return tuple(dict.fromkeys(layer.option for layer in LAYERS if layer.words in wanted))
 
 
 def install_line(options: Iterable[str], bypass: bool = False) -> str:
-    """Return the Python call that sends the layers of ``options`` to PyTorch's own kernels.
+    """Return a line of Python that makes PyTorch's own kernels compute the layers of ``options``.
 
-    If ``bypass``, the call also sends convolution to the bypass.
+    If ``bypass`` is True, this line also makes the bypass compute convolution.
     """
     words = [] if bypass else ['convolution="native"']
     words += [f'{option}="pytorch"' for option in options]
@@ -51,8 +53,8 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
 def leaves(setting: Setting, outcome: Outcome) -> bool:
     """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested.
 
-    That is the case for a layer in ``setting.pytorch_layers``, and for a network, which can contain such a
-    layer.
+    This is True for a layer in ``setting.pytorch_layers``, and for every network, because it can contain such
+    a layer.
     """
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
@@ -60,7 +62,7 @@ def leaves(setting: Setting, outcome: Outcome) -> bool:
 
 
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
-    """Return the keywords of the layers that fail in the vendor library.
+    """Return the keyword arguments (see OPTIONS) of the layers that fail in the vendor library.
 
     ``outcomes`` are those of ``default``. Outcomes in float64 are ignored, because PyTorch does not use
     MIOpen for float64.
@@ -81,8 +83,8 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
     """Return the variables and flags of the setting ``by-layer``, or the reason why it cannot be used.
 
-    PyTorch computes the layers of ``options``. ``cures`` are the settings under which convolution works. The
-    setting with the fewest switches among them is used for convolution.
+    PyTorch's own kernels compute the layers of ``options``. ``cures`` are settings under which convolution
+    works. ``by-layer`` has the variables and flags of the setting in ``cures`` that changes least.
     """
     if not options:
         return Cure(None, "skipped", "no layer was found to fail in the vendor library")
@@ -98,7 +100,8 @@ def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
 
 
 def is_variable(name: str, value: str) -> bool:
-    """Return True if some setting sets the variable ``name``, or if ``name=value`` switches solvers off."""
+    """Return True if a setting can contain ``name=value``: some setting sets this variable, or it switches
+    solvers off."""
     known = {known for setting, _, _ in all_settings() for known in setting.env}
     return name in known or is_switch(name, value)
 
@@ -121,7 +124,7 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
-    """Raise BadInput if the derived setting ``setting`` has content that no run can have determined.
+    """Raise BadInput if the derived setting ``setting`` has content that a run cannot have determined.
 
     The check is needed because the results can come from an untrusted source. ``where`` is part of the
     message.

@@ -1,7 +1,8 @@
 """Names of the files that MIOpen keeps for a GPU.
 
-A name contains chip, number of multiprocessors and version. Source of the names: MIOpen src/db_path.cpp.in,
-src/include/miopen/handle.hpp (GetDbBasename) and src/hip/handlehip.cpp, 2.10 to 3.6.
+A name contains the chip, its number of multiprocessors and the version of MIOpen. Source of the names: MIOpen
+src/db_path.cpp.in, src/include/miopen/handle.hpp (GetDbBasename) and src/hip/handlehip.cpp, versions 2.10 to
+3.6.
 """
 
 from __future__ import annotations
@@ -40,15 +41,16 @@ def database_name(isa: str, cus: int) -> str:
     """Return the name that MIOpen uses for a GPU in file names.
 
     Examples: "gfx1030_36" for a gfx1030 with 72 compute units, and "gfx90a68" for a gfx90a with 104. From
-    gfx10 on, HIP counts workgroup processors, which have two compute units each. If the count is more than
-    64, it is written in hexadecimal, without the underscore.
+    gfx10 on, HIP counts workgroup processors, which have two compute units each. A count of more than 64 is
+    written in hexadecimal, without the underscore.
     """
     count = cus // 2 if isa.startswith("gfx1") else cus
     return f"{isa}_{count}" if count <= 64 else f"{isa}{count:x}"
 
 
 def user_file(path: str) -> Optional[MiopenFile]:
-    """Return the facts in the name of a file in MIOpen's user folders, or None for any other name.
+    """Return the GPU and the version in the name of a file in MIOpen's user folders. Return None if MIOpen
+    has no files of such a name.
 
     ``path`` is the file's name, or ``VERSION/NAME`` in the default folder of the compiled kernels. A folder
     set by MIOPEN_CUSTOM_CACHE_DIR has no subfolders for versions.

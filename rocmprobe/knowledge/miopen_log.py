@@ -19,11 +19,13 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """The parsed log of a library: the last convolution, and failures. A missing value is None.
+    """The parsed log of a vendor library: how the last convolution was computed, and failures. A value that
+    the log does not contain is None.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive). ``find_db`` is "hit" or
-    "miss" of the find database, which stores the fastest solvers. ``errors`` are lines, the most informative
-    first. ``commands`` are command lines that repeat the calls of the library, in order.
+    "miss" of the find database, which stores the fastest solvers. ``errors`` are lines of the log, the most
+    informative first. ``commands`` are command lines that repeat the calls to the library, in the order of
+    the calls.
     """
 
     implementation: Optional[str] = None
@@ -73,7 +75,7 @@ _ALGORITHM = re.compile(r"algo = (\d+)")
 _SOLUTION = re.compile(r"id: \d+, algo: \d+, time: (\S+), ws: (\d+), name: (\S+)")
 #: Message of Find 2.0 for each solver that it found. The fastest solver comes first.
 _FOUND = re.compile(r"Found (?:a )?sol\w+: (\S+) , (\d+), (\S+)")
-#: Message of Find 2.0 for an algorithm. Find 2.0 then prepares the solvers in the same order.
+#: Message of Find 2.0 for each algorithm that it found. Find 2.0 then prepares the solvers in the same order.
 _LISTED = re.compile(r"miopen[A-Za-z]{1,40}?Algo([A-Z][A-Za-z]{1,20})\s(\S+)\s(\d+)$")
 _DRIVER_CHOICE = re.compile(r"MIOpen [\w ]+ Conv\. Algorithm: -?\d+, Solution: \d+/(\S+)")
 _DRIVER_TIME = re.compile(r"GPU Kernel Time .* Conv\. Elapsed: (\S+) ms")
@@ -95,7 +97,7 @@ _SOURCES = (
     re.compile(r"^Failed cmd: .* (\S+) -o "),
     re.compile(r"Cant find file: (\S+)\.o$"),
 )
-#: Messages of Find (by MIOpen version) and of immediate mode if no solver can run the problem.
+#: Messages if no solver can run the problem: of Find, by MIOpen version, and of immediate mode.
 _NO_SOLVER = re.compile(
     "No suitable algorithm was found|cannot be executed due to incorrect params"
     "|Immediate mode Fallback unsuccessful"
@@ -139,11 +141,11 @@ class Status:
 
 @dataclass(frozen=True)
 class Choice:
-    """The solver of a convolution.
+    """The solver that MIOpen chose for a convolution.
 
     ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive. ``find_db`` is "hit" if
-    the find database had the solver and "miss" if MIOpen had to search or guess. ``find_db`` is None if the
-    log does not contain this.
+    MIOpen found the solver in the find database, and "miss" if MIOpen had to search or guess. It is None if
+    the log says neither.
     """
 
     solver: Optional[str]
@@ -155,7 +157,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search for kernel parameters: solver, and milliseconds with best and default parameters."""
+    """The last search for kernel parameters: the solver, and its milliseconds with the best and with the
+    default parameters."""
 
     solver: str
     best_ms: Optional[float] = None
@@ -166,9 +169,10 @@ class Tuning:
 class MiopenLog:
     """A parsed log.
 
-    ``choice`` is the last choice. ``failures`` are lines, the most informative first. ``sources`` are the
-    kernel files in the messages of failures. ``commands`` are command lines of MIOpenDriver.
-    ``missing_databases`` are the files about which MIOpen warns. A missing database alone causes no failure.
+    ``choice`` is the last solver that MIOpen chose. ``failures`` are the log's lines about failures, the most
+    informative first. ``sources`` are the names of kernel files in these lines. ``commands`` are the logged
+    command lines of MIOpenDriver, which repeat a call. ``missing_databases`` are the files about which MIOpen
+    warns. A missing database alone causes no failure.
     """
 
     messages: tuple[Message, ...] = ()
@@ -188,10 +192,10 @@ def family(solver: str) -> Optional[str]:
 
 
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
-    """Return the reason why a case that forced ``solver`` proves nothing about ``solver``.
+    """Return the reason why a case that allowed only ``solver`` proves nothing about this solver.
 
-    Return None if the result is about ``solver``. A log that also has other errors is such a result, because
-    another error ended the search before MIOpen reported that it has no solver.
+    Return None if the case is a result about ``solver``. That is also so if the log has other errors, because
+    these made ``solver`` fail before MIOpen reported that it has no solver.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -278,7 +282,7 @@ def _number(text: Optional[str]) -> Optional[float]:
 def _bytes(text: Optional[str]) -> Optional[int]:
     """Return the number in ``text``. Return None for empty text and for 20 or more digits.
 
-    int would raise an error for very many digits.
+    A longer number cannot be valid, and ``int`` raises an error for numbers of thousands of digits.
     """
     return int(text) if text and len(text) < 20 else None
 
@@ -319,7 +323,7 @@ def _choice(messages: Iterable[Message]) -> Optional[Choice]:
             solver = solver_name(match[1])
             choice = _chosen(solver, match[2], times.get(solver), find_db)
         elif choice is None and function.startswith("Convolution") and (match := _ALGORITHM.match(text)):
-            # The search ran before this log began, so only the family is known.
+            # The search ran before this log began, so only the algorithm family is known.
             choice = Choice(None, _ALGORITHMS.get(_bytes(match[1]) or 0))
     return choice
 
@@ -346,7 +350,8 @@ def _chosen(
 
 
 def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
-    """Return the logged choice, which has more details, unless MIOpenDriver printed a different solver."""
+    """Return ``logged``, the choice from MIOpen's log, which has more details. If MIOpenDriver printed a
+    different solver, return ``of_driver``."""
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 

@@ -1,4 +1,4 @@
-"""Ranked list of the stacks for a chip, with reasons why some of them fail.
+"""List of the stacks for a chip, the best first, with the reasons why some stacks fail.
 
 The knowledge is in ``data/stacks.toml`` (read by ``stacks``) and ``data/compatibility.toml``.
 """
@@ -38,9 +38,10 @@ STATUSES = {
     "fails": "reported to fail",
 }
 _RANKS = {"works": 0, "tested": 0, "listed": 1, "partly": 2, "untested": 3, "fails": 9}
-#: Kinds of stacks with libraries built by AMD. The rows of [[library]] describe these libraries.
+#: Kinds of stacks whose libraries are built by AMD. [[library]] in data/compatibility.toml describes these
+#: libraries.
 _PUBLISHED = ("official", "amd-stable", "amd-nightly")
-#: Relations that only limit a library if they do not hold, with the name of the library.
+#: Relations that only limit one library if they do not hold, and the name of this library.
 _LIBRARIES = {"hipblaslt-has-kernels": "hipBLASLt", "miopen-has-databases": "MIOpen"}
 _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 
@@ -49,10 +50,10 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
-    If the chip runs code for another chip, ``lent`` is the table row that says so. ``lent`` is None if the
-    stack has code for the chip itself. ``status`` is a key of STATUSES. ``refused`` says why chip and stack
-    are incompatible. It is empty if a user's report decides the status. ``lacking`` are limits that follow
-    from relations between chip and stack.
+    If the chip must run code for another chip, ``lent`` has this chip and the override. If the stack has code
+    for the chip itself, ``lent`` is None. ``status`` is a key of STATUSES. ``refused`` has the reasons why
+    chip and stack are incompatible. It is empty if a user's report decides the status. ``lacking`` has the
+    limits that follow from relations between chip and stack (see ``compatibility``).
     """
 
     stack: Stack
@@ -92,7 +93,7 @@ class Option:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """Sources with their dates. The source of the evidence comes first.
+        """(source, date) of what is known about the stack. The source of the evidence comes first.
 
         Sources of relations are part of the sentences, because these sources have a release instead of a
         date.
@@ -113,11 +114,10 @@ def options(
 ) -> tuple[Option, ...]:
     """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    First come stacks that need neither a build from source nor a certain distribution (other than the
-    machine's own). Then stacks are sorted by status, by code for the chip before an override, by fixed
-    versions before nightly builds, and by newer rows before older rows. ``distribution`` is the id in
-    /etc/os-release. If it is None, stacks for every distribution are returned. ``atomics`` is True if the
-    card can use PCIe atomics.
+    First come stacks that need no build from source and that run on the machine's distribution. Then stacks
+    are sorted by status, by code for the chip before an override, by fixed versions before nightly builds,
+    and by newer rows before older rows. ``distribution`` is the id in /etc/os-release. If it is None, stacks
+    for every distribution are returned. ``atomics`` is True if the card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -163,7 +163,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
     if breaks:
         status = "fails"
     elif report:
-        # A report from a user outweighs conclusions from publications.
+        # A report from a user is stronger evidence than conclusions from publications.
         status = report.status
     elif failing(answered):
         status, refused = "fails", failing(answered)
@@ -192,10 +192,11 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
 def combination(
     stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool] = None
 ) -> Combination:
-    """Return the combination of a chip with a stack that has code for the target as which the chip runs.
+    """Return the combination of a chip with a stack. The chip runs its own code, or the code of the chip that
+    ``lent`` names.
 
-    Stacks of PyTorch and AMD have AMD's rocBLAS. In other stacks, rocBLAS is assumed to be built for the
-    chip.
+    In stacks from PyTorch and AMD, the known targets of AMD's rocBLAS count. In other stacks, rocBLAS is
+    assumed to have code for the chip.
     """
     runs_as = lent.posing if lent else gfx
     return Combination(
@@ -207,7 +208,8 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """Yield the limits from relations, except limits of libraries that a row of [[limit]] already has."""
+    """Yield the limits from relations, except limits of a library that one of the limits in ``known`` already
+    names."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):

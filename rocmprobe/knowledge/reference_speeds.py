@@ -16,7 +16,7 @@ from rocmprobe.model.roofline import DIRECTIONS_IN
 from rocmprobe.text.tables import table
 
 _MHZ = 1e6
-#: No real clock, unit count or bus width is larger, but facts can come from a file that anybody wrote.
+#: Larger clocks, unit counts and bus widths are invalid. Facts can come from a file that anybody wrote.
 _LARGEST = 1e6
 
 
@@ -42,8 +42,8 @@ class Peak:
 class Published:
     """A published speed, in operations or bytes per second, and the fraction of the product's peak.
 
-    ``like`` are the kinds of layer that the speed represents. ``ms`` is the time of a whole network, or None
-    if the speed is not about a network.
+    ``like`` has the kinds of layer to which the speed can be compared, e.g. "3x3". ``ms`` is the time of a
+    whole network, or None if the speed is not about a network.
     """
 
     product: str
@@ -65,7 +65,8 @@ class Published:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A usual reason for a slow card. ``name`` is the observation in a run that supports the reason."""
+    """A usual reason for a slow card. ``name`` identifies the observation in a run that supports this
+    reason."""
 
     name: str
     of: tuple[str, ...]
@@ -80,8 +81,8 @@ class Explanation:
 def peak_of(gpu: Gpu) -> Peak:
     """Return the peak of ``gpu`` from its compute units and clocks.
 
-    If the driver reports no clock, use the values of the product. If the table does not have the chip, the
-    peak is empty.
+    If the driver does not report compute units or clock, use those of the product in the table. If the table
+    does not have the chip, return an empty peak.
     """
     gfx = gpu.native_isa.value
     chip = _chips().get(str(gfx).partition(":")[0])
@@ -107,7 +108,7 @@ def published() -> tuple[Published, ...]:
 
 @lru_cache(maxsize=1)
 def explanations() -> tuple[Explanation, ...]:
-    """Return every explanation, in the order of the table."""
+    """Return every usual reason for a slow card, in the order of the table."""
     return tuple(
         Explanation(row["name"], tuple(row["of"]), row["text"], row["source"], tuple(row.get("gfx", ())))
         for row in table("reference_speeds")["explanation"]
@@ -160,10 +161,8 @@ def _bus(product: Mapping[str, Any]) -> float:
 
 
 def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
-    """Return ``fact`` if it is a number.
-
-    Otherwise return ``by_table``, the value in the product's ``row``.
-    """
+    """Return ``fact`` if its value is a valid number. Otherwise return ``by_table`` as a fact with the source
+    of the table's ``row``."""
     value = _number(fact.value)
     return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
 

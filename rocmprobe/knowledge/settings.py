@@ -1,4 +1,5 @@
-"""Settings from ``data/settings.toml``: selection by backend and name, and versions without effect."""
+"""Settings from ``data/settings.toml``. Functions select settings by backend and name, and find settings that
+have no effect in a version."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rocmprobe.model.results import BadInput, Setting
 from rocmprobe.text.suggestions import did_you_mean
 from rocmprobe.text.tables import table
 
-#: Module and attribute in ``torch.backends`` of each flag of a setting.
+#: (module, attribute) in ``torch.backends``, keyed by the name of a flag in settings.
 FLAGS = {
     "cudnn.benchmark": ("cudnn", "benchmark"),
     "cudnn.deterministic": ("cudnn", "deterministic"),
@@ -26,7 +27,7 @@ _OF_THE_ROW = ("backends", "set")
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions under which a setting runs: vendor library, PyTorch, and PyTorch's ROCm.
+    """Versions of the software under which a setting runs: vendor library, PyTorch, and the ROCm of PyTorch.
 
     None means unknown.
     """
@@ -39,9 +40,10 @@ class Versions:
 
 @dataclass(frozen=True)
 class Search:
-    """A way in which PyTorch requests a solver from MIOpen.
+    """A method by which PyTorch gets a solver from MIOpen: "find" (measure the solvers) or "immediate" (take
+    one without measuring).
 
-    ``torch`` holds the flags of ``torch.backends`` that select this way, from PyTorch ``torch_since`` to
+    ``torch`` has the flags of ``torch.backends`` that select this method in PyTorch ``torch_since`` to
     ``torch_until`` ("" if the flags are still valid).
     """
 
@@ -58,7 +60,6 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    """Return the verdict of a recommendation of this setting."""
     if row.get("device") == "cpu":
         return "cpu"
     if row.get("bypass"):
@@ -76,9 +77,10 @@ def _setting(row: dict[str, Any], torch: Optional[str]) -> Setting:
 
 
 def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
-    """Return the flags of ``torch.backends`` that make PyTorch request a solver in the way ``search``.
+    """Return the flags of ``torch.backends`` that make PyTorch use the method ``search``: "find",
+    "immediate", or "" for no flags.
 
-    ``torch`` is PyTorch's version, or None for the newest. Return {} if that version has no such way.
+    ``torch`` is PyTorch's version, or None for the newest. Return {} if that version lacks the method.
     """
     for each in reversed(searches()):
         if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
@@ -87,15 +89,16 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
 
 
 def searches() -> Sequence[Search]:
-    """Return every way to request a solver. Ways for the oldest versions of PyTorch come first."""
+    """Return every method to get a solver from MIOpen, with its flags for each range of PyTorch versions. For
+    each method, older versions come first."""
     return [Search(**row) for row in table("settings")["search"]]
 
 
 def drivers_of(setting: Setting) -> tuple[str, ...]:
     """Return the drivers under which a setting has an effect.
 
-    With ``capi``, environment variables and the choice of the MIOpen function have an effect. With ``torch``,
-    everything has an effect except Find 2.0, which PyTorch does not use.
+    With ``capi``, only environment variables and the choice of MIOpen's function have an effect. With
+    ``torch``, everything has an effect except Find 2.0, which PyTorch does not use.
     """
     if setting.search == "find-2.0":
         return ("capi",)
@@ -139,7 +142,7 @@ def settings_for(
 
 
 def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
-    """Return every setting with its backends and the name of its set.
+    """Return (setting, backends for which it exists, name of its set) for every setting.
 
     The settings have the flags of the newest PyTorch.
     """
@@ -165,10 +168,8 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return the reason if software of ``versions`` rejects a value or ignores all variables of a setting.
-
-    Otherwise return None.
-    """
+    """Return the reason why the environment variables of a setting have no effect: a value is rejected, or
+    all variables are ignored. Return None if they have an effect."""
     torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
     labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
     for name, label in labels.items():

@@ -1,7 +1,7 @@
 """MIOpen's convolution solvers from ``data/solvers.toml``, and the variables that switch solvers off.
 
-The module finds the solvers that can run a problem, and the fewest variables that switch off all faulty
-solvers.
+Functions find the solvers that can run a problem, and the smallest set of variables that switches off all
+faulty solvers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from rocmprobe.model.results import Outcome, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.tables import table
 
-#: The variable that restricts Find to the solver in its value.
+#: The environment variable that makes Find consider only the solver named in its value.
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
-#: Name of the setting whose variables a run determines on the machine.
+#: Name of the setting whose variables a run determines by testing each solver alone.
 DERIVED = "no-faulty-solvers"
 _FORCED = "only-"
 #: Find mode NORMAL, which runs every solver that applies. The default mode skips solvers that are not
 #: dynamic.
 _FIND_NORMAL = {"MIOPEN_FIND_MODE": "1"}
-#: Families in the order in which Find tries them (src/conv/solver_finders.cpp). Naive kernels come last.
+#: Algorithm families in the order in which Find tries their solvers (src/conv/solver_finders.cpp). Naive
+#: kernels come last.
 _ORDER = ("Winograd", "Direct", "ImplicitGEMM", "GEMM", "FFT", "naive")
-#: Direction in which a transposed convolution runs, because it runs as the gradient of a plain convolution.
+#: Direction of the plain convolution that computes a direction of a transposed convolution.
 TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
-#: A problem's text form and a direction.
+#: (text form of a problem, direction).
 Question = tuple[str, str]
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -51,7 +52,7 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Return True if, according to the table, the solver can perhaps run the problem.
+        """Return False if the table rules out that the solver can run the problem, else True.
 
         ``problem`` is a problem's text form, and ``isa`` the effective ISA or None.
         """
@@ -97,9 +98,9 @@ def in_play(
 ) -> tuple[Solver, ...]:
     """Return the solvers that Find would try for a problem and direction, in the order of the attempts.
 
-    Simulated machines use this. The result has the solvers that the table allows for the MIOpen
-    ``version`` ("" for any). Solvers that ``environ`` switches off are left out. If ``environ`` selects
-    certain solvers, all other solvers are left out.
+    Simulated machines use this function. The result has the solvers that MIOpen ``version`` ("" for any) has
+    according to the table. Solvers that ``environ`` switches off are left out. If ``environ`` selects certain
+    solvers, all other solvers are left out.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -116,7 +117,8 @@ def in_play(
 def smallest_switches(
     faulty: Iterable[str], sound: Mapping[Question, Collection[str]]
 ) -> Optional[tuple[str, ...]]:
-    """Return the fewest variables that switch off all ``faulty`` solvers. Every case keeps a correct solver.
+    """Return the smallest set of variables that switches off all ``faulty`` solvers and leaves each case a
+    correct solver.
 
     ``sound`` maps each case to its correct solvers. Among sets of the same size, prefer the set that switches
     off the fewest correct solvers, then the set whose variables switch off the fewest solvers. Return None if
@@ -143,10 +145,8 @@ def smallest_switches(
 
 
 def _narrow_first(names: Iterable[str]) -> list[str]:
-    """Return the variables that switch these solvers off.
-
-    Variables that switch off fewer solvers come first.
-    """
+    """Return the variables that switch these solvers off. Variables that switch off fewer solvers come
+    first."""
     wanted = {variable for name in names for variable in by_name()[name].off}
     reach = {variable: sum(variable in solver.off for solver in solvers()) for variable in wanted}
     return sorted(wanted, key=lambda variable: (reach[variable], variable))
@@ -174,7 +174,7 @@ def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
 
 @dataclass(frozen=True)
 class Swept:
-    """Results of a sweep, in which each solver runs alone.
+    """Results of a solver sweep: a check in which each solver runs alone.
 
     ``sound`` maps each case (problem and direction) to the solvers that passed. ``faulty`` are the solvers
     that failed in any case.
@@ -229,10 +229,7 @@ class Cure:
     pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
-        """Return ``setting`` with the derived values.
-
-        If nothing was derived, return ``setting`` unchanged.
-        """
+        """Return ``setting`` with the derived values. If nothing was derived, return it unchanged."""
         if self.env is None:
             return setting
         return replace(

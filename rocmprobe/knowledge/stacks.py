@@ -22,7 +22,7 @@ SYSTEMS = ("linux", "wsl", "windows")
 
 @dataclass(frozen=True)
 class Stack:
-    """A row of [[stack]]: what can be installed, and how."""
+    """A build of PyTorch for ROCm, and how to install it: one [[stack]] in data/stacks.toml."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Report:
-    """A row of [[report]]: what users of a chip report about a stack.
+    """A report of a user about a stack on a chip: one [[report]] in data/stacks.toml.
 
     ``posing`` is the target whose code ran on the chip through an override, or "". ``torch`` is the installed
     version that identifies the stack, or "" if no version does.
@@ -66,7 +66,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Lent:
-    """A row of [[lent]]: chips that can run the code of another chip, and the override for it."""
+    """Chips that can run the code of another chip, ``posing``, and the override that they need: one [[lent]]
+    in data/stacks.toml."""
 
     gfx: tuple[str, ...]
     posing: str
@@ -78,9 +79,10 @@ class Lent:
 
 @dataclass(frozen=True)
 class Limit:
-    """A row of [[limit]]: what does not work on a chip, and the variables that help.
+    """Something that does not work on a chip, and environment variables that avoid it: one [[limit]] in
+    data/stacks.toml.
 
-    ``caches`` are variables that must be set to a new folder for compiled code.
+    ``caches`` are variables for cache folders. Each of them must also be set to a new folder.
     """
 
     gfx: tuple[str, ...]
@@ -95,11 +97,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Broken:
-    """Releases that do not work on the targets ``gfx``.
+    """Releases that do not work on the targets ``gfx``: one [[broken]] in data/stacks.toml.
 
-    The limits of a range are included, and "" means no limit. ``cause`` is a name in ``data/causes.toml``.
-    ``effective`` is the ISA, and ``system`` the operating system, under which the failure occurs ("" for
-    any). If ``without_atomics``, the failure only occurs without PCIe atomics.
+    The fields ``..._since`` and ``..._until`` are the first and the last broken version. "" means no limit.
+    ``cause`` is a name in ``data/causes.toml``. ``effective`` is the ISA, and ``system`` the operating
+    system, under which the failure occurs ("" for any). If ``without_atomics``, the failure only occurs
+    without PCIe atomics.
     """
 
     gfx: tuple[str, ...]
@@ -137,27 +140,28 @@ class Installed:
 
 
 def stacks() -> tuple[Stack, ...]:
-    """Return every row of [[stack]], in the order of the table."""
+    """Return every stack that users can install, in the order of data/stacks.toml."""
     return tuple(Stack(**_fields(row)) for row in table("stacks")["stack"])
 
 
 def reports() -> tuple[Report, ...]:
-    """Return every row of [[report]]."""
+    """Return every user report about a stack on a chip."""
     return tuple(Report(**_fields(row)) for row in table("stacks")["report"])
 
 
 def lendings() -> tuple[Lent, ...]:
-    """Return every row of [[lent]]."""
+    """Return every group of chips that can run the code of another chip with an override."""
     return tuple(Lent(**_fields(row)) for row in table("stacks")["lent"])
 
 
 def limits() -> tuple[Limit, ...]:
-    """Return every row of [[limit]]."""
+    """Return everything that is known not to work on some chip, e.g. Triton's kernels, with the variables
+    that avoid it."""
     return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables for cache folders that must be new when ``env`` is set.
+    """Return the variables of the cache folders that must be replaced by new folders when ``env`` is set.
 
     The caches do not record ``env``, so old folders would return kernels that were compiled without it.
     """
@@ -166,7 +170,7 @@ def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def broken() -> tuple[Broken, ...]:
-    """Return every row of [[broken]]."""
+    """Return every range of releases that is known not to work on some chip."""
     return tuple(Broken(**_fields(row)) for row in table("stacks")["broken"])
 
 
@@ -178,7 +182,8 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """Return the rows that apply to ``machine``. A row that requires an unknown field does not apply."""
+    """Return the known failures that apply to ``machine``. A failure that depends on an unknown field does
+    not apply."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 
@@ -200,7 +205,7 @@ def _applies(row: Broken, machine: Installed) -> bool:
 
 
 def has_code(stack: Stack, gfx: Optional[str]) -> bool:
-    """Return True if a stack has code for a target."""
+    """Return True if a stack has code for the target ``gfx``."""
     target = gpus.target(gfx)
     if target is None or target.gfx in stack.lacks:
         return False
@@ -212,7 +217,8 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
 
 
 def amd_index(gfx: Optional[str]) -> str:
-    """Return the index URL of AMD's wheels for a target. Stable wheels are preferred to nightly builds.
+    """Return the URL of the package index with AMD's wheels for a target. The index of stable wheels is
+    preferred to the index of nightly builds.
 
     If the target is unknown or has no wheels, return the stable index.
     """
@@ -221,7 +227,8 @@ def amd_index(gfx: Optional[str]) -> str:
 
 
 def system_of(name: object, kernel: object = None) -> str:
-    """Return one of SYSTEMS, given the name of an operating system and the release of its kernel."""
+    """Return "linux", "wsl" or "windows", given the name of an operating system and the release of its
+    kernel."""
     words = f"{name or ''} {kernel or ''}".lower()
     if "microsoft" in words or "wsl" in words:
         return "wsl"
@@ -238,7 +245,7 @@ def distribution_of(name: object) -> Optional[str]:
 def rocm_of(torch_version: object) -> Optional[str]:
     """Return the ROCm version in the text of a torch version, or None if there is none.
 
-    The text can be "2.0.1+rocm5.4.2", from torch, or "2.0, ROCm 5.4", from a user. Return None for
+    The text can come from torch ("2.0.1+rocm5.4.2") or from a user ("2.0, ROCm 5.4"). Return None for
     "tensorflow-rocm 2.5", because its version number is not a ROCm version.
     """
     found = _ROCM.search(str(torch_version))

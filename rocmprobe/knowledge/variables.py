@@ -22,11 +22,13 @@ NOT_LISTED = "not in our table"
 REJECTED = "rejected value"
 NOT_HERE = "not in this version"
 FOLKLORE = "folklore"
-#: Word that can follow EFFECTIVE in a label. It means that a change after the first use has no effect.
+#: Word that can follow EFFECTIVE in a label. It means that a process ignores changes of the variable after
+#: its first use.
 ONCE = "read once per process"
 LABELS = (EFFECTIVE, DEFAULT, UNKNOWN, NOT_LISTED, REJECTED, NOT_HERE, FOLKLORE, ONCE)
 
-#: Prefixes of the variables that ROCm or PyTorch can read. Unknown names with such a prefix count, too.
+#: Prefixes of the variables that ROCm or PyTorch can read. A variable with such a prefix is a fact of the
+#: machine even if its name is unknown.
 PREFIXES = (
     "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
     "HIPRTC_", "HSAKMT_", "ROC_", "TENSILE_", "ONEDNN_", "MKLDNN_",
@@ -88,7 +90,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Label:
-    """The catalogue's label for a variable that is set.
+    """Assessment of a variable that is set, according to the catalogue.
 
     ``words`` are from LABELS, with the verdict first. If the name is unknown, ``nearest`` is the most similar
     known name.
@@ -141,7 +143,8 @@ def variables() -> tuple[Variable, ...]:
 
 
 def find(name: str) -> Optional[Variable]:
-    """Return the row of a variable or of its family, or None."""
+    """Return the catalogue's row for a variable, or for the family of names to which it belongs. Return None
+    if there is neither."""
     table = _table()
     own = table.by_name.get(name)
     return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
@@ -151,7 +154,7 @@ def nearest(name: str) -> Optional[str]:
     """Return the name in the catalogue that is most similar to ``name``, or None if no name is similar."""
     if len(name) > _LONGEST:
         return None
-    # Skip names of very different length, which cannot be misspellings, because comparisons are slow.
+    # Comparisons are slow, so skip names of very different length, which cannot be misspellings.
     alike = [known for known in _known() if abs(len(known) - len(name)) <= max(2, len(name) // 4)]
     found = difflib.get_close_matches(name, alike, 1, 0.8)
     return found[0] if found else None
@@ -175,7 +178,7 @@ def _one_letter_apart(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[str, ...]:
-    """Return the catalogue names that a misspelled name can stand for."""
+    """Return the names in the catalogue that are compared to a misspelled name."""
     return tuple(
         row.name for row in variables() if row.of not in ("nobody", "process") and row.name[-1] != "*"
     )
@@ -204,7 +207,8 @@ def matters(name: str) -> bool:
     if name in ("LD_LIBRARY_PATH", "LD_PRELOAD") or name.startswith(PREFIXES):
         return True
     head, _, tail = name.partition("_")
-    # If only one word follows the first underscore, as in CHIP_PATH, the word is too common.
+    # If only one word follows the first underscore, as in CHIP_PATH, this word is too common to prove a
+    # misspelling.
     return (
         "_" in tail
         and len(name) <= _LONGEST
@@ -224,7 +228,7 @@ def labels(machine: Machine) -> dict[str, Label]:
 
 
 def label_facts(machine: Machine) -> dict[str, Fact]:
-    """Return a fact ``variables.<NAME>`` for each label.
+    """Return a fact ``variables.<NAME>`` for each variable that is set and has a label.
 
     The fact's value has the words of the label. The fact's ``source`` has the reason and the source of the
     label.
@@ -258,9 +262,9 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
     """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
 
-    UNKNOWN means that the name is a misspelling, or that no software in the table reads the name. NOT_LISTED
-    means that the software can have variables that the table lacks. Builds and containers set variables such
-    as ROCBLAS_DIR, so names of this form are never UNKNOWN.
+    The label is UNKNOWN if the name is probably a misspelling, or if all variables of its software are in the
+    table. It is NOT_LISTED if this software may have variables that the table lacks. Builds and containers
+    set variables such as ROCBLAS_DIR, so names of this form are never UNKNOWN.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""

@@ -1,8 +1,9 @@
-"""Numbers of GPUs in a program: the runtime's order, and the environment variables that select devices.
+"""Numbers that GPUs have in a program. They follow from the runtime's order and from the environment
+variables that select devices.
 
 ROCr uses the GPU nodes of KFD in their order. ROCR_VISIBLE_DEVICES selects nodes and changes the order. HIP
-uses the GPUs that ROCr shows. HIP_VISIBLE_DEVICES selects among them. If it is unset or empty,
-CUDA_VISIBLE_DEVICES does. torch's ``cuda:N`` is HIP's number N.
+uses the GPUs that ROCr shows. HIP_VISIBLE_DEVICES selects some of these. If HIP_VISIBLE_DEVICES is unset or
+empty, CUDA_VISIBLE_DEVICES selects instead. torch's ``cuda:N`` is HIP's number N.
 
 Sources: ROCR-Runtime core/runtime/amd_filter_device.cpp (RvdFilter) and amd_topology.cpp (BuildTopology), CLR
 rocclr/device/rocm/rocdevice.cpp (Device::init). These rules were read in the source code and not tested on
@@ -19,7 +20,8 @@ from typing import Optional
 from rocmprobe.model.results import Fact, Gpu, Machine
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
-#: Lengths of a token that ROCr compares to UUIDs. The longest is "GPU-" and the 16 digits of the unique id.
+#: Lengths of tokens that ROCr compares to UUIDs. The longest token is "GPU-" and the 16 digits of the unique
+#: id.
 _SHORTEST_UUID, _LONGEST_UUID = 5, 20
 _PLAIN = re.compile(r"0|[1-9]\d{0,8}")
 _C_NUMBER = re.compile(r"[+-]?(?:0X[0-9A-F]{1,8}|\d{1,9})")
@@ -103,7 +105,7 @@ def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tu
 
 
 def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]:
-    """Return ``gpus`` with their ``order`` and ``index`` under ``variables``.
+    """Return ``gpus`` with the fields ``order`` and ``index`` that they have under ``variables``.
 
     ``gpus`` must be in ROCr's order.
     """
@@ -154,9 +156,10 @@ def in_processor(gpu: Gpu) -> bool:
 def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
     """Return the variable, as NAME=VALUE, that shows a program only the GPUs ``wanted``, or None if unknown.
 
-    The variable is HIP_VISIBLE_DEVICES with numbers, or ROCR_VISIBLE_DEVICES with numbers if that variable is
-    set now. ROCr reads its variable first. If HIP_VISIBLE_DEVICES is also set, the user must unset it. If the
-    runtime's order of the GPUs is unknown, the variable is ROCR_VISIBLE_DEVICES with UUIDs.
+    The variable is ROCR_VISIBLE_DEVICES with numbers if ROCR_VISIBLE_DEVICES is set now, else
+    HIP_VISIBLE_DEVICES with numbers. HIP_VISIBLE_DEVICES selects among the GPUs that ROCR_VISIBLE_DEVICES
+    shows, so the user must unset it in the first case. If the runtime's order of the GPUs is unknown, the
+    variable is ROCR_VISIBLE_DEVICES with UUIDs.
     """
     gpus = list(wanted)
     orders = [gpu.order.value for gpu in gpus]
@@ -184,5 +187,6 @@ def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
 
 
 def is_mask(name: str, value: str) -> bool:
-    """Return True if the variable is HIP_VISIBLE_DEVICES with plain numbers, as from ``mask_of``."""
+    """Return True if ``name`` is HIP_VISIBLE_DEVICES and ``value`` has only numbers, as in the result of
+    ``mask_of``."""
     return name == HIP and all(_PLAIN.fullmatch(token) for token in value.split(","))

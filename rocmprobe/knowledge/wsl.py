@@ -1,4 +1,4 @@
-"""ROCm in WSL: the GPUs that AMD's library librocdxg supports, and what it needs (data/wsl.toml)."""
+"""ROCm in WSL: the GPUs and ROCm versions that AMD's library librocdxg supports (data/wsl.toml)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Family:
-    """Reports about a family of chips. ``works`` says if the family works in WSL.
+    """A family of chips, and reports on whether it works in WSL.
 
-    Its values are "no", "by dids.conf" (works after the user adds an entry to that file), and "listed" (in
-    librocdxg's own list).
+    ``works`` is "no", "by dids.conf" (the family works after the user adds an entry to that file), or
+    "listed" (the chips are in librocdxg's own list).
     """
 
     name: str
@@ -63,7 +63,8 @@ def listed() -> dict[str, str]:
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return the target of each PCI device id in a dids.conf, without the lines that librocdxg skips.
+    """Return the target of each PCI device id in ``text``, the content of a dids.conf. Ignore the lines that
+    librocdxg skips.
 
     Format: shared/src/utils.cpp, ParseGfxipLine and LoadUserDidsFromFile. A line has four numbers, decimal or
     hexadecimal. Text after the last number is ignored. Lines that begin with "#" are ignored, too.
@@ -90,7 +91,7 @@ def takes(added: Iterable[str]) -> list[str]:
 
 
 def too_old(rocm: Optional[str]) -> bool:
-    """Return True if this ROCm is known not to load librocdxg at all."""
+    """Return True if this version of ROCm is known not to load librocdxg at all."""
     return _before(rocm, bridge().first_rocm)
 
 
