@@ -14,8 +14,8 @@ BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (Onednn(), 
 def backend_for(device: str, torch_kind: str) -> Backend:
     """Return the backend of torch's ``device`` ("cpu" or e.g. "cuda:0").
 
-    cuDNN and MIOpen have the same device type, "cuda". ``torch_kind`` decides between them. It is "rocm" if
-    ``torch.version.hip`` is set, which means MIOpen.
+    cuDNN and MIOpen have the same device type, "cuda". If ``torch_kind`` is "rocm" (``torch.version.hip`` is
+    set), the backend is MIOpen, else cuDNN.
     """
     if device.startswith("cuda"):
         return BACKENDS["miopen" if torch_kind == "rocm" else "cudnn"]

@@ -1,7 +1,7 @@
 """The interface of a backend.
 
-Modules of this package import torch only inside functions. The parent process uses backends to read captured
-logs, and must never import torch.
+Modules of this package import torch only inside functions. The parent process also uses this package, to read
+captured logs, and must never import torch.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ class Backend(TestedLibrary, Protocol):
 
     @property
     def trace_variables(self) -> dict[str, str]:
-        """Environment variables that make the library log which implementation it runs."""
+        """Environment variables that make the library log which implementation (e.g. solver) it runs."""
 
     def vendor_library_off(self) -> AbstractContextManager[None]:
         """Return a context in which PyTorch uses its own kernels instead of the library."""
 
     def library_version(self) -> Optional[str]:
-        """Return the version of the library that the running torch reports, or None if torch reports none."""
+        """Return the version of the library according to torch, or None if torch does not report it."""
 
     def read(self, log: str) -> Reading:
-        """Parse a captured ``log`` for the last convolution and for failures."""
+        """Parse a captured ``log`` of the library. The result has the implementation of the last convolution,
+        and the failures."""
 
     def is_fallback(self, implementation: str) -> bool:
         """Return True if ``implementation`` is the library's last resort: correct, but slow."""
 
     def demands_exactness(self) -> bool:
-        """Return True if convolutions sum plain products, so results with integer operands must be exact.
+        """Return True if convolutions only add products, so that results for integer operands must be exact.
 
         Return False if the library can choose transforms (Winograd, FFT) or reduced precision.
         """

@@ -49,7 +49,8 @@ class Cudnn:
         import torch
 
         def bytes_of(what: str) -> int:
-            # Requested bytes are exact, but blocks are larger. A torch before 2.1 counts only blocks.
+            # Count requested bytes, because blocks are larger than the requests. torch before 2.1 counts only
+            # blocks.
             stats = torch.cuda.memory_stats(device)
             return int(stats.get(f"requested_bytes.all.{what}", stats.get(f"allocated_bytes.all.{what}", 0)))
 

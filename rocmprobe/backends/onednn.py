@@ -56,8 +56,8 @@ class Onednn:
     def meter(self, device: str) -> Iterator[Meter]:
         """Measure allocations and releases of torch's CPU allocator with torch's profiler.
 
-        Allocations inside oneDNN (scratchpads) are not measured. A release of memory from before the block
-        can be missed, so the block should allocate and release its own memory.
+        Allocations inside oneDNN (scratchpads) are not measured. A release of memory that was allocated
+        before the block can be missed. So the block should release only memory that it allocated.
         """
         import torch
 
@@ -69,14 +69,16 @@ class Onednn:
         meter.peak_bytes = _peak(profiler.kineto_results.events())
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
-        """Return ``wanted``, but at most half of the free memory, because other processes need memory."""
+        """Return ``wanted``, but at most half of the free memory, to leave memory for other processes."""
         found = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
         return wanted if found is None else min(wanted, int(found[1]) << 9)
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
-        """Limit the size of the address space (RLIMIT_AS), so that allocations inside oneDNN count.
+        """Return a function that creates a context with a limit on the process's address space (RLIMIT_AS).
+        This also limits allocations inside oneDNN.
 
-        Afterwards, allocations in this process are a little slower, but the limit is exact to the megabyte.
+        This call also makes glibc return freed memory at once, until the process ends. That makes the limit
+        exact to the megabyte, and all later allocations a little slower.
         """
         import resource
 
@@ -133,7 +135,7 @@ def _family(implementation: str, algorithm: str) -> Optional[str]:
 
 
 def _peak(events: Any) -> int:
-    """Return the largest running sum of the profiler's ``[memory]`` events in order of time."""
+    """Return the largest sum of the profiler's ``[memory]`` events from the first event to any later one."""
     live = peak = 0
     changes = [event for event in events if event.name() == "[memory]"]
     # torch 2.x has times in ns, 1.13 in us. Only the order of the events matters.

@@ -1,6 +1,7 @@
 """Batch norm through MIOpen: training, the backward pass of training, and inference. float32, per channel.
 
-Arguments come from include/miopen/miopen.h. They have not changed since ROCm 3.5 (MIOpen 2.4).
+The arguments of MIOpen's functions come from include/miopen/miopen.h. They have not changed since ROCm 3.5
+(MIOpen 2.4).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EPSILON = 1e-5
 class BatchNorm:
     """Batch norm of an input x (N, C, ...). Use ``batch_norm`` to make the object.
 
-    Elements that a call does not write are NaN.
+    Results are filled with NaN before each call, so elements that the call does not write are NaN.
     """
 
     def __init__(
@@ -37,8 +38,8 @@ class BatchNorm:
 
     def training(self, scale: Sequence[float], bias: Sequence[float]) -> dict[str, list[float]]:
         """Normalize x with mean and variance of the batch. Return the result under the key ``output``."""
-        # Request mean and variance of the batch, but no running statistics, as PyTorch does. Without this
-        # request, MIOpen would compile another kernel than for PyTorch.
+        # Like PyTorch, request mean and variance of the batch but no running statistics. Otherwise MIOpen
+        # would compile another kernel than for PyTorch.
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         with ExitStack() as stack:
             factors = self._uploaded(stack, scale, bias)

@@ -15,14 +15,14 @@ from rocmprobe.runtimes.calls import INT, SIZE, released
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
-#: Names of the algorithms by number (miopenConvAlgorithm_t). Only bwd-data can have number 4.
+#: Names of the algorithms, keyed by number (miopenConvAlgorithm_t). Only bwd-data has the algorithm 4.
 ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 4: "TransposeGEMM", 5: "ImplicitGEMM"}
 _MOST_SOLUTIONS = 64
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """Names and numbers that MIOpen uses for a direction.
+    """Name and number of a direction in MIOpen, and the order of the operands of MIOpen's functions.
 
     ``find_order`` lists the operands in the order in which Find takes them. All other functions use
     ``other_order``. ``result`` is the tensor that the direction computes.
@@ -62,10 +62,11 @@ class _TensorArgument(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Found:
-    """An algorithm that MIOpen offers, with time in ``milliseconds`` and ``workspace`` in bytes.
+    """An algorithm or solver that MIOpen returned for a problem, with its time in ``milliseconds`` and its
+    ``workspace`` in bytes.
 
-    The time was measured or estimated by MIOpen. ``number`` is the number of the algorithm (Find) or of the
-    solver (immediate mode, Find 2.0).
+    MIOpen measured or estimated the time. ``number`` is the number of the algorithm (Find) or of the solver
+    (immediate mode, Find 2.0).
     """
 
     algorithm: str
@@ -96,7 +97,8 @@ class Convolution:
         return size.value
 
     def find(self, workspace: Optional[Buffer] = None) -> list[Found]:
-        """Return the algorithms that Find compiled and timed (see MIOPEN_FIND_MODE).
+        """Run Find, and return the algorithms that it found. MIOPEN_FIND_MODE decides which of them Find
+        compiles and times.
 
         The fastest comes first.
         """
@@ -124,7 +126,8 @@ class Convolution:
         )  # fmt: skip
 
     def solutions(self) -> list[Found]:
-        """Return the solutions of immediate mode, from MIOpen's database or heuristic. Compile nothing."""
+        """Return the solutions of immediate mode, from MIOpen's database or heuristic. This compiles no
+        kernels."""
         count = SIZE()
         self._call("{}GetSolutionCount", *self._descriptors(), ctypes.byref(count))
         entries = (_Solution * max(count.value, 1))()
@@ -150,9 +153,10 @@ class Convolution:
 
     @contextmanager
     def found_solutions(self) -> Iterator[list[tuple[Found, int]]]:
-        """Yield the results of Find 2.0, the fastest first.
+        """Yield a list of the results of Find 2.0, the fastest first.
 
-        Each item is the result and the address of its solution object, for ``run_found``.
+        An item is (result, address of the solution object). ``run_found`` takes this address. The addresses
+        are valid inside of the ``with`` block.
         """
         library = self.miopen.library
         problem = ctypes.c_void_p()
@@ -223,7 +227,8 @@ class Convolution:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
 
-#: Bytes before and after a result. The number is a multiple of every alignment that a kernel can need.
+#: Number of bytes before and after a result that are checked for stray writes. It is a multiple of every
+#: alignment that a kernel can need.
 MARGIN = 4096
 
 
@@ -231,7 +236,7 @@ MARGIN = 4096
 def convolution(
     hip: Hip, miopen: MiopenLibrary, problem: Problem, direction: str, contents: dict[str, bytes]
 ) -> Iterator[Convolution]:
-    """Yield a problem on the device.
+    """Yield a convolution whose tensors are on the device.
 
     ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
     channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.

@@ -22,8 +22,8 @@ _UNSUPPORTED = ("miopenStatusUnsupportedOp", "miopenStatusNotImplemented")
 class FusionPlan:
     """A plan of fused operators, in the order in which they were added. Use ``fusion_plan`` to make the plan.
 
-    If MIOpen has no kernel for the plan, NotApplicable is raised: by the functions that add an operator in
-    old releases of MIOpen, else by ``run``.
+    If MIOpen has no kernel for the plan, a method raises NotApplicable: the method that adds an operator in
+    old releases of MIOpen, ``run`` in newer releases.
     """
 
     def __init__(self, miopen: MiopenLibrary, plan: Descriptor, arguments: Descriptor) -> None:
@@ -44,7 +44,8 @@ class FusionPlan:
     def add_batch_norm(
         self, derived: Descriptor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
     ) -> None:
-        """Add batch norm with the given mean and variance. ``derived`` describes all four tensors."""
+        """Add batch norm with the given mean and variance. ``derived`` is the descriptor of each of the four
+        tensors."""
         operator = self._add("BatchNormInference", SPATIAL, derived.address)
         factors = (each.buffer.address for each in (scale, bias, mean, variance))
         self._set_on_run("BatchNormInference", operator, *factors, EPSILON)
@@ -56,7 +57,7 @@ class FusionPlan:
     def run(self, x: Tensor, y: Tensor) -> None:
         """Compile the plan, apply the plan to x, and write the result to y."""
         self._call_refusable("miopenCompileFusionPlan", self._miopen.handle, self._plan.address)
-        # PyTorch has the same order: compile, then set arguments.
+        # Compile first, then set the arguments, like PyTorch.
         for set_argument in self._set_arguments:
             set_argument()
         self._miopen.library.call(

@@ -1,4 +1,4 @@
-"""The ladder of checks without torch, from copy to fused operators.
+"""The checks that run without torch, from copy to fused operators. Together they are called the ladder.
 
 The checks are copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's tensor
 operations, bias and fused operators. The ladder runs in a separate process, because a check can end the
@@ -42,7 +42,7 @@ _GEMM_SIZES = (17, 33, 65)
 _BATCH_NORM_SHAPE = (4, 16, 14, 14)
 
 
-#: For each part of a check: a function that returns results by name, and the expected results by name.
+#: (function that returns results by name, expected results by name), keyed by the part of a check.
 _Parts = Mapping[str, tuple[Callable[[], Mapping[str, Sequence[float]]], Mapping[str, Sequence[float]]]]
 
 
@@ -57,9 +57,9 @@ def _nothing(phase: str) -> None:
 class Ladder:
     """Checks that run on HIP's ``device`` with the libraries of ``place``.
 
-    ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. A library is loaded by the first
-    check that needs it. Checks call ``report_phase`` with "first-call" before they use the device, and with
-    "steady" afterwards.
+    ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. The first check that needs a
+    library loads it. A check calls ``report_phase`` with "first-call" before it uses the device for the first
+    time, and with "steady" after this first use.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class Ladder:
     ) -> CheckResult:
         """Run one check.
 
-        If a library, symbol or device is missing, the state of the result is n/a. A failed call gives a
-        result with an error, not an exception.
+        If a library, symbol or device is missing, the state of the result is "n/a". If a call fails, the
+        state is "error", and no exception is raised.
         """
         ask: Callable[[], CheckResult]
         if check == "convolution":
@@ -137,7 +137,7 @@ class Ladder:
         return _exactly(_unequal(back, content), "bytes came back changed", time.perf_counter() - started)
 
     def _fill(self) -> CheckResult:
-        """Test HIP's own kernels: fill, and copy from device memory to device memory."""
+        """Test HIP's own kernels: fill memory, and copy from device memory to device memory."""
         content = bytes(range(251)) * (_COPY_BYTES // 256)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -235,9 +235,9 @@ class Ladder:
         return judged
 
     def _normalise(self) -> CheckResult:
-        """Run training, backward of training, and inference.
+        """Test batch norm: training, backward of training, and inference.
 
-        Each gets its own inputs, so failures stay separate.
+        Each of the three gets its own inputs, so a failure does not affect the others.
         """
         shape, channels = _BATCH_NORM_SHAPE, _BATCH_NORM_SHAPE[1]
         terms = prod(shape) // channels
@@ -260,7 +260,7 @@ class Ladder:
             return self._by_parts(started, parts, "float32", terms, exact=False)
 
     def _operate(self, name: str, dtype: str) -> CheckResult:
-        """Run every part of the operator check ``name``. Each part has its own inputs."""
+        """Run every part of the operator check ``name``. No part uses results of another part."""
         check = OPERATOR_CHECKS[name](dtype)
         self._report_phase("first-call")
         started = time.perf_counter()
@@ -332,7 +332,7 @@ class Ladder:
         return self._rocblas
 
     def _loaded_miopen(self) -> MiopenLibrary:
-        # MIOpen loads both libraries by SONAME, so it uses the copies that are already loaded.
+        # MIOpen loads HIP and rocBLAS by SONAME, so it uses the copies that are already loaded.
         for library in ("libamdhip64", "librocblas"):
             if library in self._place.files:
                 with suppress(LoadFailed):
@@ -377,10 +377,11 @@ def _judged(
     terms: int,
     exact: bool,
 ) -> CheckResult:
-    """Return ``step`` with the errors of all results, or with the errors of the first wrong result.
+    """Compare results to expected values. Return ``step`` with the errors of all results, or of the first
+    wrong result if there is one.
 
-    Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the integers
-    of the reference. Otherwise results must be equal after rounding to integers.
+    Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the integers of
+    the reference. Otherwise results must equal these integers after rounding.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0
@@ -400,7 +401,7 @@ def _judged(
     return replace(step, numerics=numerics)
 
 
-#: The solution, MIOpen's number of the solver (None if unknown), and a function that runs the solution.
+#: (solution, MIOpen's number of its solver or None if unknown, function that runs the solution).
 _Run = Iterator[tuple[Found, Optional[int], Callable[[], None]]]
 
 

@@ -1,7 +1,7 @@
 """Search for the files of HIP, rocBLAS and MIOpen.
 
-The loader's order is: LD_LIBRARY_PATH, ROCm installs, folders of the distribution, and a torch
-wheel's ``lib/`` with the ROCm packages next to torch.
+The folders are searched in this order: LD_LIBRARY_PATH, ROCm installations, folders of the distribution, and
+the folder ``lib/`` of a torch wheel with the ROCm packages next to torch.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def places(
     root: Path = Path("/"),
     import_path: Optional[Sequence[str]] = None,
 ) -> list[Place]:
-    """Return every place that has at least one of LIBRARIES, in the loader's order. Torch is not imported.
+    """Return every place that has at least one of LIBRARIES, in the loader's order (see the module's
+    docstring). Torch is not imported.
 
-    Search for torch on ``import_path``, by default ``sys.path``.
+    Torch is searched in the folders ``import_path``, by default ``sys.path``.
     """
     found = [_place("environment", [Path(name)]) for name in search_path(environ.get("LD_LIBRARY_PATH", ""))]
     installs = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
@@ -73,9 +74,10 @@ def place_in(folder: str) -> Place:
 
 
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
-    """Return the place with the fewest missing libraries, the first of several equal places, or None.
+    """Return the place with the fewest missing libraries, or None if there is no place. Of equal places, the
+    first is chosen.
 
-    Only places whose origin or folder is ``wanted`` count. If ``wanted`` is "", all places count.
+    If ``wanted`` is not "", only places whose origin or folder equals ``wanted`` are considered.
     """
     fitting = [place for place in found if wanted in ("", place.origin, place.folder)]
     return min(fitting, key=lambda place: len(place.missing), default=None)
@@ -86,9 +88,10 @@ def _version(install: Path) -> list[int]:
 
 
 def _place(origin: str, folders: Sequence[Path]) -> Place:
-    """Return the place of ``folders``.
+    """Return a place with the libraries in ``folders``.
 
-    Take each library from the first folder that has the library, in the newest version there.
+    Each library is taken from the first folder that has it. If this folder has several versions, the newest
+    is taken.
     """
     files: dict[str, str] = {}
     for folder in folders:

@@ -1,11 +1,12 @@
 """The C interface of libMIOpen: version, handle and descriptors.
 
-Numbers come from include/miopen/miopen.h. The functions used here have had the same arguments from ROCm 3.5
-(MIOpen 2.4) to 6.3 (3.3). Find 2.0 exists only since ROCm 5.4. Tensor operations and bias exist since MIOpen
-1.3, fusion plans since 1.5, and miopenTransformTensor since 1.7.
+The values of enum constants come from include/miopen/miopen.h. The functions in this package have had the
+same arguments from ROCm 3.5 (MIOpen 2.4) to ROCm 6.3 (MIOpen 3.3). Find 2.0 exists only since ROCm 5.4.
+Tensor operations and bias exist since MIOpen 1.3, fusion plans since 1.5, and miopenTransformTensor since
+1.7.
 
-MIOpen has no C functions miopenCopyTensor and miopenCastTensor. Its RNN and convolution copy and cast with
-C++ functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
+MIOpen has no C functions miopenCopyTensor and miopenCastTensor. For copies and casts, its RNN and convolution
+call C++ functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rocmprobe.runtimes.calls import (
 from rocmprobe.runtimes.memory import Buffer
 
 DATATYPES = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
-#: ``miopenBNSpatial``: one mean and variance per channel.
+#: ``miopenBNSpatial``: batch norm with one mean and one variance per channel.
 SPATIAL = 1
 _FIND = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER,
@@ -44,12 +45,14 @@ _FIVE = (POINTER, POINTER, POINTER, POINTER, POINTER)
 _IMMEDIATE = (
     POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, SIZE, ctypes.c_uint64
 )  # fmt: skip
-#: ``miopen::CopyTensor`` since ROCm 6.0 and before 6.0. Since 6.0, the last argument forces a kernel.
+#: Exported names of ``miopen::CopyTensor``: since ROCm 6.0, then before 6.0. Since 6.0, a last argument
+#: requests a copy by a kernel.
 COPY_TENSOR = (
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pviib",
     "_ZN6miopen10CopyTensorERKNS_6HandleERKNS_16TensorDescriptorEPKvS5_Pvii",
 )
-#: ``miopen::CastTensor`` since ROCm 6.1 and before 6.1. Since 6.1, the second argument turns clamping on.
+#: Exported names of ``miopen::CastTensor``: since ROCm 6.1, then before 6.1. Since 6.1, the second argument
+#: turns clamping on.
 CAST_TENSOR = (
     "_ZN6miopen10CastTensorERKNS_6HandleEPKvbRKNS_16TensorDescriptorES4_S7_Pvii",
     "_ZN6miopen10CastTensorERKNS_6HandleEPKvRKNS_16TensorDescriptorES4_S7_Pvii",
@@ -149,7 +152,7 @@ class Tensor:
 
 
 class MiopenLibrary:
-    """MIOpen with one handle.
+    """The MIOpen library and a handle, the context of its calls.
 
     A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
     raises LoadFailed.
@@ -214,7 +217,8 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """Return the tensor descriptor for the values that batch norm of ``tensor`` keeps per channel."""
+        """Return the descriptor of the tensors with one value per channel in the batch norm of ``tensor``
+        (scale, bias, mean and variance)."""
         derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(
@@ -227,9 +231,10 @@ class MiopenLibrary:
         return derived
 
     def created(self, function: str, *arguments: Any) -> Descriptor:
-        """Return the object that ``function`` creates.
+        """Call ``function``, which creates an object, and return the object.
 
-        The function stores the object's address in its first argument.
+        ``function`` stores the address of the object in its first argument. ``arguments`` are its other
+        arguments.
         """
         address = ctypes.c_void_p()
         self.library.call(function, ctypes.byref(address), *arguments)

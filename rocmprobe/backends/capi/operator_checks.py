@@ -1,7 +1,7 @@
-"""Checks of operators other than plain convolution and batch norm: operands, calls, and expected results.
+"""Operands, calls and expected results for checks of operators other than plain convolution and batch norm.
 
-Operands are small integers. Results of tensor operations and of bias are exact. Results of fused operators
-have the tolerances of convolution and batch norm.
+Operands are small integers. Results of tensor operations and of bias must be exact. For fused operators, the
+tolerances of convolution and batch norm apply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rocmprobe.runtimes.hip import Hip
 
 @dataclass(frozen=True)
 class Part:
-    """One result of a check: the library's computation, and the expected values."""
+    """A part of a check: a computation by the library, and its expected result."""
 
     compute: Callable[[Hip, MiopenLibrary], list[float]]
     expected: Sequence[float]
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class OperatorCheck:
-    """A check of an operator. ``parts`` are the results to compare, by name.
+    """A check of an operator. ``parts`` are its computations, keyed by name.
 
     Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the expected
     values.
@@ -52,7 +52,8 @@ _SHAPE = (2, 3, 4, 5)
 #: Strides in elements: packed, channels-last, with gaps after each row, and with gaps after each channel.
 _PACKED, _LAST = contiguous(_SHAPE), channels_last(_SHAPE)
 _ROWS_APART, _CHANNELS_APART = (96, 32, 8, 1), (75, 25, 5, 1)
-#: Value in the result's memory before the call. Gaps between elements must still have this value afterwards.
+#: Value with which the result's memory is filled before the call. Gaps between elements must still have this
+#: value after the call.
 _FILLER = 9
 _FUNCTIONS: Mapping[str, Callable[[Any, Any], float]] = {"add": add, "mul": mul, "min": min, "max": max}
 #: Shapes of the second operand that MIOpen broadcasts.
@@ -109,7 +110,8 @@ def tensor_transform(dtype: str) -> OperatorCheck:
 
 
 def tensor_copy(dtype: str) -> OperatorCheck:
-    """Check the copy function of MIOpen's RNN, on packed tensors and on slices of larger tensors."""
+    """Return a check of the copy function that MIOpen's RNN uses, on packed tensors and on slices of larger
+    tensors."""
     layouts = {
         "packed": (_PACKED, _PACKED), "to a slice": (_PACKED, _ROWS_APART),
         "from a slice": (_CHANNELS_APART, _PACKED), "between slices": (_ROWS_APART, _CHANNELS_APART),
@@ -138,7 +140,8 @@ def _copy(
 
 
 def tensor_cast(dtype: str) -> OperatorCheck:
-    """Check the conversion from float32, which MIOpen uses for float32 sums of half precision products."""
+    """Return a check of the conversion from float32, which MIOpen uses after it adds half-precision products
+    in float32."""
     values = reference.integers(prod(_SHAPE), 5, seed=10)
 
     def compute(on_device: TensorOperations) -> list[float]:
@@ -241,7 +244,7 @@ def batch_norm_relu(dtype: str) -> OperatorCheck:
         with ExitStack() as stack:
             on_device = stack.enter_context(tensor_operations(hip, miopen, dtype))
             image = on_device.tensor(_NORMALIZED, x)
-            # Filled with NaN to show elements that the kernel does not write.
+            # The result is filled with NaN to show elements that the kernel does not write.
             result = on_device.tensor(_NORMALIZED, [float("nan")] * len(x))
             derived = miopen.derived_descriptor(image.descriptor, SPATIAL)
             stack.enter_context(released(partial(miopen.destroy_tensor_descriptor, derived)))
@@ -272,7 +275,7 @@ def _part(dtype: str, call: Callable[[TensorOperations], list[float]], expected:
     return Part(compute, expected)
 
 
-#: Functions that make a check for a dtype, by the name of the check.
+#: Functions that return the check for a dtype, keyed by the name of the check.
 OPERATOR_CHECKS: Mapping[str, Callable[[str], OperatorCheck]] = {
     "tensor-op": tensor_op,
     "tensor-transform": tensor_transform,

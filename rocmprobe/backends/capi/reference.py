@@ -36,7 +36,7 @@ def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> l
 def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
     """Return the two inputs of a direction, by name.
 
-    With ``exact_fill``, all their sums are exact in the dtype.
+    If ``fill`` comes from ``exact_fill``, all sums of their products are exact in the dtype of the problem.
     """
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]
@@ -47,10 +47,10 @@ def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -
 
 
 def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
-    """Return problem and direction as PyTorch passes them to MIOpen.
+    """Return (problem, direction) that PyTorch passes to MIOpen.
 
-    PyTorch passes a transposed problem as a plain problem. The three tensors keep their shapes, but x and y
-    swap roles. A plain problem is returned unchanged.
+    PyTorch passes a transposed problem as a plain (not transposed) problem: x and y swap roles, and the three
+    tensors keep their shapes. A plain problem is returned unchanged.
     """
     if not problem.transposed:
         return problem, direction
@@ -109,7 +109,7 @@ def batch_norm(
 ) -> list[float]:
     """Return the batch norm of x (N, C, ...) with the given mean and variance.
 
-    In training, these are mean and variance of x.
+    For training, pass the mean and variance of x.
     """
     result = [0.0] * len(x)
     for channel, places in enumerate(_channels(shape)):
@@ -128,7 +128,8 @@ def batch_norm_backward(
     variance: Sequence[float],
     epsilon: float = 1e-5,
 ) -> dict[str, list[float]]:
-    """Return ``input gradient``, ``weight gradient`` and ``bias gradient`` (Ioffe and Szegedy, 2015)."""
+    """Return the gradients ``input gradient``, ``weight gradient`` and ``bias gradient`` of batch norm in
+    training (Ioffe and Szegedy, 2015)."""
     dx, dscale, dbias = [0.0] * len(x), [], []
     for channel, places in enumerate(_channels(shape)):
         inverse = 1 / math.sqrt(variance[channel] + epsilon)
@@ -142,7 +143,7 @@ def batch_norm_backward(
 
 
 def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the sum over each channel of a flattened tensor (N, C, ...)."""
+    """Return the sum of each channel of a flattened tensor (N, C, ...)."""
     return [math.fsum(values[at] for at in places) for places in _channels(shape)]
 
 
@@ -186,7 +187,7 @@ def scattered(
 
 
 def broadcast(values: Sequence[float], shape: Sequence[int], to: Sequence[int]) -> list[float]:
-    """Return a tensor of ``shape`` broadcast to the shape ``to``, repeated along axes of size 1."""
+    """Return a tensor of ``shape``, repeated along axes of size 1 so that it has the shape ``to``."""
     strides = [0 if size == 1 else prod(shape[axis + 1 :]) for axis, size in enumerate(shape)]
     return [values[sum(map(mul, index, strides))] for index in product(*map(range, to))]
 

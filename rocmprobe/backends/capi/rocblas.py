@@ -1,4 +1,4 @@
-"""The C interface of librocblas: matrix products. Numbers come from rocblas-types.h.
+"""The C interface of librocblas: matrix products. The values of enum constants come from rocblas-types.h.
 
 rocBLAS aborts the process if its kernel files for the device are missing.
 """
@@ -36,7 +36,7 @@ _SIGNATURES = {
 _NO_TRANSPOSE = 111
 _FLOAT32 = 151
 _DATATYPES = {"float16": 150, "bfloat16": 168}
-#: By dtype: the GEMM function, and the C type of its scalar arguments.
+#: (GEMM function, C type of its scalar arguments), keyed by dtype.
 _PLAIN: dict[str, tuple[str, Any]] = {
     "float32": ("rocblas_sgemm", ctypes.c_float), "float64": ("rocblas_dgemm", ctypes.c_double),
 }  # fmt: skip

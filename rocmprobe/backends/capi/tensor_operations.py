@@ -1,4 +1,5 @@
-"""MIOpen's operations on tensors, and bias. MIOpen's RNN and convolutions use the same operations."""
+"""MIOpen's operations on tensors, e.g. copy and sum, and bias. MIOpen's RNN and convolutions use these
+operations, too."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class TensorOperations:
         return Tensor(descriptor, buffer)
 
     def read(self, tensor: Tensor, dtype: Optional[str] = None) -> list[float]:
-        """Return the whole buffer of ``tensor``.
+        """Return the whole buffer of ``tensor``, including gaps between elements.
 
         Raise StrayWrites if a kernel wrote outside of ``tensor``.
         """
@@ -112,10 +113,8 @@ class TensorOperations:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
     def _exported(self, functions: Sequence[str]) -> str:
-        """Return the first of ``functions`` that the library exports.
-
-        If the library exports none of them, return ``functions[0]``.
-        """
+        """Return the first of ``functions`` that the library exports, or ``functions[0]`` if it exports none
+        of them."""
         return next(filter(self.miopen.library.has, functions), functions[0])
 
 
