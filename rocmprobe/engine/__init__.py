@@ -1,2 +1,1 @@
-"""Execution of checks: plan, trials in child processes, journal, and the time limit of ``rocmprobe
-check``."""
+"""Execution of checks: plan, trials in child processes, journal, and the watchdog of ``rocmprobe check``."""

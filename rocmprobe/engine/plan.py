@@ -20,12 +20,13 @@ from rocmprobe.model.results import DIRECTIONS, Setting
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of ``@pytest.mark.check``, by which a suite requests cases of a check.
+    """The arguments of ``@pytest.mark.check``, with which a suite requests cases of a check.
 
     ``settings`` are names of settings, "every" for all settings, or "forced" for the settings that each force
-    one solver. ``problems`` is a key of ``data/problems.toml`` or "matrix". If it is set, ``dtypes`` is
-    ignored. If ``directions`` is True, each direction is a separate case. If ``operators`` is True, each
-    operator of the installed torch is a case. ``level`` is the lowest level that includes the check.
+    one solver. ``problems`` is a key of ``data/problems.toml``, "matrix", or "". If ``problems`` is set,
+    ``dtypes`` is ignored. If ``directions`` is True, each direction is a separate case. If ``operators`` is
+    True, each operator of the installed torch is a case. ``level`` is the lowest level that includes the
+    check.
     """
 
     check: str
@@ -60,8 +61,8 @@ def cases_under(
 ) -> Iterator[Case]:
     """Yield the cases of ``request`` under ``setting``, even if the request does not name this setting.
 
-    The problems in ``chosen`` replace those of the request. They must have the memory format and dtype that
-    ``setting`` needs.
+    If ``chosen`` is given, its problems replace the problems of the request. They must have the memory format
+    and dtype that ``setting`` needs.
     """
     native = native_problems(options, setting) if chosen is None else chosen
     form = Case(target.device, driver, setting.name, request.check, "")
@@ -70,18 +71,22 @@ def cases_under(
 
 
 def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...]:
-    """Return the problems of the check ``convolution``, in the memory format and dtype that ``setting``
-    needs."""
+    """Return the problems of the check ``convolution``, in the memory format and dtype of ``setting``."""
     return _problems("native", options, setting)
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
     """Return the cases in the order in which they run: dependencies first, the cases of a trial together.
 
-    First comes ``default``, on which all other settings depend, then the solvers, whose outcomes determine a
-    setting, then the other settings, and last ``by-layer``, which the other settings determine. Within each
-    of these groups, measurements come last, because they depend on correct results. Checks that can stop the
-    machine are at the end of the run.
+    The groups, in order:
+
+    - cases under ``default``, on which all other settings depend
+    - the check ``solver``, whose outcomes determine a setting
+    - cases under the other settings
+    - cases under ``by-layer``, which the outcomes of the other settings determine
+    - checks that can stop the machine
+
+    Within each group, measurements come last, because they depend on correct results.
     """
     checks = list(CHECKS)
     trials: dict[str, int] = {}
@@ -100,8 +105,8 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 def _requested_at(request: Request, options: RunOptions) -> bool:
     """Return True if the level of the run includes the request.
 
-    There are three exceptions: a check named by ``--only`` runs at any level, an estimate needs the models,
-    and no model is trained if the purpose is inference.
+    There are three exceptions. A check named by ``--only`` runs at any level. An estimate also needs the
+    checks of models. If the purpose is inference, no model is trained.
     """
     if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
         return False
@@ -117,7 +122,10 @@ def _under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]],
 ) -> Iterator[Case]:
-    """Yield the cases of a request under one setting, made from ``form``, without their dependencies."""
+    """Yield the cases of a request under one setting, without their dependencies.
+
+    The cases are copies of ``form`` with the dtype, problem, direction and operator filled in.
+    """
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -139,7 +147,7 @@ def _under(
 
 
 def _wanted(setting: Setting, options: RunOptions) -> bool:
-    """Return True if the user requested ``setting`` even if ``default`` passes."""
+    """Return True if the user requested ``setting``, so that it runs even if ``default`` passes."""
     return options.settings == "all" or setting.name in options.settings.replace(" ", "").split(",")
 
 
@@ -148,8 +156,8 @@ def _sweep(
 ) -> Iterator[Case]:
     """Yield the cases that a forced solver supports.
 
-    They run only if ``default`` fails or the user requested all settings. Level quick tests only the first
-    problem of each dtype, made small.
+    The cases run only if ``default`` fails or the user requested all settings. Level quick tests only the
+    first problem of each dtype, in the form returned by ``_small``.
     """
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
@@ -168,7 +176,7 @@ def _sweep(
 def _small(problem: Problem) -> Problem:
     """Return the same layer with at most two images of at most 28x28 pixels (more if the filter is larger).
 
-    The layer determines which kernel runs. The images only determine how long it takes.
+    The layer determines which kernel runs. The number and size of the images determine only the duration.
     """
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
     cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
@@ -178,8 +186,8 @@ def _small(problem: Problem) -> Problem:
 def _directly(request: Request) -> Request:
     """Return the request for the driver capi.
 
-    Batch norm is requested under every setting, because capi has no training step to show whether a setting
-    can train.
+    Request batch norm under every setting, because capi has no training step that would show whether a
+    setting can train.
     """
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
@@ -193,16 +201,17 @@ def _directly(request: Request) -> Request:
 
 
 def _through_torch(request: Request) -> Request:
-    """Return the request for the driver torch, with no settings if only capi has the check."""
+    """Return the request for the driver torch. If only capi has the check, the request has no settings."""
     return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
 def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
     """Return True if the request applies to ``setting``.
 
-    A setting that changes the problems runs only checks with problems. A setting with a fixed dtype runs only
-    convolution. A setting with the user's own databases runs no cold start. The soak runs under the setting
-    given to ``rocmprobe soak``.
+    - A setting that changes the problems applies only to checks with problems.
+    - A setting with a fixed dtype applies only to convolution.
+    - A setting with the user's databases does not apply to cold starts.
+    - A soak with a given duration runs only under the settings that the user requested.
     """
     if setting.solver:
         return "forced" in request.settings
@@ -225,7 +234,7 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
     """Return the directions to test, each in a separate case. ``(None,)`` means one case for all directions.
 
-    Timing for training is one case for all directions.
+    A timing check for training is one case for all directions.
     """
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
@@ -234,12 +243,11 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the user's problems, else those of the level, in the dtype and memory format that ``setting``
-    needs.
+    """Return the problems to test: the user's problems, else the problems of the run's level.
 
-    The user's problems also replace the problem matrix, because the check ``convolution`` runs them under
-    every setting. If ``few`` is True, only the most expensive convolutions of a recorded program are
-    returned.
+    If ``setting`` changes dtype or memory format, the problems are converted. If the user gave problems,
+    there is no problem matrix, because the check ``convolution`` runs the user's problems under every
+    setting. If ``few`` is True, return only the most expensive convolutions of a recorded program.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -259,9 +267,9 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
 
-    A problem is left out if it cannot have this dtype and format. It is also left out if it already has them,
-    because ``default`` tests it then. A problem of the user (``own``) that is already channels-last is kept,
-    because a program is judged by all its convolutions.
+    Leave a problem out if it cannot have this dtype and format. Also leave it out if it already has both,
+    because ``default`` tests it then. Exception: keep a problem of the user (``own``) that is already
+    channels-last, because a program is judged by all its convolutions.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
@@ -277,7 +285,8 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the cases on which ``case`` depends. If one of them fails, ``case`` is blocked.
+    """Return the ids of the cases on which ``case`` depends. If one of these cases fails, ``case`` is
+    blocked.
 
     ``native`` and ``directions`` are the problems and directions of the check ``convolution`` under
     ``setting``. Cases under the setting ``cpu`` depend on no other case.
@@ -285,7 +294,8 @@ def _needs(
     if setting.device == "cpu":
         return ()
     requires = CHECKS[case.check].requires
-    # The driver capi tests copy and elementwise only as float32. No such check exists for integers.
+    # Depend on the float32 case. capi tests copy and elementwise only in float32, and integers are not
+    # tested.
     dtype = "float32" if case.driver == "capi" or case.dtype.startswith("int") else case.dtype
 
     def gate(check: str, of: str, its_dtype: str) -> str:
@@ -313,11 +323,11 @@ def _needs(
 def _convolutions(
     which: str, case: Case, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the convolutions that ``Requires.convolution`` (``which``) requires.
+    """Return the ids of the convolutions that a check requires according to ``which``.
 
-    They are convolutions of one problem: the first of the same dtype, else the first of all. If ``which`` is
-    "own" and the dtype is float64, return (): PyTorch does not send such a convolution to MIOpen, so it can
-    pass even if others fail.
+    ``which`` is the value of ``Requires.convolution``. The required convolutions are of one problem: the
+    first problem of the same dtype, else the first of all. If ``which`` is "own" and the dtype is float64,
+    return (). PyTorch does not send such a convolution to MIOpen, so it can pass even if others fail.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

@@ -1,7 +1,7 @@
 """Start, resumption and results of a run.
 
-A joined run consists of one ordinary run for each of several Python environments, in subfolders of one
-folder.
+A joined run tests several Python environments. It consists of one ordinary run for each environment, in
+subfolders of one folder.
 """
 
 from __future__ import annotations
@@ -80,12 +80,11 @@ def begin(
     former: Optional[Path] = None,
     interpreter: Optional[Interpreter] = None,
 ) -> Path:
-    """Detect the machine, create the run's folder, write the first record of the journal, and return the
-    folder.
+    """Detect the machine, create the run's folder, and write the first record of the journal.
 
-    ``verified`` is a setting that an earlier run derived. It is used unchanged, so the solver sweep does not
-    run. ``former`` is the results.json of the run to compare to. ``interpreter`` is another Python whose
-    torch is tested.
+    Return the folder. ``verified`` is a setting that an earlier run derived. It is used unchanged, so the
+    solver sweep does not run. ``former`` is the results.json of the run to compare to. ``interpreter`` is
+    another Python whose torch is tested.
 
     Raise BadInput if an option is invalid, if ``former`` is not from this machine, or if the folder cannot be
     written or already contains a run. Raise NothingToTest if the machine lacks the device or torch.
@@ -119,8 +118,8 @@ def begin(
     started = now()
     folder = out or _new_folder(started, _label(targets))
     try:
-        # Signals wait, because a journal without its first record is not a run, and no run could start here
-        # again.
+        # Delay signals. A folder with a journal without its first record is not a run, and no run could start
+        # in this folder again.
         with held():
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -152,7 +151,7 @@ def begin(
 def begin_joined(
     options: RunOptions, out: Optional[Path], found: Sequence[Interpreter], former: Optional[Path] = None
 ) -> Path:
-    """Begin a run for each interpreter, write a ``results.json`` that lists them, and return its folder.
+    """Begin a run for each interpreter, and write a ``results.json`` that lists the runs. Return the folder.
 
     ``former`` is the results.json of the run, or joined run, to compare to. Raise BadInput like ``begin``.
     Raise NothingToTest if no environment has the device and torch.
@@ -190,16 +189,16 @@ def members(folder: Path) -> list[Path]:
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Return the folders of the incomplete runs of a joined run."""
+    """Return the folders of the runs of a joined run that are incomplete."""
     return [each for each in members(folder) if results(each).partial]
 
 
 def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
-    """Return the requested settings. For MIOpen, add a setting for each solver that forces this solver.
+    """Return the requested settings. For MIOpen, add one setting for each solver, which forces this solver.
 
-    These settings use the Find API, because only it obeys the variable that forces a solver.
+    The added settings use the Find API, because the variable that forces a solver affects only the Find API.
     """
     rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
@@ -214,10 +213,6 @@ def _settings(
 def _with_operators(
     targets: tuple[Device, ...], simulated: bool, interpreter: Optional[Interpreter]
 ) -> tuple[Device, ...]:
-    """Return the devices with the names of the operators to test.
-
-    A simulated device has the operators of the CPU.
-    """
     launch = launch_of(interpreter.python, interpreter.reads_toml) if interpreter else OWN
     found: dict[str, Mapping[str, tuple[str, ...]]] = {}
     named = []
@@ -230,7 +225,7 @@ def _with_operators(
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    """Return the facts about an interpreter that a resumed run needs to start workers."""
+    """Return only the facts about an interpreter that a resumed run needs to start workers."""
     if interpreter is None:
         return None
     return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
@@ -245,10 +240,10 @@ def _name_libraries(wanted: str) -> None:
 def resume(
     folder: Path, retry_aborted: bool, pythons: Sequence[str] = (), wanted_libraries: str = ""
 ) -> None:
-    """Resume the run in ``folder``, or each incomplete run of the joined run there.
+    """Resume the run in ``folder``. If this is a joined run, resume each incomplete run in it.
 
     Cases that were running become ``aborted``, or run again if ``retry_aborted`` is True. ``pythons`` and
-    ``wanted_libraries`` repeat the paths of interpreters and libraries that were given to the run.
+    ``wanted_libraries`` are the options ``--python`` and ``--libraries`` of the run.
 
     Raise BadInput if the folder contains no run or cannot be written, if another process still runs it, or if
     its libraries or interpreter do not exist any more.
@@ -277,7 +272,7 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
 
 
 def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
-    """Record the outcomes of the cases that were running, and the resumption of the run."""
+    """Write the outcomes of the cases that were running to the journal, and a record of the resumption."""
     targets = {target.device: target for target in run.targets}
     cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
@@ -292,13 +287,12 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
 
 
 def _with_progress(outcome: Outcome, state: RunState) -> Outcome:
-    """Return the outcome of an unfinished soak with its progress so far. Return other outcomes unchanged."""
+    """Return the outcome with the last progress of the soak, if it is of an unfinished soak."""
     found = state.progress.get(outcome.id)
     return replace(outcome, numerics=found.progress, conditions=found.conditions) if found else outcome
 
 
 def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
-    """Return the outcomes of soaks that were running when the run ended, keyed by case."""
     targets = {target.device: target for target in run.targets}
     cases = [state.questions[name] for name in state.progress if name in state.questions]
     reason = "the run ended before the soak finished"
@@ -323,17 +317,16 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 
 
 def workers(folder: Path, wanted: Optional[int] = None) -> int:
-    """Return the number of processes that run tests: ``wanted``, or one for each device if there are enough
-    cores.
+    """Return the number of processes that run tests, at most one for each device.
 
-    The number is never larger than the number of devices.
+    The number is ``wanted``, or if None, one for each device if there are enough cores.
     """
     devices = len(set(run_of(folder).devices))
     return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 
 
 def results(folder: Path) -> Results:
-    """Return the content of the journal in ``folder`` as results, not yet judged.
+    """Return the content of the journal in ``folder`` as results without a judgement.
 
     ``partial`` is True if cases have no outcome. Raise BadInput if the folder contains no run, or if a record
     is invalid.
@@ -353,7 +346,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
     for (_, _, name), cure in state.derived.items():
         if name not in settings:
             raise BadInput(f"setting: {quoted(name)} is not a setting of this run")
-        # The recommendation is about the first device, so its derived setting applies.
+        # Use the derived setting of the first device, because the recommendation is about this device.
         if cure.env is not None and name not in derived:
             settings[name] = cure.applied(settings[name])
             derived.add(name)
@@ -381,7 +374,7 @@ def _results(run: Run, options: Mapping[str, Any], state: RunState, folder: Path
 
 
 def sampler(folder: Path) -> Optional[Sampler]:
-    """Return the object that samples the sensors during a run, or None for a simulated machine."""
+    """Return the sampler of the sensors for a run, or None for a simulated machine."""
     run = run_of(folder)
     return None if run.simulation else Sampler(folder, run.options.redact, Tree(Path("/")))
 
@@ -406,7 +399,7 @@ def now() -> str:
 
 
 def _new_folder(started: str, label: str) -> Path:
-    """Create a folder below ``reports``. Append a number to its name if it already exists.
+    """Create a folder below ``reports`` and return its path. If the name exists, append a number.
 
     Raise BadInput if this fails.
     """
@@ -429,8 +422,7 @@ def _label(targets: tuple[Device, ...]) -> str:
 
 
 def _simulated(machine: Machine, here: Machine) -> Machine:
-    """Return the facts about a simulated machine, plus the facts about this machine that explain the
-    speed."""
+    """Return the facts about a simulated machine, plus this machine's CPU and torch."""
     own = {
         name: Fact(here.value(name), "this machine, which stands in for the GPU")
         for name in ("cpu.name", "cpu.cores")
@@ -441,8 +433,7 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the symbolic link ``recommended`` to the run in ``folder`` if programs can use its
-    configuration."""
+    """Point the symbolic link ``recommended`` to the run in ``folder`` if ``is_complete`` allows this."""
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 
@@ -456,7 +447,7 @@ def is_complete(results: Results) -> bool:
 def _link(folder: Path, name: str) -> None:
     """Point the symbolic link ``name``, in the parent of ``folder``, to ``folder``."""
     temporary = folder.with_name(f".{name}-{os.getpid()}")
-    # The link is only a convenience, so a file system without links must not stop the run.
+    # The link is only a convenience. The run must work on a file system without links, too.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(folder.name)

@@ -1,7 +1,7 @@
 """Sampling of the sensors of each device, about once per second, into ``samples.jsonl`` in the run's folder.
 
-Each device has a thread in the controller process, which only sleeps and reads small files. If a read never
-returns, as on a dead GPU, only the samples of this device are missing.
+Each device has a thread in the controller process, which only sleeps and reads small files. If reading a
+sensor blocks forever, as on a dead GPU, only the samples of this device are missing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rocmprobe.text.reading import BadInput, json_line, read_bytes
 from rocmprobe.text.redact import redacted
 
 NAME = "samples.jsonl"
-#: Seconds between two samples, and number of seconds for which this holds. Later the interval grows, so that
+#: Seconds between two samples in the first hour, and seconds of this hour. Later the interval grows, so that
 #: a day has about 15 000 samples instead of 86 400.
 _INTERVAL, _EVERY_SECOND_FOR = 1.0, 3600.0
-#: Seconds that the end of a run waits for the threads.
+#: Seconds for which the end of a run waits for the end of the threads.
 _PATIENCE = 1.0
 
 
@@ -47,11 +47,11 @@ class Sampler:
                 # The run is resumed, and its last line can be incomplete.
                 with self._path.open("a") as stream:
                     stream.write("\n")
-        # The search for devices also reads files that can block, so it needs a thread.
+        # Search for devices in a thread, because the search reads files that can block, too.
         self._begin(self._watch)
 
     def stop(self) -> None:
-        """End the threads. No sample is written after the return."""
+        """End the threads. After the return, no sample is written."""
         with self._lock:
             self._over.set()
         ends = time.monotonic() + _PATIENCE
@@ -72,7 +72,7 @@ class Sampler:
     def _sample(self, device: sensing.SensorDevice) -> None:
         began = time.monotonic()
         awake: Optional[bool] = None
-        # If the disk is full, only sampling ends here. The journal reports the error.
+        # If the disk is full, end only the sampling. The journal will report the error.
         with contextlib.suppress(OSError):
             while not self._over.is_set():
                 reading = sensing.read(self._tree, device)

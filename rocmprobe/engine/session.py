@@ -1,5 +1,7 @@
-"""A session: the part of a run in one process. It determines the outcome of each case once, after those of
-its dependencies."""
+"""A session: the part of a run in one process. It determines the outcome of each case once.
+
+The cases on which a case depends get their outcomes first.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +34,16 @@ from rocmprobe.model.results import (
 from rocmprobe.model.workload import parse_workload
 from rocmprobe.simulate.machines import SimulatedMachine
 
-#: The solver sweep tolerates this many times the hangs allowed for one setting.
+#: Limit of hangs in the solver sweep, as a multiple of the limit for one setting.
 _SWEEP_PATIENCE = 3
 
 
 class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
-    ``run`` is the folder that other processes see as the holder of a device, or None if no lease is needed.
-    ``launch`` is how to start a child. If ``spawn`` is True, no fork server is used. ``caches`` are
-    environment variables with paths of databases and kernels that are not removed after the session.
+    ``run`` is the run's folder, which other processes see as the holder of a device. It is None if no lease
+    is needed. ``launch`` is how to start a child. If ``spawn`` is True, no fork server is used. ``caches``
+    are environment variables with paths of databases and kernels that are not removed after the session.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Session:
             journal,
             parse_workload(options.estimate).batch if options.estimate else None,
             options.shapes.cpu_threads if options.shapes else 0,
-            # xdist gives each worker the number of workers.
+            # pytest-xdist sets this variable to the number of workers.
             int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),
             launch,
             spawn,
@@ -108,7 +110,7 @@ class Session:
         self._cases = {case.id: case for case in cases}
 
     def close(self, at_once: bool) -> None:
-        """End the child process. If ``at_once`` is True, do not wait until it is done."""
+        """End the child process. If ``at_once`` is True, do not wait until it has finished its work."""
         self._trials.close(at_once)
 
     def outcome(self, case: Case) -> Outcome:
@@ -125,9 +127,9 @@ class Session:
     def _forbidden(self, case: Case) -> Optional[Outcome]:
         """Return the outcome of a case that must not run, or None if the case can run.
 
-        The outcome is ``blocked`` if the device does not respond, a dependency failed, or too many cases hung
-        or crashed. It is ``skipped`` if there is no reason to run the case, and ``n/a`` if the case makes no
-        sense here.
+        - ``blocked``: the device does not respond, a dependency failed, or too many cases hung or crashed.
+        - ``skipped``: there is no reason to run the case.
+        - ``n/a``: the setting makes no sense on this GPU.
         """
         setting = self._setting(case)
         if self.journal.wedged(case.device) and setting.device != "cpu":
@@ -159,7 +161,6 @@ class Session:
         return self._needless(case) or (self._uncured(case) if setting.undecided else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
-        """Return the reason why the case's setting makes no sense on this GPU, or None."""
         setting, target = self._setting(case), self._target(case)
         native = target.native_isa or "not known"
         if setting.isa and not re.fullmatch(setting.isa, native):
@@ -169,15 +170,16 @@ class Session:
         return None
 
     def _hanging_solvers(self, case: Case) -> bool:
-        """Return True if this solver hung, or if too many solvers hung."""
+        """Return True if the solver of ``case`` hung before, or if too many solvers hung."""
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:
-        """Return None if a failed case is a reason to run this case, else an outcome ``skipped`` or
-        ``blocked``.
+        """Return an outcome ``skipped`` or ``blocked`` if no failed case is a reason to run this case,
+        else None.
 
-        If a case in ``if_failed`` is not part of the run, the user requested this case by name, so it runs.
+        ``if_failed`` lists the cases whose failure is a reason. If one of them is not part of the run, the
+        user requested this case by name, so it runs.
         """
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
@@ -204,7 +206,7 @@ class Session:
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             self.journal.derive(case, made)
-            # If another process wrote a record first, that record applies.
+            # If another process wrote such a record first, its record applies.
             found = self.journal.derived(case)
         assert found is not None, "it was written a moment ago"
         if found.env is None:
@@ -213,9 +215,9 @@ class Session:
         return None
 
     def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
-        """Return the outcomes of ``checks`` on the device and with the driver of ``case``.
+        """Return the outcomes of ``checks``, for the device and driver of ``case``.
 
-        ``setting`` "" means all settings.
+        If ``setting`` is "", return the outcomes under all settings.
         """
         wanted = [
             each.id
@@ -227,16 +229,16 @@ class Session:
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
-        """Return True if the run has a case of ``check`` on the device and with the driver of ``case``."""
+        """Return True if the run has a case of ``check`` for the device and driver of ``case``."""
         same = (case.device, case.driver)
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
-        """Return the variables and flags of ``by-layer``, which chooses a working setting for each kind of
-        layer.
+        """Return the variables and flags of ``by-layer``: the setting that uses a working setting for
+        each layer kind.
 
-        Convolution stays unchanged if it passes or was not tested. Otherwise it uses a setting under which it
-        passes.
+        Convolution stays unchanged if it passes or was not tested. Otherwise, use a setting under which
+        convolution passes.
         """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
@@ -255,9 +257,8 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of a case on which another case depends, or None if it is not part of the
-        run."""
-        # One process runs all cases of a device, so it can run the dependency now.
+        """Return the outcome of the case ``case_id``, or None if the case is not part of the run."""
+        # The case can run now if needed, because one process runs all cases of a device.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
 
@@ -273,7 +274,7 @@ class Session:
     def _leased(self, case: Case) -> Iterator[None]:
         """Hold the lease of a case's devices inside of the ``with`` block.
 
-        If another process holds a device, write this to the journal.
+        Write to the journal if the case must wait because another process uses a device.
         """
         if self._run is None:
             yield
@@ -320,7 +321,7 @@ def start_server(folder: Path) -> None:
 
 
 def _launch(interpreter: Optional[Interpreter]) -> Launch:
-    """Return how to start a child in the interpreter from the journal, or in this one if it is None."""
+    """Return how to start a child in ``interpreter``, or in this process's interpreter if it is None."""
     if interpreter is None:
         return OWN
     return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)

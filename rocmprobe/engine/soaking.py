@@ -1,7 +1,7 @@
 """Observation of a soak: sensors, the kernel log, and the temperature that ends the soak.
 
-All results are stored in this process and in the journal, because the child can be killed, or the machine can
-freeze, at any moment.
+The child can be killed, or the machine can freeze, at any moment. So all results are stored in this process
+and in the journal, not in the child.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from rocmprobe.engine.journal import BaseJournal
 from rocmprobe.model.results import Gpu
 from rocmprobe.model.telemetry import CHIP, LASTING_SAMPLES, TEMPERATURES, DeviceTelemetry, Limit
 
-#: Seconds between two readings of the sensors (and two records in the journal), and of the kernel log.
+#: Seconds between two readings of the sensors, and of the kernel log. Each reading of the sensors is written
+#: to the journal.
 _SENSORS_EVERY, _KERNEL_EVERY = 1.0, 10.0
-#: Sensors whose largest value is stored.
+#: Sensors of which the largest value is stored.
 _PEAKS = (*TEMPERATURES, "temperature_c", "power_w")
 _MOST_EVENTS = 20
 
@@ -35,7 +36,10 @@ class Sensors:
         self.limits: Mapping[str, Limit] = limits_of(tree, gpu) if gpu else {}
 
     def read(self, seconds: float) -> Reading:
-        """Return the current reading. Only a simulation uses ``seconds``, the time since the soak began."""
+        """Return the current reading.
+
+        ``seconds`` is the time since the soak began. Only simulated sensors use it.
+        """
         return read_conditions(self._tree, self._gpu)
 
 
@@ -55,7 +59,7 @@ class SimulatedSensors(Sensors):
 class KernelLog:
     """The messages about AMD GPUs in the kernel log since the soak began.
 
-    ``source`` says where the log is read, or why it cannot be read.
+    ``source`` is the place from which the log is read, or the reason why it cannot be read.
     """
 
     def __init__(self, read: Callable[[], tuple[Optional[list[dict[str, Any]]], str]]) -> None:
@@ -70,7 +74,7 @@ class KernelLog:
         self._simulated += dmesg.parse("\n".join(lines)).events
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the events since the soak began, each with the number of its occurrences."""
+        """Return the events since the soak began, each with its number of occurrences."""
         events = [*(self._read()[0] or ()), *self._simulated]
         counted = [{**event, "count": event["count"] - self._before.get(_key(event), 0)} for event in events]
         return [event for event in counted if event["count"] > 0][:_MOST_EVENTS]
@@ -81,8 +85,6 @@ def _key(event: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def kernel_log(tree: Tree) -> KernelLog:
-    """Return the kernel log of this machine."""
-
     def read() -> tuple[Optional[list[dict[str, Any]]], str]:
         fact = dmesg.read_facts(tree)["dmesg.events"]
         return fact.value, fact.source
@@ -119,8 +121,7 @@ class SoakWatch:
         }
 
     def take(self, progress: Mapping[str, Any]) -> bool:
-        """Store the progress of the child. Return False if the soak must end because the device is too
-        hot."""
+        """Store the progress of the child. Return False if the device is too hot and the soak must end."""
         now, before = time.monotonic(), self.numerics.get("mismatches", 0)
         news = progress["mismatches"] > before
         self.numerics.update(progress)
@@ -142,8 +143,10 @@ class SoakWatch:
         self._kernel.add(lines)
 
     def end(self, answers: Optional[bool] = None) -> None:
-        """Read the kernel log for the last time. ``answers`` says whether the device responds after a
-        failure."""
+        """Read the kernel log for the last time.
+
+        ``answers`` is True if the device responds after a failure, and None if this was not tested.
+        """
         self.numerics["kernel_events"] = self._kernel.new()
         if answers is not None:
             self.numerics["answers"] = answers
@@ -166,7 +169,7 @@ class SoakWatch:
                 peak[name] = max(reading[name], peak.get(name, reading[name]))
         hot = [name for name, limit in self._limits.items() if reading.get(name, 0.0) >= limit.value]
         self._hot = self._hot + 1 if hot else 0
-        # A single high reading can be an error of the sensor.
+        # Ignore a single high reading, which can be an error of the sensor.
         if self._hot >= LASTING_SAMPLES:
             limit = self._limits[hot[0]]
             self.numerics["stopped"] = {
@@ -186,7 +189,7 @@ class SoakWatch:
 def of_machine(
     case: str, journal: BaseJournal, gpu: Optional[Gpu], stop_at: float, tree: Optional[Tree] = None
 ) -> SoakWatch:
-    """Return the observer for a soak of ``gpu``, or of the processor if it is None."""
+    """Return the observer for a soak of ``gpu``, or of the processor if ``gpu`` is None."""
     tree = tree or Tree(Path("/"))
     return SoakWatch(case, journal, Sensors(gpu, tree), kernel_log(tree), stop_at)
 
@@ -194,7 +197,6 @@ def of_machine(
 def of_simulation(
     case: str, journal: BaseJournal, telemetry: Optional[DeviceTelemetry], stop_at: float
 ) -> SoakWatch:
-    """Return the observer for a soak of a simulated machine, whose sensors have the readings in
-    ``telemetry``."""
+    """Return the observer for a soak of a simulated machine with the sensor readings in ``telemetry``."""
     log = KernelLog(lambda: ([], "the simulated machine"))
     return SoakWatch(case, journal, SimulatedSensors(telemetry), log, stop_at)

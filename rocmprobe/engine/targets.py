@@ -1,7 +1,7 @@
 """The devices of a run, and the drivers that can use them.
 
-Devices for the driver ``torch`` follow from the facts about the machine. For ``capi``, a child process asks
-HIP.
+The detected facts about the machine determine the devices of the driver ``torch``. For ``capi``, a child
+process queries HIP.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Device:
     """A device to test: torch's name of the device, its backend, the GPU (None for the CPU), and the drivers.
 
     ``place`` has the libraries that ``capi`` calls. ``operators`` are names in torch's OpInfo database to
-    test, by dtype. It is empty if the run tests no operators or the database cannot be imported.
+    test, by dtype. ``operators`` is empty if the run tests no operators or the database cannot be imported.
     """
 
     device: str
@@ -60,9 +60,9 @@ def _first_card(gpus: list[Gpu]) -> int:
 def find_targets(wanted: str, machine: Machine) -> tuple[Device, ...]:
     """Return the devices of ``machine`` that ``wanted`` ("auto", "cpu", "cuda:N", "all") selects.
 
-    ``auto`` selects an AMD GPU if torch is a ROCm build, an NVIDIA GPU if it is a CUDA build, else the CPU.
-    Of several GPUs, it selects the first that is not integrated in a processor. Raise NothingToTest if torch
-    or the device is missing, and BadInput if ``wanted`` is invalid.
+    ``auto`` selects an AMD GPU if torch is a ROCm build, an NVIDIA GPU if torch is a CUDA build, else the
+    CPU. Among several GPUs, ``auto`` selects the first that is not integrated in a processor. Raise
+    NothingToTest if torch or the device is missing, and BadInput if ``wanted`` is invalid.
     """
     kind = machine.value("torch.kind")
     if kind is None:
@@ -95,7 +95,7 @@ def targets_of(
 ) -> tuple[tuple[Device, ...], Machine]:
     """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with the facts from HIP.
 
-    ``auto`` uses torch if it is installed, and capi if there are an AMD GPU, HIP and MIOpen. Raise
+    ``auto`` uses torch if it is installed. It also uses capi if there are an AMD GPU, HIP and MIOpen. Raise
     NothingToTest and BadInput like ``find_targets`` and ``libraries.find_place``.
     """
     if driver not in ("auto", *DRIVERS):
@@ -114,7 +114,7 @@ def targets_of(
                 f"GPU. Without torch: {reason}"
             ) from reason
     if device != "cpu" and (kind == "rocm" or machine.amd_gpus or (kind == "cpu" and device != "auto")):
-        # If both drivers use torch's libraries, they differ only in who calls them.
+        # Prefer torch's libraries for capi, so that the two drivers differ only in who calls the libraries.
         first = "torch" if kind == "rocm" else ""
         try:
             direct, machine = _called_directly(device, wanted_libraries, machine, first)
@@ -129,8 +129,10 @@ def targets_of(
 
 
 def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return torch's devices, with the driver capi added if HIP has them, too, then the devices that only
-    HIP has."""
+    """Return the devices of both drivers, first torch's devices, then the devices that only HIP has.
+
+    A device that both torch and HIP have gets both drivers.
+    """
     places = {target.device: target.place for target in direct}
     both = tuple(
         replace(target, drivers=DRIVERS, place=places[target.device]) if target.device in places else target

@@ -52,12 +52,12 @@ from rocmprobe.process.processes import active_seconds, activity, stuck_at
 from rocmprobe.simulate.machines import SimulatedMachine
 from rocmprobe.worker.main import STOP
 
-#: Maximum number of tries of a case that ends its child, keyed by the state of the case.
+#: Maximum number of tries of a case after which its child is unusable, keyed by the state of the case.
 TRIES = {"crash": 3, "error": 3, "hang": 2}
 #: Seconds without an event after which the journal records that the case waits.
 _SOON = 2.0
-#: Number of pairs of a cold and a warm start, if there is time. That all three warm starts are faster than
-#: all three cold ones happens by chance only once in twenty times.
+#: Number of pairs of a cold and a warm start, if there is time. Three pairs are enough: if cold and warm
+#: starts were equally fast, the three warm starts would all be faster only once in twenty times.
 START_ROUNDS = 3
 
 
@@ -78,7 +78,7 @@ class _Reply:
         return str(self.answers[-1]["state"])
 
 
-#: For children that do not report their library calls.
+#: Calls of a child that does not report its library calls.
 _BY_TORCH = Calls()
 #: Reply of a child that is ready for a case.
 _READY = _Reply([])
@@ -102,8 +102,9 @@ class _Live:
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
     """Return the number of threads for the kernels of a child, or 0 for torch's default.
 
-    On the CPU, return the number ``recorded`` from a program, but not more than this process's share of the
-    cores if ``sharing`` processes run tests at once. Threads without a core make each other wait.
+    ``recorded`` is a program's number of threads, or 0 if unknown. On the CPU, return ``recorded``, but not
+    more than this process's fraction of the cores if ``sharing`` processes run tests at once. Threads without
+    a core would make other threads wait.
     """
     if not on_cpu:
         return 0
@@ -113,8 +114,7 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
 
 
 class Trials:
-    """The trials of a session. There is at most one child at a time. Successive cases of a trial use the
-    same child."""
+    """The trials of a session. There is at most one child at a time, which runs all cases of its trial."""
 
     def __init__(
         self,
@@ -133,9 +133,9 @@ class Trials:
     ) -> None:
         """Set up the trials.
 
-        ``targets`` and ``settings`` are keyed by device. ``threads`` is the recorded number of CPU threads of
-        a program, or 0 if unknown. ``sharing`` is the number of processes that run tests at once. ``launch``
-        is how to start a child. If ``spawn`` is True, no fork server is used. ``caches`` are environment
+        ``targets`` and ``settings`` are keyed by device. ``threads`` is a program's recorded number of CPU
+        threads, or 0 if unknown. ``sharing`` is the number of processes that run tests at once. ``launch`` is
+        how to start a child. If ``spawn`` is True, no fork server is used. ``caches`` are environment
         variables with paths of databases and kernels that are not removed after the session. ``stop_at`` is
         the temperature in degrees Celsius that ends a soak, or 0 for the limits of the device.
         """
@@ -163,7 +163,7 @@ class Trials:
         self._guardian.remove(self._folder)
 
     def derive(self, case: Case, setting: Setting) -> None:
-        """Set the content of the derived setting of ``case``, which earlier outcomes determine."""
+        """Set the content of the derived setting of ``case``."""
         self._derived[case.device, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
@@ -173,7 +173,7 @@ class Trials:
     def close(self, at_once: bool) -> None:
         """End the child, and remove the databases and caches.
 
-        If ``at_once`` is True, do not wait until the child is done.
+        If ``at_once`` is True, do not wait until the child has finished its work.
         """
         try:
             self._end_child(at_once)
@@ -181,7 +181,7 @@ class Trials:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def drop(self) -> None:
-        """End the current child, whatever its state."""
+        """End the child after an error in this process."""
         with contextlib.suppress(OSError, ValueError):
             self._end_child(at_once=True)
         self._live = None
@@ -223,9 +223,9 @@ class Trials:
         )  # fmt: skip
 
     def _start_up(self, case: Case) -> Outcome:
-        """Alternate cold and warm starts, so that a change of the machine's load affects both.
+        """Run cold and warm starts in turn, so that a change of the machine's load affects both.
 
-        If the caches existed before the session, the first start uses them as they are.
+        If the caches existed before the session, the first start uses the caches as they are.
         """
         cold: list[Outcome] = []
         warm: list[Outcome] = []
@@ -241,13 +241,13 @@ class Trials:
         return merge_starts(cold, warm)
 
     def _asked(self, case: Case) -> Outcome:
-        """Run a case. If the case ends its child, run it again alone in a new child."""
+        """Run a case. If the child crashes, hangs or becomes unusable, run the case again in a new child."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         if self._budgets.tries == 1:
             return self._made(case, replies, trials)
         while replies[-1].over and len(replies) < self._tries(replies[-1].state, case):
-            # If the import of torch failed, the device was not used, so it needs no test.
+            # Do not test the device if the import of torch failed, because the device was not used then.
             if replies[-1].phase != "start" and not self._device_answers(case):
                 self._journal.append("wedged", device=case.device)
                 break
@@ -261,7 +261,7 @@ class Trials:
     def _tries(self, state: str, case: Case) -> int:
         """Return the maximum number of tries for a case in ``state``.
 
-        Only the first hang under a setting, or in the solver sweep, is tried a second time.
+        Under each setting, and in the solver sweep, only the first hang is tried a second time.
         """
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
@@ -286,10 +286,10 @@ class Trials:
         return reply
 
     def _read_conditions(self, case: Case, when: str) -> None:
-        """Read clocks and temperatures ``before`` the first measurement of a case and ``after`` each
-        measurement.
+        """Read clocks and temperatures.
 
-        On a simulated machine, they are those of the CPU.
+        ``when`` is "before" the first measurement of a case, or "after" each measurement. On a simulated
+        machine, read those of this machine's CPU.
         """
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
@@ -313,9 +313,9 @@ class Trials:
         kernels = kernels_folder(self._folder, case, setting)
         environ = {**environment(setting, folder, kernels, trace, os.environ), **self._caches}
         if self._simulated:
-            # The speed of this machine's CPU must not be stored as that of the simulated GPU.
+            # Do not store the speed of this machine's CPU as the speed of the simulated GPU.
             environ["ROCMPROBE_BYPASS_MEASURE"] = "0"
-        # capi needs a new process, because torch in the fork server can have loaded another HIP.
+        # Start capi in a new process, because torch in the fork server can have loaded another copy of HIP.
         place = self._places[case.device] if case.driver == "capi" else None
         if place:
             environ = with_folder(place, environ)
@@ -330,7 +330,7 @@ class Trials:
         # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         if self._simulated and case.check == "soak":
-            # The speed is not measured, and for such small steps several threads mostly wait for each other.
+            # Use one thread: the speed is not measured, and threads for such small steps mostly wait.
             threads = 1
         child.send(
             {
@@ -344,14 +344,14 @@ class Trials:
         return child
 
     def _await_answer(self, child: Child, phase: str) -> _Reply:
-        """Read events until the answer arrives or the child is ready. Each phase has its own time limit."""
+        """Read events until the answer arrives or the child is ready. Each phase has a separate timeout."""
         while True:
             active, budget = active_seconds(child.pid), self._budgets.of(phase)
             waited = min(budget, _SOON)
             try:
                 event = child.event(waited)
                 if event is None and budget > _SOON:
-                    # Measure the CPU time from here, because the start of Python is not what takes so long.
+                    # Measure the CPU time from here, so that it does not include the start of Python.
                     active, waited = active_seconds(child.pid), budget - _SOON
                     # The journal tells observers that the case waits, even after the run has died.
                     event = self._awaited(child, phase, waited)
@@ -413,8 +413,7 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return ``answer``, or the answer sent before the yardsticks if the child ended during a
-        yardstick."""
+        """Return ``answer``, or in the phase "yardstick" the answer that the child sent before this phase."""
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
@@ -481,9 +480,9 @@ class Trials:
     def _device_answers(self, case: Case) -> bool:
         """Return True if the device still responds.
 
-        Run the canary: a small exact sum in a new child under ``default``, with two tries. If it has not
-        passed in this run before, only a hang means that the device is lost. Other failures can have other
-        causes, e.g. a torch without code for the chip.
+        Run a canary (a small exact sum under ``default``) in a new child, with two tries. If the canary
+        passed in this run before, any failure means that the device is lost. Otherwise only a hang does,
+        because other failures can have other causes, e.g. a torch without code for the chip.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")
@@ -547,15 +546,15 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """Return an answer in the form that workers send, for a worker that sent none."""
+    """Return an answer in the form that workers send, for a worker that sent no answer."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 
 
 def merge_starts(cold: Sequence[Outcome], warm: Sequence[Outcome]) -> Outcome:
-    """Return the last outcome with the attempts of all starts.
+    """Return the outcome of the last start, with the attempts of all starts.
 
-    If every start measured its times, add their medians and ranges.
+    If every start measured its times, add the medians and ranges of the times.
     """
     last = (warm if len(warm) == len(cold) else cold)[-1]
     made = [outcome for pair in zip(cold, warm) for outcome in pair]

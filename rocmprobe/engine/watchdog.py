@@ -1,8 +1,8 @@
 """The watchdog of ``rocmprobe check``: the process that enforces the time limit.
 
-It forks the prober (``engine/check.py``), which detects the machine and runs the cases, and which can hang
-with the GPU. The watchdog reads files only in /proc, so nothing can block it. The prober sends the records of
-its journal as JSON lines through a pipe, plus two more kinds: ``facts`` and ``over``.
+The watchdog forks the prober (``engine/check.py``), which detects the machine and runs the cases, and which
+can hang with the GPU. The watchdog reads files only in /proc, so nothing can block it. The prober sends the
+records of its journal as JSON lines through a pipe, and records of two more kinds: ``facts`` and ``over``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from rocmprobe.text.reading import json_line
 
 #: Seconds of the budget that are reserved for killing hung processes and for the verdict.
 RESERVE = 1.0
-#: Seconds between two checks whether a starting worker reads files.
+#: Seconds between two tests whether a starting worker reads files.
 _LOOK = 1.0
-#: A process that still exists this many seconds after SIGKILL is unkillable: it is blocked in a driver.
+#: Seconds after SIGKILL until a process counts as unkillable, because it is blocked in a driver.
 _GONE_AFTER = 0.5
-#: Maximum time before the start of this program that counts, as a fraction of the budget, because a wrapper
-#: script can have become this process by exec.
+#: Largest fraction of the budget that can be used up before this program starts. A wrapper script can have
+#: become this process by exec, and its time counts, too.
 _OLDEST = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -41,8 +41,9 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class CheckOptions:
     """The options of ``rocmprobe check``.
 
-    ``results`` is a file or a folder, or None for the results of the last complete run, if any. If
-    ``setting`` is "", the recommended setting is used, else ``default``. ``budget`` is in seconds.
+    ``results`` is a file or a folder, or None for the results of the last complete run. If ``setting`` is "",
+    the setting is the one recommended by the results, or ``default`` without results. ``budget`` is in
+    seconds.
     """
 
     results: Optional[Path] = None
@@ -90,7 +91,7 @@ class Watchdog:
         self._bytes_read = -1
 
     def wait(self) -> CheckProgress:
-        """Start the prober, and read its records until it is done, the time is over, or a signal arrives."""
+        """Start the prober. Read its records until it has finished, the time is over, or a signal arrives."""
         readable, writable = os.pipe()
         try:
             _take_signals()
@@ -109,7 +110,7 @@ class Watchdog:
     def end(self) -> None:
         """Kill every process of the check. Set ``progress.unkillable`` if a process survives.
 
-        A signal ends the waiting for the processes, because the sender of the signal waits for the verdict.
+        If a signal arrives, do not wait for the processes any more, because its sender waits for the verdict.
         """
         with contextlib.suppress(_Ended):
             if self._prober:
@@ -117,7 +118,7 @@ class Watchdog:
         _ignore_signals()
 
     def limit(self, over: float, code: int) -> None:
-        """Make this process exit with ``code`` once it has exceeded the budget by ``over`` seconds."""
+        """Exit this process with ``code`` when it has exceeded the budget by ``over`` seconds."""
         signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
         left = self._began + self._options.budget + over - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, max(0.01, left))
@@ -131,8 +132,7 @@ class Watchdog:
         guardian = {pid: start for pid, start in below.items() if pid == self._guardian}
         left = {pid: start for pid, start in below.items() if pid not in guardian}
         for pid in left:
-            # A worker's group can contain processes whose parent has ended, so they are no descendants any
-            # more.
+            # Kill the workers' groups, because a process whose parent has ended is no descendant any more.
             kill_group(pid)
         left[self._prober] = started(self._prober)
         kill_same(left)
@@ -164,14 +164,14 @@ class Watchdog:
                     self.progress.add(record, time.monotonic())
 
     def _look_at_start(self) -> None:
-        """Record whether a worker that imports torch reads files.
+        """Record the time if a worker that imports torch has read files.
 
         An import from a slow disk uses little CPU time for long, but does not hang.
         """
         if not self.progress.running or self.progress.answers:
             return
         read = sum(bytes_read(pid) for pid in descendants(self._prober) if pid != self._guardian)
-        # The sum decreases when a process ends, so only an increase shows that a file was read.
+        # Only an increase shows that a file was read. The sum decreases when a process ends.
         if 0 <= self._bytes_read < read:
             self.progress.last_read = time.monotonic()
         self._bytes_read = read
@@ -180,8 +180,7 @@ class Watchdog:
 def _began(budget: float) -> float:
     """Return the monotonic time at which this process started, but at most half of ``budget`` ago.
 
-    A wrapper script can have become this process by exec, and the limit bounds how much of the script's time
-    counts.
+    The process can have begun as a wrapper script, whose time counts only up to this limit.
     """
     now = time.monotonic()
     try:
@@ -197,7 +196,7 @@ def _alive(pids: Mapping[int, Optional[int]]) -> dict[int, Optional[int]]:
 
 
 def _take_signals() -> None:
-    """Raise _Ended at the first signal that asks a program to end."""
+    """Make the first signal that asks this program to end raise _Ended."""
 
     def handle(number: int, frame: Optional[FrameType]) -> None:
         _ignore_signals()
@@ -208,7 +207,7 @@ def _take_signals() -> None:
 
 
 def _ignore_signals() -> None:
-    """Ignore further signals, so that they do not interrupt the verdict."""
+    """Ignore further signals, so that they do not interrupt the output of the verdict."""
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
@@ -243,7 +242,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the inherited descriptors, because a reader of the output waits until all copies are closed."""
+    """Close the inherited descriptors. A reader of the command's output waits until every copy is closed."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
