@@ -1,4 +1,4 @@
-"""Earlier run with which a new run is compared: the state of each case."""
+"""An earlier run with which a new run is compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Baseline:
     """States of the cases of an earlier run.
 
     ``path`` is the path as the user typed it. ``states`` maps a case's id to the observed state, also if the
-    run expected the case to fail. Cases that were unfinished when the earlier run was stopped are missing.
+    failure of the case was expected. Cases that were unfinished when the earlier run was stopped are missing.
     """
 
     path: str
@@ -25,18 +25,18 @@ class Baseline:
     states: Mapping[str, str]
 
     def expected(self, outcome: Outcome) -> Expected:
-        """Return the expectation for ``outcome``, a failure in the new run that the earlier run had, too."""
+        """Return the expectation for ``outcome``, a failure that the earlier run also had."""
         reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
         return Expected(outcome.state, BASELINE, reason)
 
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Return each case's state, keyed by its id. Ids are stable between runs."""
+    """Return each case's observed state, keyed by the case's id. Ids are stable between runs."""
     return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 
 def came_to(outcome: Outcome) -> str:
-    """Return the observed state of an outcome: not "xfail" or "xpass", but the state behind that word."""
+    """Return the observed state of an outcome, e.g. "wrong" instead of "xfail"."""
     return outcome.expected.state if outcome.expected else outcome.state
 
 
@@ -67,16 +67,13 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def cards(machine: Machine) -> list[tuple[str, ...]]:
-    """Return native ISA, PCI id and revision of each GPU of a machine.
-
-    The GPUs have the order that case ids use.
-    """
+    """Return native ISA, PCI id and revision of each GPU of a machine, in the order that case ids use."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]
 
 
 def named(machine: Machine) -> str:
-    """Return the names and ISAs of a machine's GPUs as text for a sentence."""
+    """Return the names and ISAs of a machine's GPUs as part of a sentence."""
     names = [f"{gpu.name.value or 'a GPU'} ({gpu.native_isa.value or 'ISA unknown'})" for gpu in machine.gpus]
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"

@@ -23,11 +23,10 @@ _OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name n
 
 @dataclass(frozen=True)
 class Expected:
-    """Reason why an outcome is ``xfail`` or ``xpass``.
+    """The reason why an outcome is ``xfail`` or ``xpass``.
 
-    ``state`` is the state that was observed, such as "wrong". ``source`` is "expectations.toml" or
-    "baseline". ``cause`` is an id in ``data/causes.toml``, or empty if the failure is known only from a
-    baseline.
+    ``state`` is the observed state, e.g. "wrong". ``source`` is "expectations.toml" or "baseline". ``cause``
+    is an id in ``data/causes.toml``, or empty if the failure is known only from a baseline.
     """
 
     state: Annotated[str, Rule("enum", _OBSERVED)]
@@ -39,7 +38,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Change:
-    """A case whose state differs between two runs. The state of a run that lacks the case is None.
+    """A case whose state differs between two runs. If a run lacks the case, its state is None.
 
     ``kind`` is "regression" (passed, now fails), "lost" (had a result, now has none), "mended" (failed, now
     passes), "changed" (any other change of state), "new" (only the later run has the case) or "missing" (only

@@ -1,8 +1,8 @@
 """Types of the facts about a machine and its GPUs.
 
-A fact's value is plain JSON data. The value can come from a journal or a results file that anybody wrote.
-``wrong_type`` checks the types once, when a file is read, so other code can rely on the types. Null is always
-allowed, because any fact can be unknown.
+A fact's value is plain JSON data, which can come from a file that anybody could edit. ``wrong_type`` checks
+the types when a file is read, so other code can rely on the types. Null is always allowed, because any fact
+can be unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class CacheFolder(_Place, total=False):
 
 
 class CompiledCache(TypedDict):
-    """A cache of compiled kernels: number of kernels read, and counts by ISA and by Triton version."""
+    """A cache of compiled kernels: number of kernels that were read, and counts by ISA and by Triton
+    version."""
 
     path: str
     kernels: int
@@ -50,7 +51,8 @@ class CompiledCache(TypedDict):
 
 
 class UserFile(TypedDict):
-    """A file that MIOpen made in a user's folder, with the GPU and the MIOpen version of the file."""
+    """A file that MIOpen wrote to a user's folder. The file's name contains the GPU and the version of
+    MIOpen."""
 
     path: str
     gpu: str
@@ -114,12 +116,12 @@ OtherFact = Literal[
     "deep.devices", "deep.library", "deep.switches", "dmesg.events", "dmesg.gpus", "miopen.user_files",
     "rocm.libraries", "rocm_smi.gpus", "rocminfo.agents",
 ]  # fmt: skip
-#: Every known name, so mypy rejects a lookup of any other name.
+#: Names of all known facts. mypy rejects a lookup of any other name.
 FactName = Union[TextFact, NumberFact, FlagFact, NamesFact, ByNameFact, FolderFact, OtherFact]
 
 _NAMES = list[str]
 
-#: Type of each fact, keyed by name. Facts that are not listed can be shown, but no code depends on them.
+#: Type of each fact, keyed by name. Reports can show other facts, too, but no code depends on other facts.
 FACTS: Mapping[str, Any] = {
     **dict.fromkeys(get_args(TextFact), str),
     **dict.fromkeys(get_args(NumberFact), int),
@@ -168,7 +170,7 @@ def type_of(name: str) -> Any:
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return msgspec's error message if ``value`` is not a fact of the type ``kind``, else ""."""
+    """Return "" if ``value`` is a fact of the type ``kind``, else msgspec's error message."""
     import msgspec
 
     try:

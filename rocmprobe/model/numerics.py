@@ -1,12 +1,11 @@
 """Rules for correct results: the exact tier, the float tier and the bound of each element.
 
 Exact tier: the operands are integers whose sums are exact in every order of summation. The result must equal
-the reference, so a single missing term is visible (the rule of oneDNN's benchdnn). After this fill the test
-uses a cancelling fill, which has large partial sums and small results. A kernel that sums in half precision
-fails with the cancelling fill.
+the reference, so a single missing term is visible (the rule of oneDNN's benchdnn). A second fill, the
+cancelling fill, has large partial sums and small results. Kernels that sum in half precision fail with it.
 
-Float tier: two error measures against an fp64 reference. Bound: for each element, the error that no order of
-summation can exceed if the kernel sums plain products.
+Float tier: two error measures against an fp64 reference. Bound: for each element, the largest error that any
+order of summation can cause in a kernel that sums plain products.
 
 Limits come from ``data/limits.toml``. The functions are pure and work on numbers that a driver measured.
 """
@@ -25,8 +24,8 @@ from rocmprobe.text.tables import table
 #: precision, with one partial sum per filter tap or per sample of the batch. ``TRANSFORMS``: the library can
 #: choose Winograd, FFT or a GEMM that rounds partial sums.
 SUMS, PARTS, TRANSFORMS = "plain sums", "sums in parts", "transforms allowed"
-#: A sum of random terms, and each of its partial sums, stays within this many times its root mean square.
-#: A few sums in a thousand million are larger.
+#: Largest size of a sum of random terms, and of its partial sums, as a multiple of the root mean square of
+#: such sums. Only a few sums in a thousand million are larger.
 _SPREAD = 6
 #: Integers of the cancelling fill. Each product is too large for float16 to represent exactly, but each
 #: operand is exact in bfloat16.
@@ -34,7 +33,7 @@ _BASE, _LARGEST_FACTOR = 128, 16
 #: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
 #: Limits, by dtype, for layers and operators other than convolution. A limit is the largest deviation of a
-#: correct result from fp64, divided by the largest value of the reference, or by the check's ``least``.
+#: correct result from fp64, relative to the largest value of the reference or to the check's ``least``.
 #: Each limit is more than five times the deviation measured in benchmarks/results/layer_limits.json.
 LAYER_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
@@ -43,8 +42,8 @@ LAYER_LIMITS: Mapping[str, float] = {
     # The reference has the same dtype, so this limit only allows for a different summation order.
     "float64": 1e-10,
 }
-#: Limits of batch norm in training, from the same measurement. MIOpen before 3.6.0 had a bias of 1 % in the
-#: gradient in NCHW, and the float16 limit must be small enough to detect that bias.
+#: Limits of batch norm in training, from the same measurement. The float16 limit must detect the bias of 1 %
+#: that MIOpen before 3.6.0 had in the gradient in NCHW.
 BATCH_NORM_LIMITS: Mapping[str, float] = {**LAYER_LIMITS, "float16": 3e-3}
 
 
@@ -73,7 +72,7 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded to ``digits`` digits, so that checks use the same number that output shows."""
+    """Return ``value`` rounded to ``digits`` digits, so that checks and reports use the same number."""
     return float(f"{value:.{digits}g}")
 
 
@@ -86,10 +85,10 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
 
     The factor a is gamma for ``terms`` products and a bias, with the unit roundoff of the accumulator. If
     ``parts`` > 1, a also includes gamma for ``parts`` operations, with the unit roundoff of ``dtype``. The
-    values of b and c limit the rounding error of the result.
+    terms with b and c limit the rounding error of the result.
 
-    The factors are infinite if ``terms`` is so large that no bound exists. The bound is not valid for
-    transforms.
+    If ``terms`` is so large that no bound exists, the factors are infinite. The bound does not apply to
+    transforms (see ``TRANSFORMS``).
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
@@ -127,11 +126,11 @@ def _largest_sum(dtype: str) -> int:
 
 
 def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
-    """Return a fill whose partial sums of ``terms`` products are all exact in the accumulator.
+    """Return a fill for which all partial sums of ``terms`` products are exact in the accumulator.
 
-    A few results in a thousand million do not fit into ``dtype``. A comparison ignores these results. If
-    transforms are allowed, results are so small that the float tier allows an error of less than one half.
-    Then the test rounds each result to the nearest integer before it compares.
+    A few results in a thousand million do not fit into ``dtype``. The comparison must ignore these results.
+    If ``owed`` allows transforms, a result is not exact, but its error is less than one half. Then the
+    comparison must round each result to the nearest integer.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
@@ -149,8 +148,8 @@ class CancellingFill:
     """Fill in which a large base cancels, so that the result is small.
 
     Each element of one operand is ``base`` plus -1, 0 or 1. A fraction ``density`` of these additions is
-    nonzero. The other operand sums to zero over every range over which a direction sums. Each value of the
-    other operand is the difference of two integers of magnitude 1 to ``largest``.
+    nonzero. Each value of the other operand is the difference of two integers of magnitude 1 to ``largest``.
+    Every result is a sum of products. In every such sum, the values of the other operand add up to zero.
     """
 
     base: int
@@ -171,11 +170,11 @@ def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
 class Errors:
     """Errors of a result against its reference, as a driver measured them over ``count`` elements.
 
-    ``rms_range`` is the root mean square of the error, divided by the largest value in result and reference.
-    ``max_ratio`` is the largest error, divided by the largest value of the reference. ``non_finite`` counts
-    elements that are not finite although the reference is. ``constant`` is True if all elements of the result
-    are equal but the elements of the reference are not. ``bound_ratio`` is the largest ratio of an element's
-    error to its ``error_bound``, or None if the ratio was not measured.
+    - ``rms_range``: root mean square of the error, divided by the largest value in result and reference.
+    - ``max_ratio``: largest error, divided by the largest value of the reference.
+    - ``non_finite``: number of elements that are not finite although the reference is.
+    - ``constant``: True if all elements of the result are equal but the elements of the reference are not.
+    - ``bound_ratio``: largest ratio of an element's error to its ``error_bound``, or None if not measured.
     """
 
     count: int
@@ -189,7 +188,7 @@ class Errors:
 
 
 def share(error: float, scale: float) -> float:
-    """Return ``error`` divided by ``scale``. If the scale is zero, return 1 for any error and 0 for none."""
+    """Return ``error`` divided by ``scale``. If ``scale`` is 0, return 0 if ``error`` is 0, else 1."""
     return error / scale if scale else float(error > 0)
 
 
@@ -203,8 +202,8 @@ def judge_float(
 ) -> tuple[bool, dict[str, Any], str]:
     """Return True if the float tier passes, the measures with their limits, and the reason for a failure.
 
-    An empty result is correct. A result that is all zero, constant or not finite is wrong, unless the
-    reference has the same property. ``limit`` explains the other arguments.
+    A result that is all zero, constant or not finite is wrong, unless the reference has the same property.
+    See ``limit`` for the other arguments.
     """
     limits = float_limits(dtype, terms, owed, parts)
     numbers: dict[str, Any] = {

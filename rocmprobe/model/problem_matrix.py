@@ -33,12 +33,13 @@ from rocmprobe.model.problems import LEVELS, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
 from rocmprobe.text.tables import table
 
-#: Operations per direction. The limit is low because a CPU computes each fp64 reference several times.
+#: Limit of operations per direction. It is low because a CPU computes each fp64 reference several times.
 REDUCED_FLOPS = 20_000_000
-#: Products summed into one element. Only level long has longer sums.
+#: Limit of products that are summed into one element. Only level long has longer sums.
 REDUCED_TERMS = 1 << 14
 SMALLEST_SIDE = 4
-#: Parameters of the geometry. The parameters on which others depend come first, so AllPairs backtracks early.
+#: Parameters of the geometry. Parameters that limit other parameters come first, so AllPairs backtracks
+#: early.
 PARAMETERS = (
     "kind", "output_padding", "layout", "kernel", "dilation", "padding", "stride", "groups", "bias", "dtype",
 )  # fmt: skip
@@ -54,7 +55,7 @@ class Entry:
     """A problem of the matrix with its origin.
 
     For a problem from a network, ``layer`` is the layer's name, and ``variant`` is a key of ``VARIANTS``. For
-    geometry, layer and variant are empty.
+    a problem from the geometry, both are empty.
     """
 
     problem: Problem
@@ -83,7 +84,7 @@ def problem_matrix(level: str) -> tuple[Problem, ...]:
 
 @lru_cache(maxsize=len(LEVELS))
 def entries(level: str) -> tuple[Entry, ...]:
-    """Return the problems of ``level`` with their origins, without duplicates. Lower levels come first."""
+    """Return the problems of ``level`` with their origins, without duplicates, lower levels first."""
     below = LEVELS.index(level)
     lower = entries(LEVELS[below - 1]) if below else ()
     made = (*lower, *_OF_NETWORKS[level](), *_of_geometry(level))
@@ -129,8 +130,8 @@ def reduced(problem: Problem) -> Problem:
 def tail(problem: Problem) -> Problem:
     """Return ``problem`` with odd primes as batch, channels per group and image sides.
 
-    Kernels must then handle remainders, because no size of a tile, vector or wave divides these primes. All
-    sides differ. A depthwise problem stays depthwise, so its number of groups becomes the new number of
+    Kernels must then handle remainders, because no size of a tile, vector or wave divides an odd prime. All
+    sides differ. A depthwise problem stays depthwise, so the number of groups becomes the new number of
     channels.
     """
     groups = problem.groups
@@ -159,7 +160,7 @@ def noncontiguous(problem: Problem) -> Problem:
     return replace(problem, noncontiguous=True)
 
 
-#: Functions that make the variants, by name. A function returns None if the problem has no such variant.
+#: Functions that return a variant of a problem, by name, or None if the problem has no such variant.
 VARIANTS: Mapping[str, Callable[[Problem], Optional[Problem]]] = {
     "plain": lambda problem: problem,
     "tail": tail,
@@ -221,10 +222,10 @@ def _is_odd_prime(number: int) -> bool:
 
 
 def geometry_rows(level: str) -> tuple[Row, ...]:
-    """Return rows with one value for each of ``PARAMETERS`` that cover what ``level`` requires.
+    """Return rows with one value for each of ``PARAMETERS``, enough rows for ``level``.
 
-    Level quick requires every value, standard every pair of values, and long every pair in each kind.
-    Combinations that no valid problem can have are left out.
+    Each value (quick), each pair of values (standard), or each pair of values in each kind (long) occurs in a
+    row. Combinations that no valid problem can have are left out.
     """
     values = parameter_values()
     rows = _covering(values, 1, ())
@@ -250,8 +251,8 @@ def problem_of(row: Row) -> Optional[Problem]:
     """Return the problem for a row of values.
 
     If the row is shorter than ``PARAMETERS``, add the simplest values. Return None if the row is no valid
-    problem or is the same problem as another row. For example, a filter of one element with dilation is the
-    same as a filter without dilation.
+    problem, or if another row gives the same problem. For example, dilation has no effect on a filter of one
+    element.
     """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]
@@ -282,17 +283,17 @@ def problem_of(row: Row) -> Optional[Problem]:
 def _possible(row: Sequence[str]) -> bool:
     """Return True if a valid problem can begin with these values.
 
-    Sizes are checked only when all sizes are known: padding can make a filter valid that is wider than the
-    image.
+    Check the sizes only when all sizes are known, because padding can make a filter valid that is wider than
+    the image.
     """
     return len(row) < _SIZED or problem_of(tuple(row)) is not None
 
 
 def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Return ``before``, then rows so that every possible combination of ``strength`` values occurs.
+    """Return ``before``, followed by rows until every possible combination of ``strength`` values occurs.
 
-    AllPairs stops early if its filter rejects too many rows, so combinations that AllPairs misses are added
-    one by one.
+    AllPairs stops early if its filter rejects too many rows. Add a row for each combination that AllPairs
+    missed.
     """
     rows = [*before, *_all_pairs(values, strength, before)]
     covered = {each for row in rows for each in combinations(enumerate(row), strength)}

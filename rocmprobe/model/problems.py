@@ -36,9 +36,9 @@ _FLAGS = ("bias", "nhwc", "noncontiguous")
 class Problem:
     """A convolution, described by PyTorch's arguments as plain numbers.
 
-    Tuples of spatial sizes have one number per spatial dimension. With ``noncontiguous``, input, weight and
-    output gradient are views of larger storages, with gaps between the elements. PyTorch makes these operands
-    contiguous before PyTorch calls the vendor library.
+    Tuples of spatial sizes have one number per spatial dimension. If ``noncontiguous``, input, weight and
+    output gradient are views of larger storages, with gaps between the elements. Before PyTorch calls the
+    vendor library, it makes such operands contiguous.
     """
 
     kind: str
@@ -91,10 +91,7 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Number of multiplications and additions in one direction.
-
-        All three directions have the same number.
-        """
+        """Number of multiplications and additions in one direction, equal for all three directions."""
         positions = prod(self.input_size if self.transposed else self.output_size)
         return 2 * self.batch * positions * prod(self.weight_shape)
 
@@ -112,9 +109,9 @@ class Problem:
     def parts(self, direction: str) -> int:
         """Return the number of partial sums that PyTorch's own kernels round to the dtype before adding.
 
-        The gradient of the weights has one partial sum per sample of the batch. If the kernel converts
-        columns to an image (col2im), each filter tap gives one partial sum. Otherwise there is one partial
-        sum. In the forward direction a bias counts as one more.
+        The gradient of the weights has one partial sum per sample of the batch. A kernel that converts
+        columns to an image (col2im) has one per filter tap. Any other kernel has one partial sum. In the
+        forward direction, a bias adds one.
         """
         if direction == "bwd-weights":
             return self.batch
@@ -141,7 +138,7 @@ class Problem:
 
     @property
     def words(self) -> str:
-        """Description for people, such as "3x3, 32 to 64 channels, 56x56, batch 4, fp32"."""
+        """Description for people, e.g. "3x3, 32 to 64 channels, 56x56, batch 4, fp32"."""
         shape = ("depthwise " if self.groups > 1 and self.groups == self.in_channels else "") + (
             "transposed " if self.transposed else ""
         )
@@ -175,7 +172,7 @@ def _sizes(values: tuple[int, ...], keep: bool = False) -> str:
     return "x".join(map(str, values))
 
 
-# Nine digits are enough, and stay below int()'s own limit.
+# Accept at most nine digits, which is below the limit of int().
 _TOKEN = re.compile(r"([ncikfspodg])([0-9]{1,9}(?:x[0-9]{1,9}){0,2})")
 
 
@@ -258,7 +255,7 @@ def problem_words(text: str) -> str:
 
 
 def source_of(text: str) -> str:
-    """Return the network and layer from which ``text`` comes, or "" if no table has this problem."""
+    """Return the network and layer of the problem ``text``, or "" if no table has this problem."""
     rows = (row for purpose in PURPOSES for row in table("problems")[purpose])
     return next((str(row["source"]) for row in rows if row["problem"] == text), "")
 

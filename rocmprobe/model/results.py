@@ -1,7 +1,7 @@
 """Data of a run: facts, settings, trials, outcomes, findings and the recommendation.
 
 Each class is a frozen dataclass with the fields of one object of ``results.json`` (see ``docs/results.md``).
-``results_file`` reads and writes that file. This module does no I/O and imports no torch.
+``results_file`` reads and writes the file. This module does no I/O and imports no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocmprobe.text.plain_text import message
 SCHEMA_VERSION = 2
 BadInput = reading.BadInput
 
-#: Ways in which a process can end without a result.
+#: Causes of a process ending without a result.
 CRASH_CAUSES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
@@ -41,7 +41,7 @@ MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
 WHERE_SET: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Rungs of the ladder, lowest first. A rung depends on the rungs before it.
+#: Groups of checks (rungs), from simple to complex. A rung depends on the rungs before it.
 RUNGS = (
     "copy", "elementwise", "gemm", "im2col", "controls", "conv", "batch-norm", "primitives", "train",
     "multi-gpu",
@@ -70,7 +70,7 @@ else:
 
 
 class NothingToTest(Exception):
-    """Raised if the machine lacks what the user requested.
+    """Raised if the machine lacks the hardware or software that the user requested.
 
     The message says in one line what was searched for, and where.
     """
@@ -91,15 +91,17 @@ class Fact:
 class Gpu:
     """A GPU as the Linux kernel and the ROCm runtime describe it.
 
-    ``native_isa`` is the ISA of the chip (from the kernel driver). ``effective_isa`` is the ISA that the ROCm
-    runtime uses after any override. ``cus`` is the number of compute units, and ``simds`` the number of SIMD
-    units. ``wave_size`` is the number of threads of a wavefront. ``apu`` is True if the GPU is part of a
-    processor. ``partition`` is the compute partition mode.
-
-    ``uuid`` is the id that ROCm uses ("GPU-" and 16 digits). ``order`` is the GPU's position in the order of
-    the ROCm runtime. ``index`` is the N of torch's ``cuda:N`` under the environment variables that are set.
-    ``index`` has no value if the variables hide the GPU. ``pcie_atomics`` is True if the path to the
-    processor supports PCIe atomics. ``pcie_link`` is the present link and the best possible link.
+    - ``native_isa``: ISA of the chip, from the kernel driver.
+    - ``effective_isa``: ISA that the ROCm runtime uses after any override.
+    - ``cus``, ``simds``: number of compute units and of SIMD units.
+    - ``wave_size``: number of threads of a wavefront.
+    - ``apu``: True if the GPU is part of a processor.
+    - ``partition``: compute partition mode.
+    - ``uuid``: id that ROCm uses ("GPU-" and 16 digits).
+    - ``order``: position in the order of the ROCm runtime.
+    - ``index``: N of torch's ``cuda:N``. Unknown if environment variables hide the GPU.
+    - ``pcie_atomics``: True if the path to the processor supports PCIe atomics.
+    - ``pcie_link``: present link and best possible link.
 
     Fields from ``vram_used_bytes`` on are present readings, each in the unit of its name: bytes, per cent,
     degrees Celsius, revolutions per minute, watts, megahertz, bits. Clocks whose name begins with ``max`` are
@@ -141,7 +143,7 @@ class Gpu:
     memory_bus_bits: Fact = Fact()
 
 
-#: Facts by which the GPUs of two machines are compared.
+#: Facts that must be equal for the GPUs of two machines to count as equal.
 GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
 
 
@@ -149,8 +151,8 @@ GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
 class Machine:
     """Facts about a machine that can be collected without running a GPU kernel.
 
-    ``facts`` has dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...). ``variables``
-    has the environment variables that are set and that affect PyTorch or ROCm.
+    ``facts`` is keyed by dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...).
+    ``variables`` has the environment variables that are set and that affect PyTorch or ROCm.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -170,23 +172,22 @@ class Machine:
 class Setting:
     """A named way to run a problem: environment variables, torch flags, vendor library or bypass.
 
-    ``torch`` maps the flags of ``knowledge.settings`` to values. If ``vendor_library`` is False, the
-    backend's vendor library is disabled. ``device`` replaces the device of the run (for the ``cpu`` setting).
-    ``verdict`` is the verdict of the recommendation if this setting is recommended.
-
-    ``since`` and ``until`` are the first and the last version of the vendor library in which the setting has
-    an effect. ``torch_since`` and ``torch_until`` are the first and the last such version of PyTorch. ``isa``
-    is a regular expression for the native ISAs on which the setting has an effect.
-
-    ``search`` says how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
-    default). ``torch`` has the flags for ``search``. If ``dtype`` or ``channels_last`` is set, the setting
-    runs the same problems in that dtype or in the channels-last format.
-
-    If ``derived`` is set, ``env`` is determined during the run, on the machine. ``solver`` is the solver that
-    a setting of the solver sweep forces. ``pytorch_layers`` are the layers that PyTorch's own kernels
-    compute, as keywords of ``rocmprobe.bypass.install``. ``by_layer`` marks the derived setting that
-    determines these layers. If ``by_name`` is set, only checks that name the setting use it, and never for
-    convolution.
+    - ``torch``: values of the flags in ``knowledge.settings``.
+    - ``vendor_library``: False if the backend's vendor library is disabled.
+    - ``device``: device that replaces the run's device (for the ``cpu`` setting).
+    - ``verdict``: verdict of the run if this setting is recommended.
+    - ``since``, ``until``: first and last version of the vendor library in which the setting has an effect.
+    - ``torch_since``, ``torch_until``: the same for versions of PyTorch.
+    - ``isa``: regular expression for the native ISAs on which the setting has an effect.
+    - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
+      default). ``torch`` includes the flags for this.
+    - ``dtype``, ``channels_last``: dtype and memory format to which the problems are converted, if set.
+    - ``derived``: set if ``env`` is determined during the run, on the machine.
+    - ``solver``: solver that a setting of the solver sweep forces.
+    - ``pytorch_layers``: layers that PyTorch's own kernels compute, as keywords of
+      ``rocmprobe.bypass.install``.
+    - ``by_layer``: True for the derived setting that determines ``pytorch_layers``.
+    - ``by_name``: True if only checks that name the setting use it, and never for convolution.
     """
 
     name: Name
@@ -216,7 +217,7 @@ class Setting:
 
     @property
     def unchanged(self) -> bool:
-        """True if PyTorch runs unmodified, both convolution and all other layers."""
+        """True if PyTorch runs unmodified, for convolution and for all other layers."""
         return self.verdict == "native" and not self.pytorch_layers
 
     @property
@@ -234,10 +235,10 @@ class Setting:
 class Trial:
     """A child process that ran cases with one driver, under one setting, on one device.
 
-    ``exit`` is "0", an exit code, a signal name, or "killed" if rocmprobe killed the child. ``exit_crash`` is
-    True if the child crashed in teardown, after its last result. ``log`` has the beginning and the end of the
-    child's output. ``library`` is the version of the vendor library, as the child's torch or the library
-    itself reports it. ``mapped`` lists the mapped files of HIP, rocBLAS and MIOpen, by library.
+    ``exit`` is an exit code as text (e.g. "0"), a signal name, or "killed" if rocmprobe killed the child.
+    ``exit_crash`` is True if the child crashed in teardown, after its last result. ``log`` has the beginning
+    and the end of the child's output. ``library`` is the version that the vendor library, or the child's
+    torch, reports. ``mapped`` lists the mapped files of HIP, rocBLAS and MIOpen, by library.
     """
 
     id: Name
@@ -268,13 +269,12 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one case (a rung, or a problem and direction) under one setting.
+    """Result of one case under one setting.
 
     ``timings`` are in seconds, ``memory`` is in bytes, and ``numerics`` has the measured errors with their
-    limits. ``ending`` says how a crashed or hung child ended. In ``ending``, ``status`` has the form of
-    ``Trial.exit``. ``phase`` is the last phase, and ``after`` is the last event before the end.
-    ``oom_killed`` is True if the Linux kernel killed the child for lack of memory, and None if that is
-    unknown.
+    limits. ``ending`` says how a crashed or hung child ended: ``status`` as in ``Trial.exit``, ``phase`` (the
+    last phase), ``after`` (the last event before the end) and ``oom_killed``. The latter is True if the Linux
+    kernel killed the child for lack of memory, and None if this is unknown.
 
     ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory that the solver needs in
     addition to the tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These fields are None
@@ -360,7 +360,7 @@ class Finding:
 class Configuration:
     """Recommended configuration: the setting's name, variables to export, Python lines and layer switches.
 
-    If no setting helps, ``command`` is the command to run first.
+    If no setting works, ``command`` is the command that the user should run next.
     """
 
     setting: Optional[str] = None
@@ -374,7 +374,7 @@ class Configuration:
 class DeviceAnswer:
     """Recommendation for one of several devices.
 
-    Fields have the meaning that they have in ``Recommendation``. ``gpu`` is the name of the GPU. ``mask`` is
+    See ``Recommendation`` for the fields that both classes have. ``gpu`` is the name of the GPU. ``mask`` is
     the environment variable, as NAME=VALUE, that makes only this GPU visible to a program, or "" if unknown.
     """
 
@@ -394,7 +394,8 @@ class Recommendation:
     ``per`` maps "dtype/purpose" to a verdict and setting. ``cost`` and ``confidence`` are sentences.
     ``verify`` is a command that exits 0 if and only if the recommendation is correct. ``confidence_level`` is
     "high", "medium" or "low", depending on what was tested. ``not_covered`` lists what was not tested.
-    ``advice`` (with ``title``, ``text`` and ``source``) is help beyond settings.
+    ``advice`` (with ``title``, ``text`` and ``source``) is help other than settings, e.g. another build of
+    PyTorch.
 
     If a run tested several devices, ``devices`` has the recommendation for each device. If ``sentence``
     recommends another setting for a special case, ``others`` has the other configuration, keyed by the case,
@@ -420,9 +421,9 @@ class Recommendation:
 class TrainingTime:
     """Duration of a training with the network ``name``, in seconds.
 
-    The step was timed with ``batch`` samples of the shape ``input``. The values for step, epoch and training
-    are each a median with a range. Each range is computed from p10 and p90 of the timed steps. ``own`` marks
-    the user's own network. If there is such a network, reports show its times first.
+    The step was timed with ``batch`` samples of the shape ``input``. Step, epoch and training each have a
+    median and a range, computed from p10 and p90 of the timed steps. ``own`` marks the user's own network. If
+    there is such a network, reports show its times first.
     """
 
     name: str
@@ -447,8 +448,9 @@ class TrainingTime:
 class Estimate:
     """The training that ``--estimate`` describes, and its duration.
 
-    ``batch`` is None if the user gave no batch size, so the timed batch is used. ``left_out`` says what the
-    times do not include. ``own_left_out`` says what the times of the user's own network do not include.
+    If the user gave no batch size, ``batch`` is None, and the batch size of the timing is used. ``left_out``
+    says what the times do not include. ``own_left_out`` says the same for the times of the user's own
+    network.
     """
 
     images: Positive
@@ -461,12 +463,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Duration, under a setting, of the program whose recorded shapes were the input of the run.
+    """Duration of a recorded program under a setting. The program's shapes were the input of the run.
 
-    ``per`` is "step", or "program" if no training step is known. ``convolutions`` is the number of computed
-    directions, repetitions included, and ``timed`` is how many of these have a measured time. ``seconds`` is
-    the total time, and ``convolution_seconds`` is the time of the convolutions alone. Both are computed from
-    mean times. Fields with p10 or p90 assume that every convolution takes its p10 or p90. Unknown times are
+    ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts the computed
+    directions, repetitions included. ``timed`` counts those with a measured time. ``seconds`` is the total
+    time, and ``convolution_seconds`` is the time of the convolutions alone. Both are computed from mean
+    times. The fields with p10 or p90 assume that every convolution takes its p10 or p90. Unknown times are
     None, and ``reason`` says why.
     """
 
@@ -493,10 +495,7 @@ class Environment:
 
     @property
     def path_here(self) -> str:
-        """Path of the interpreter on this machine.
-
-        "<home>" from redaction becomes the present user's home.
-        """
+        """Path of the interpreter on this machine. A redacted "<home>" becomes the present user's home."""
         return self.python.replace("<home>", str(Path.home()), 1)
 
 
@@ -546,7 +545,8 @@ class Results:
 
     @property
     def named_file(self) -> str:
-        """Path of this run's results.json, as the user of the run would type the path."""
+        """Path of this run's results.json, as a user would type it in the folder from which the run was
+        started."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
 
@@ -554,11 +554,10 @@ class Results:
 class Member:
     """A Python environment of a joined run.
 
-    The run of the environment is an ordinary run in the folder ``name``. ``unusable`` is the reason why the
-    environment has no run, or "". ``verdict``, ``setting`` and ``device`` come from the recommendation of the
-    environment's run. ``seconds`` is the total time of the recommended setting over the convolutions that
-    were timed for all members. ``seconds`` is None if the setting was not timed. ``note`` says why no setting
-    works, or how long a training takes.
+    The environment's run is an ordinary run in the folder ``name``. If there is no run, ``unusable`` is the
+    reason, else "". ``verdict``, ``setting`` and ``device`` are from the run's recommendation. ``seconds`` is
+    the total time of the recommended setting over the convolutions that were timed for all members, or None
+    if the setting was not timed. ``note`` says why no setting works, or how long a training takes.
     """
 
     name: str
@@ -576,7 +575,7 @@ class Member:
 class JoinedRun:
     """Runs of several Python environments on one machine.
 
-    The ``results.json`` is in the folder above their folders. ``chosen`` is the name of the recommended
+    The members' folders are in the folder of this ``results.json``. ``chosen`` is the name of the recommended
     member, or "". ``sentence`` states the recommendation, and ``cost`` compares the recommended member with
     the other members. ``partial`` is True until all members are complete. ``note`` is a note for readers of
     the report page.

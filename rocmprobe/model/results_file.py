@@ -63,9 +63,9 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or if a field or a fact has the wrong type. Without msgspec, check
-    less and raise TypeError for a missing or an unknown field. msgspec is missing only in workers, which get
-    their data from the parent process.
+    Raise BadInput if a field is missing, or if a field or a fact has the wrong type. If msgspec is missing,
+    check less and raise TypeError for a missing or an unknown field. Only workers can lack msgspec, and their
+    data come from the parent process.
     """
     # Imported late, because a worker can run in a Python without msgspec.
     try:
@@ -75,18 +75,19 @@ def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     try:
         value: _T = msgspec.convert(data, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # msgspec accepts text with half a surrogate pair, except where it looks up a name.
+        # msgspec accepts text with half a surrogate pair, but not as the name of a field.
         raise BadInput(f"{kind.__name__}: {one_line(str(error))}") from error
     check_facts(value)
     return value
 
 
-#: Names of the fields under which a file's content has facts.
+#: Names of the fields of results below which there are facts.
 _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
 def check_facts(value: Any) -> None:
-    """Raise BadInput, with the fact's name, if a machine or GPU in ``value`` has a fact of the wrong type."""
+    """Raise BadInput if a machine or GPU in ``value`` has a fact of the wrong type. The message names the
+    fact."""
     for name, fact, kind in _facts_in(value):
         wrong = fact_types.wrong_type(fact.value, kind)
         if wrong:
@@ -110,7 +111,7 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
 
 
 def _made(kind: Any, data: Any) -> Any:
-    """Convert ``data`` to the type ``kind``. Only dataclasses, also inside collections, are converted."""
+    """Convert ``data`` to the type ``kind``, which can be a dataclass or contain dataclasses."""
     origin, arguments = get_origin(kind), get_args(kind)
     if data is None:
         return None
@@ -139,10 +140,10 @@ _DAMAGED = "the file is damaged, run again"
 def read_results(path: Path, content: Optional[bytes] = None, member: str = "") -> Results:
     """Read a ``results.json``. ``path`` is the file or the folder of a run.
 
-    ``content`` is the file's content if the caller has already read the file. For a joined run, read the
-    results of ``member``, or by default of the recommended member. Raise BadInput if the file is missing, is
-    not JSON, has an unknown schema version or violates the schema, or if a joined run has no such member. The
-    message is one line and names the place of a schema error.
+    If the caller has already read the file, ``content`` is its content. For a joined run, read the results of
+    ``member``, or by default of the recommended member. Raise BadInput if the file is missing, is not JSON,
+    has an unknown schema version or violates the schema, or if a joined run has no such member. The message
+    is one line and names the place of a schema error.
     """
     if content is None:
         path = results_file(path)
@@ -154,15 +155,14 @@ def read_results(path: Path, content: Optional[bytes] = None, member: str = "") 
 
 
 def results_file(source: Path) -> Path:
-    """Return the path of the results.json. ``source`` is that file or the folder of a run."""
+    """Return the path of the results.json for ``source``, which is this file or the folder of a run."""
     return source / "results.json" if source.is_dir() else source
 
 
 def ordinary_run(source: Path) -> Path:
-    """Return the path ``source``, which is a results.json or a run's folder.
+    """Return ``source``, a results.json or a run's folder. For a joined run, return the recommended member.
 
-    For a joined run, return a member's path. The member is the recommended one. Raise BadInput if a joined
-    run recommends no member.
+    Raise BadInput if a joined run recommends no member.
     """
     path = results_file(source)
     joined = read_joined(path)
@@ -212,7 +212,7 @@ def _joined(data: Mapping[str, Any], path: Path) -> JoinedRun:
     except BadInput as error:
         raise BadInput(f"{path}: {error}; {_DAMAGED}") from error
     for each in joined.members:
-        # The name is a folder next to this file, so the name must not lead elsewhere, as "../x" would.
+        # The name is used as a folder next to this file, so it must not be e.g. "../x".
         if not MEMBER_NAME.fullmatch(each.name):
             raise BadInput(f"{path}: {quoted(each.name)} is no name of an environment; {_DAMAGED}")
     return joined
@@ -228,7 +228,7 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Check results against the schema. Raise BadInput, which names ``path``, if they violate the schema.
+    """Raise BadInput if results violate the schema. The message names ``path``.
 
     ``path`` is the journal from which the results were derived.
     """
@@ -255,17 +255,17 @@ def results_document(results: Union[Results, JoinedRun]) -> bytes:
 
 
 def write_whole(content: bytes, path: Path) -> None:
-    """Write ``content`` to ``path`` atomically. Raise OSError, which names ``path``, if writing fails."""
+    """Write ``content`` to ``path`` atomically. Raise OSError with the path if writing fails."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``path`` if the block succeeds.
+    """Yield the path of a temporary file, which replaces ``path`` if the ``with`` block succeeds.
 
-    If the block fails, ``path`` stays unchanged. If ``path`` is a device or a pipe, yield ``path`` itself,
-    because neither can be replaced. Raise OSError, which names ``path``, if writing fails.
+    If the block fails, ``path`` stays unchanged. A device or a pipe cannot be replaced, so its ``path`` is
+    yielded. Raise OSError with the path if writing fails.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))

@@ -35,25 +35,25 @@ class Work:
 class Roof:
     """Peak rates of a device.
 
-    ``flops`` is operations per second in a matrix product. ``bytes`` is bytes read plus written per second in
-    a copy.
+    ``flops`` is the number of operations per second in a matrix product. ``bytes`` is the number of bytes
+    read plus written per second in a copy.
     """
 
     flops: float
     bytes: float
 
     def attainable(self, work: Work) -> float:
-        """Return the highest possible operations per second.
+        """Return the highest possible operations per second for ``work``.
 
-        By Williams et al., this is the smaller of the peak rate and bandwidth times intensity.
+        This is the smaller of two numbers: ``flops``, and ``bytes`` times the intensity (Williams et al.).
         """
         return min(self.flops, self.bytes * work.intensity)
 
     def share(self, work: Work, seconds: float) -> float:
-        """Return which fraction of the attainable rate a device reaches if ``work`` takes ``seconds``.
+        """Return the fraction of the attainable rate that a device reaches if ``work`` takes ``seconds``.
 
         A fraction above 1 is no error. Winograd and FFT need fewer multiplications than the direct method,
-        and a cache can still contain operands.
+        and operands can still be in a cache.
         """
         return work.flops / seconds / self.attainable(work)
 
@@ -70,9 +70,9 @@ def work(problem: Problem, what: str) -> Work:
 
 
 def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
-    """Return the device's rates from the measurements in ``timings``, or None if one is missing.
+    """Return the device's rates from the measurements in ``timings``, or None if a measurement is missing.
 
-    ``timings`` has the seconds of a matrix product and of a copy, and the operations or bytes of each.
+    ``timings`` has the seconds of a matrix product and of a copy, and the number of operations and bytes.
     """
     rates = [
         _rate(timings.get(amount), timings.get(seconds))
@@ -83,9 +83,7 @@ def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
 
 
 def _rate(amount: Any, seconds: Any) -> Optional[float]:
-    """Return ``amount`` per second, or None unless both are positive numbers.
-
-    The user can have edited the file.
-    """
+    """Return ``amount`` per second, or None unless both are positive numbers, because the user can edit the
+    file."""
     numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
     return amount / seconds if numbers else None

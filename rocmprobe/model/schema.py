@@ -10,13 +10,14 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 class Rule(NamedTuple):
-    """A JSON Schema keyword that restricts the values of a field, given in ``Annotated``."""
+    """A JSON Schema keyword that restricts the values of a field. It is given in the field's ``Annotated``
+    type."""
 
     keyword: str
     value: Any
 
 
-#: Text that is short enough for pages and messages to show in full.
+#: Type of a text that is short enough to be shown in full on pages and in messages.
 Name = Annotated[str, Rule("maxLength", 1000)]
 Count = Annotated[int, Rule("minimum", 0)]
 Positive = Annotated[int, Rule("minimum", 1)]
@@ -26,8 +27,8 @@ Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
     """Return the schema of the dataclass ``kind``.
 
-    ``types`` gives types for fields that the class declares as plain mappings. A field without a default is
-    required. Unknown fields are accepted, because readers ignore them.
+    ``types`` gives types for fields that the class declares as plain mappings. Fields without a default are
+    required. Fields that the class does not have are accepted, because readers ignore them.
     """
     definitions: dict[str, Any] = {}
     root = _object(kind, {**get_type_hints(kind, include_extras=True), **types}, definitions)

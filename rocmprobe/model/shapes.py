@@ -1,6 +1,6 @@
 """The file that ``rocmprobe shapes`` writes: the distinct convolutions of a program.
 
-An entry has the fields of a problem in ``results.json``, plus the device and how often each direction was
+An entry has the fields of a problem in ``results.json``, plus the device, and how often each direction was
 computed. The file also has the duration of a training step (``docs/training-with-the-bypass.md``).
 """
 
@@ -45,10 +45,11 @@ class Recorded:
 class Steps:
     """The training steps of a program.
 
-    The program made ``made`` steps. ``alike`` of these steps computed the same convolutions, ``step_counts``.
-    ``device`` is the type of the device that ran the convolutions, "several", or None if there were no
-    convolutions. ``threads`` is the number of threads of the CPU kernels. Seconds of a step are the median
-    and deciles. ``rest_seconds`` is the median time of everything but convolution, or None if unknown.
+    The program made ``made`` steps. Of these, ``alike`` steps computed the same convolutions,
+    ``step_counts``. ``device`` is the type of the device that ran the convolutions, "several", or None if
+    there were no convolutions. ``threads`` is the number of threads of the CPU kernels. The seconds of a step
+    are given as median and deciles. ``rest_seconds`` is the median time of everything except convolution, or
+    None if unknown.
     """
 
     made: Count
@@ -78,11 +79,11 @@ class Shapes:
 
     @property
     def cpu_threads(self) -> int:
-        """Number of CPU threads that computed a training step's convolutions. 0 on a GPU, or if unknown."""
+        """Number of CPU threads that computed a training step's convolutions, or 0 on a GPU or if unknown."""
         return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:
-        """Return at most ``most`` problems, those with the most arithmetic over the whole program."""
+        """Return the problems with the most arithmetic over the whole program, at most ``most`` of them."""
 
         def work(each: Recorded) -> tuple[int, int]:
             # If the program died while it computed a problem, the problem's count is 0.
@@ -94,7 +95,7 @@ class Shapes:
 def writable(path: Path) -> Path:
     """Return the path to write to: ``path``, or the file to which ``path`` links.
 
-    Raise BadInput if no file can be written there, or if the path exists and is not a file.
+    Raise BadInput if this path cannot be written or is not a file.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -115,7 +116,7 @@ def write(path: Path, shapes: Mapping[str, Any]) -> None:
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:
-    """Return the problems in the file ``path``, in order and without duplicates. All devices count.
+    """Return the problems of all devices in the file ``path``, in order and without duplicates.
 
     Raise BadInput if the file is missing, is not JSON or has another version, or if an entry is no valid
     problem. The message names the entry.
@@ -126,7 +127,7 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
 def read_shapes(path: Path) -> Shapes:
     """Return the content of the file ``path``.
 
-    Raise BadInput for the reasons that ``read_problems`` lists, and if the file has no problem.
+    Raise BadInput for the reasons that ``read_problems`` lists, and if the file contains no problem at all.
     """
     shapes = _read(path)
     if not shapes.problems:
@@ -210,7 +211,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
 def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
     """Return how often each direction of an entry was computed.
 
-    A count is 0 if the program died in the problem.
+    If the program died while computing a direction, its count can be 0.
     """
     counts = record.get(key, {})
     return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

@@ -1,7 +1,4 @@
-"""The states of an outcome.
-
-One table defines the meaning of each state, and all other modules use this table.
-"""
+"""The states of an outcome and their meaning, in one table that all other modules use."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from typing import Optional
 class State:
     """A row of the table of states.
 
-    ``works`` and ``fails`` say what the state proves about the device. Both are False if the state proves
-    nothing. ``blocks`` means that cases which depend on this case do not run. Readers must be able to
-    recognize the state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the outcome in
-    pytest and JUnit. ``heading`` is the group in the report's evidence. States have no exit code, because
-    exit codes follow from findings.
+    ``works`` and ``fails`` say what the state proves about the device. If the state proves nothing, both are
+    False. If ``blocks``, cases that depend on this case do not run. Readers must be able to recognize the
+    state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the outcome in pytest and JUnit.
+    ``heading`` is the group in the report's evidence. States have no exit code, because exit codes follow
+    from findings.
     """
 
     name: str
@@ -37,7 +34,7 @@ class State:
 
     @property
     def counted(self) -> bool:
-        """True if the outcome counts for or against the setting."""
+        """True if the outcome is evidence for or against the setting."""
         return self.works or self.blocks
 
 
@@ -45,7 +42,7 @@ def _fails(name: str, symbol: str, meaning: str) -> State:
     return State(name, symbol, "bad", meaning, "failed", "Failed", fails=True, blocks=True)
 
 
-#: Cause of an ``aborted`` outcome if the run was ended. Unlike the cause ``machine-died``, it proves nothing.
+#: Cause of an ``aborted`` outcome of a run that was ended. It proves nothing, unlike ``machine-died``.
 RUN_DIED = "run-died"
 _ABORTED_WITH_RUN = State(
     "aborted", "†", "unlearned", "in flight when the run was ended", "skipped", "Not learned"
@@ -78,7 +75,7 @@ STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
 
 
 def state_of(name: str, cause: Optional[str] = None) -> State:
-    """Return the row of the state ``name``. For "aborted" there are two rows, and ``cause`` selects one."""
+    """Return the row of the state ``name``. "aborted" has two rows, of which ``cause`` selects one."""
     row = STATES[name]
     return _ABORTED_WITH_RUN if name == "aborted" and cause == RUN_DIED else row
 
@@ -89,10 +86,10 @@ def rank(name: str, cause: Optional[str] = None) -> int:
 
 
 def works(name: Optional[str]) -> bool:
-    """Return True if the state proves that the tested case works, whatever the cause."""
+    """Return True if the state proves that the tested case works, for any cause."""
     return name in STATES and STATES[name].works
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if the state proves a failure, whatever the cause."""
+    """Return True if the state proves a failure, for any cause."""
     return name in STATES and STATES[name].fails

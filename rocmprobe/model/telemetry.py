@@ -1,7 +1,7 @@
-"""Readings of temperatures, fans, power, clocks and memory during a run: their names and their record.
+"""Sensor readings during a run: names of the measured quantities, and the record of the readings.
 
 A reading maps names of ``QUANTITIES`` to numbers. Values that could not be read are missing, so a sleeping
-device has an empty reading. ``samples.jsonl`` has one sample per line. Results keep a selection of the
+device has an empty reading. ``samples.jsonl`` has one sample per line. Results contain a selection of the
 samples. This module does no I/O.
 """
 
@@ -18,14 +18,14 @@ from rocmprobe.model.schema import Count
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the report page. A value divided by ``divisor`` has the unit ``unit``."""
+    """A plot of the report page. Values are divided by ``divisor`` to get the unit ``unit``."""
 
     title: str
     unit: str
     divisor: float = 1.0
 
 
-#: In the order of the page.
+#: Plots in the order of the page.
 PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
     Plot("Temperature", "°C"), Plot("Fan", "%"), Plot("Clocks", "MHz"), Plot("Power", "W"),
     Plot("GPU memory", "GiB", 2.0**30), Plot("Busy", "%"),
@@ -36,13 +36,17 @@ PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
 class Quantity:
     """A quantity that a sensor measures.
 
-    To add a quantity, add a row here, a reader (``detect.gpus.amdgpu.SENSORS``), and a field of ``Gpu`` if
-    the quantity is a fact of the machine. ``words`` is the name in a table, and ``short`` the name in a list
-    or an alarm. Without ``words``, the quantity appears only in alarms. ``plot`` is the plot that shows the
-    quantity. ``line`` is the label of the line, and ``first`` draws the line before other lines. ``glance``
-    is the position and the text of the quantity in the list of a GPU's present readings. ``condition`` marks
-    a quantity that can affect a measurement. ``limit_rank`` orders the temperatures of a GPU that have a
-    limit, starting at 1.
+    To add a quantity, add a row here and a reader (``detect.gpus.amdgpu.SENSORS``). If the quantity is also a
+    fact of the machine, add a field of ``Gpu``.
+
+    - ``words``: name in a table, or "" if the quantity appears only in alarms.
+    - ``short``: name in a list or an alarm.
+    - ``plot``: plot that shows the quantity.
+    - ``line``: label of the line in the plot.
+    - ``first``: True if the line is drawn before other lines.
+    - ``glance``: position and text in the list of a GPU's present readings.
+    - ``condition``: True if the quantity can affect a measurement.
+    - ``limit_rank``: order among the temperatures of a GPU that have a limit, starting at 1.
     """
 
     name: str
@@ -93,12 +97,12 @@ CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda ro
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
 #: Temperatures of a chip, the most relevant first. ``temperature_c`` is the temperature of a CPU.
 CHIP = ("temperature_junction_c", "temperature_edge_c", "temperature_c")
-#: A finding needs at least this many consecutive samples and seconds, because a short peak proves nothing.
+#: Number of consecutive samples, and of seconds, that a finding needs. A shorter peak proves nothing.
 LASTING_SAMPLES, LASTING_SECONDS = 3, 5.0
-#: Values of this size or larger are not real readings.
+#: Limit of readings. Values of this size or larger are errors.
 _LARGEST = 1e18
-#: Results keep at most this many samples of each device, plus the hottest samples. A plot on the report page
-#: is this many pixels wide.
+#: Number of samples of each device that results keep in addition to the hottest samples. It is the width in
+#: pixels of a plot on the report page.
 POINTS = 300
 
 
@@ -114,7 +118,7 @@ class Limit:
 class Series:
     """A quantity during a run, with minimum, median and maximum of all samples.
 
-    ``values`` has one value for each entry in ``seconds`` of the device. An unreadable value is None.
+    ``values`` has one value for each entry in the device's ``seconds``. An unreadable value is None.
     """
 
     min: Optional[float]
@@ -127,10 +131,13 @@ class Series:
 class DeviceTelemetry:
     """The readings of one device.
 
-    ``device`` is a PCI address, or "cpu". ``started`` is the time of the first sample (UTC). ``samples``
-    counts all samples, and ``seconds`` are the times of the samples that were kept. ``numbers`` are the
-    indexes of the kept samples, from 0, or empty if all were kept. ``asleep`` counts the samples that found
-    the device asleep. ``limits`` are keyed by quantity.
+    - ``device``: PCI address, or "cpu".
+    - ``started``: time of the first sample (UTC).
+    - ``samples``: number of all samples.
+    - ``asleep``: number of samples that found the device asleep.
+    - ``seconds``: times of the kept samples, since ``started``.
+    - ``numbers``: indexes of the kept samples among all samples, or empty if all were kept.
+    - ``limits``: keyed by quantity.
     """
 
     device: str
@@ -160,18 +167,16 @@ class DeviceTelemetry:
 
 
 def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
-    """Return the value at ``index``, or None if it is missing or too large.
-
-    The user can have edited the file.
-    """
+    """Return the value at ``index``. Return None if it is missing or too large, as in a file that a user
+    edited."""
     value = values[index] if index < len(values) else None
     return value if value is not None and abs(value) < _LARGEST else None
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Return True if samples at these ``seconds`` cover more than a short peak.
+    """Return True if consecutive samples at these ``seconds`` cover more than a short peak.
 
-    The samples are consecutive. Long intervals between samples count in full.
+    A long interval between two samples counts in full.
     """
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
@@ -183,8 +188,8 @@ def summary(
     """Return the record of ``samples``, which are pairs of seconds since ``started`` and a reading.
 
     If there are more than POINTS samples, keep every nth sample. For each temperature that has a limit, also
-    keep the hottest period, and the hottest period in which the fan stood still. So a high temperature that
-    lasts in ``samples`` also lasts in the record. Each kept sample keeps all of its values.
+    keep the samples of the hottest period, and of the hottest period in which the fan stood still. These
+    periods have the length that ``lasts`` requires, so findings can be derived from the record.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -211,9 +216,9 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the indexes of the hottest period: the one whose lowest value is highest.
+    """Return the indexes of the hottest period: the period whose lowest value is highest.
 
-    Periods are as short as ``lasts`` allows. Of several equal periods, return the latest.
+    Periods are as short as ``lasts`` allows. If several periods are equal, return the latest.
     """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
@@ -224,7 +229,7 @@ def _highest(
 
 
 def _stretches(seconds: Sequence[float]) -> Iterator[range]:
-    """Yield, for each sample, the shortest range of samples from there on that ``lasts``."""
+    """Yield, for each sample, the shortest range of samples that starts with it and ``lasts``."""
     end = 0
     for start in range(len(seconds)):
         while end < len(seconds) and not lasts(seconds[start:end]):
@@ -248,7 +253,7 @@ def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
     """Return the telemetry that the file of a simulated machine describes.
 
     ``row`` has ``device``, ``name``, ``seconds``, and the tables ``values`` and ``limits``. Raise ValueError
-    for other or missing keys, for unknown quantities, and for series that are not as long as ``seconds``.
+    for other or missing keys, for unknown quantities, and for a series whose length differs from ``seconds``.
     """
     for key in ("device", "name", "seconds", "values", "limits"):
         if key not in row:

@@ -11,7 +11,7 @@ from rocmprobe.model.results import BadInput
 _KEYS = ("images", "batch", "epochs")
 _REQUIRED = ("images", "epochs")
 _NUMBER = re.compile(r"[0-9]{1,12}")
-#: Largest batch, because networks are also timed on cards with little memory.
+#: Largest batch size. Networks are also timed on cards with little memory.
 _MOST_AT_A_TIME = 1024
 _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 
