@@ -1,4 +1,5 @@
-"""Assessments: for each setting, dtype and purpose, the outcomes that speak for or against the setting."""
+"""Assessments of settings. An assessment collects the outcomes that decide whether a setting works for a
+dtype and a purpose."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ from rocmprobe.model.results import (
     Setting,
 )  # fmt: skip
 
-#: Checks that show whether a network trains. Without PyTorch only batch-norm runs.
+#: Checks that show whether a network trains. Without PyTorch, only the check batch-norm runs.
 TRAINING = ("training-step", "batch-norm")
-#: Checks that count for every setting but run under few settings.
+#: Checks that decide about every setting but run under few settings only.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
-#: The setting with the user's own environment. Also the id of the finding that this environment fails while a
-#: clean environment works.
+#: Name of the setting with the user's own environment, and id of the finding that this environment fails
+#: although a clean environment works.
 AS_FOUND = "as-found"
 MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 
@@ -34,10 +35,10 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 class Assessment:
     """The outcomes that decide whether one setting works for a dtype and a purpose (training or inference).
 
-    ``counted`` are all outcomes of the setting that matter for the dtype and the purpose. ``against`` are
-    those of them that failed. ``unproven`` are failures that were seen only under the representative of the
-    setting (``representative``), in checks that did not run under the setting itself. ``unproven`` also holds
-    the convolutions to which the setting does not apply.
+    ``counted`` are all outcomes of the setting that matter for the dtype and the purpose. ``against`` are the
+    failures among ``counted``. ``unproven`` are failures of checks that did not run under the setting itself,
+    but under another setting that runs the same code (see ``representative``). ``unproven`` also holds the
+    convolutions to which the setting does not apply.
     """
 
     setting: Setting
@@ -47,15 +48,16 @@ class Assessment:
 
     @property
     def right(self) -> bool:
-        """Return True if convolution was tested, all counted tests passed, and nothing is unproven."""
+        """Return True if convolution was tested, no counted test failed, and ``unproven`` is empty."""
         tested = any(outcome.check in CONVOLUTIONS for outcome in self.counted)
         return tested and not self.against and not self.unproven
 
     @property
     def stable(self) -> bool:
-        """Return True unless a convolution gave different bits when it was repeated.
+        """Return False if a repeated convolution gave different bits, else True.
 
-        Differences beyond the tolerance are not meant: they make the outcome ``flaky``, which is a failure.
+        Differences beyond the tolerance are another matter: they make the outcome ``flaky``, which is a
+        failure.
         """
         return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
 
@@ -70,9 +72,10 @@ def driver_of(results: Results) -> str:
 
 
 def of_driver(results: Results) -> Results:
-    """Return ``results`` without the outcomes of the driver that does not decide (``driver_of``).
+    """Return ``results`` with only the outcomes of the driver that decides (``driver_of``).
 
-    Outcomes of checks that only capi has are kept. Settings that torch does not support are dropped.
+    Outcomes of checks that only the driver capi has are kept, too. Settings that torch does not support are
+    dropped.
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -151,11 +154,11 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """Return failures seen only under the representative of ``setting``, and convolutions that ``setting``
-    cannot run.
+    """Return the outcomes for ``Assessment.unproven``: failures under the representative of ``setting``, and
+    convolutions to which ``setting`` does not apply.
 
-    The failures are from checks that run under few settings and did not run under ``setting``. Failures of
-    batch norm are left out if a training check passed under ``setting``.
+    Only failures of checks that did not run under ``setting`` itself are returned. Failures of batch norm are
+    left out if a training check passed under ``setting``.
     """
     tested = [outcome for outcome in results.outcomes if outcome.setting == setting.name]
     own = {outcome.check for outcome in tested}
@@ -175,16 +178,15 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
 
 
 def question(outcome: Outcome) -> tuple[Optional[str], ...]:
-    """Return the fields that identify the case of ``outcome`` in any setting: the key of the case without
-    its setting."""
+    """Return a key that is the same for outcomes of the same case under different settings."""
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
 
 def representative(setting: Setting) -> str:
-    """Return the name of the setting whose outcomes replace missing outcomes of ``setting``.
+    """Return the name of the setting whose outcomes are used if a check did not run under ``setting``.
 
     Some checks run under few settings only. If ``setting`` uses the vendor library, the representative is
-    ``default``. Otherwise it has the name of the verdict of ``setting``, e.g. "bypass".
+    ``default``. Otherwise it is the setting named like the verdict of ``setting``, e.g. "bypass".
     """
     return "default" if setting.verdict in NATIVE else setting.verdict
 
@@ -200,11 +202,12 @@ def batch_norm_setting(setting: Setting) -> str:
 def refuting(
     results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",), bypass: bool = False
 ) -> tuple[Outcome, ...]:
-    """Return the failures that forbid advice to run the layers ``options`` in PyTorch's own kernels.
+    """Return the failures because of which it would be wrong to advise PyTorch's own kernels for the layers
+    ``options``.
 
-    These are failures of the layers in PyTorch's own kernels, and failures of convolutions while such layers
-    run there. If ``bypass`` is True, the convolutions are those of the bypass, else those of the vendor
-    library.
+    These are failures of the layers in PyTorch's own kernels, and failures of convolutions while PyTorch's
+    own kernels compute such layers. If ``bypass`` is True, only convolutions by the bypass are considered,
+    else only those by the vendor library.
     """
     combining = {
         each.name
@@ -246,8 +249,8 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
     if not concerns_convolution(outcome):
         return False
     if outcome.check in MEASUREMENTS:
-        # A measurement does not prove correct results, but a measurement that fails is a convolution that
-        # failed.
+        # A successful measurement does not prove correct results, but a failed measurement is a failed
+        # convolution.
         return outcome.dtype == dtype and outcome.fails
     return (
         outcome.check in ("training-step", "gradients")
@@ -260,9 +263,10 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
 
 
 def concerns_convolution(outcome: Outcome) -> bool:
-    """Return False for a crash of the memory sweep and for memory use above the prediction, else True.
+    """Return True if a failure says something about convolution. Return False for a crash of the memory sweep
+    and for memory use above the prediction.
 
-    The sweep fills the memory on purpose. Neither failure says anything about a process with enough memory.
+    The sweep fills the memory on purpose. In a process with enough memory, neither failure would occur.
     """
     return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
 
@@ -274,7 +278,7 @@ def in_matrix(outcome: Outcome) -> bool:
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Return the outcomes of checks that run a single convolution under every setting.
 
-    Measurements (e.g. throughput) are included. The problem matrix is not, because it runs under few
+    Measurements (e.g. throughput) are included. The problem matrix is left out, because it runs under few
     settings.
     """
     return tuple(
@@ -287,8 +291,8 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Return True if a setting works only because of the user's own databases and environment.
 
-    That is, the setting is correct with the user's environment, and no unchanged setting is correct without
-    this environment. Then the setting does not help on another machine, nor on this machine after the
+    This is so if the setting is correct in the user's environment and no unchanged setting is correct in a
+    clean environment. Then the setting does not help on another machine, nor on this machine after the
     databases are deleted.
     """
     return (
@@ -302,20 +306,20 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
 
 
 def sound(each: Assessment) -> bool:
-    """Return True if at least one convolution was tested and all of them passed. A blocked convolution did
-    not pass."""
+    """Return True if at least one convolution is in the assessment and all convolutions passed. A blocked
+    convolution did not pass."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.works for outcome in asked)
 
 
 def broken(each: Assessment) -> tuple[Outcome, ...]:
-    """Return the single convolutions under the setting of ``each`` that ran and failed."""
+    """Return the failed outcomes of checks of a single convolution in the assessment ``each``."""
     return failed(convolutions(each.against))
 
 
 def native(results: Results, dtype: str) -> list[Assessment]:
-    """Return the assessments for training of the settings that use the vendor library and were tested with
-    ``dtype``.
+    """Return the assessments for training of all settings that use the vendor library, if their convolutions
+    in ``dtype`` were tested.
 
     ``by-layer`` is left out, because its convolutions repeat those of another setting.
     """
@@ -334,7 +338,7 @@ def without_library(results: Results, dtype: str) -> list[Assessment]:
 def dtypes(results: Results) -> tuple[str, ...]:
     """Return the dtypes whose convolutions ran under all settings, float32 first.
 
-    Leave out dtypes that only ran under a control setting, which is a setting with a fixed dtype.
+    Leave out a dtype that only ran under a control setting, which is a setting with a fixed dtype.
     """
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
@@ -348,16 +352,16 @@ def dtypes(results: Results) -> tuple[str, ...]:
 def times(
     results: Results, names: Iterable[str], dtype: str, purpose: str, quantile: str = ""
 ) -> dict[str, float]:
-    """Return, by setting, the seconds over the throughput problems of ``dtype`` that all timed settings have
-    in common.
+    """Return the time of each setting for the throughput problems of ``dtype``, in seconds. A problem counts
+    only if it was timed under every setting that has timings.
 
-    If the run tests the convolutions of a program (``--shapes``), the value is the sum of their times, each
-    multiplied by how often the program computes it. Otherwise the value is the geometric mean, over the
-    problems, of the time of forward plus backward. For inference, only forward times count.
+    If the run tests the convolutions of a program (``--shapes``), each time is multiplied by how often the
+    program computes the convolution, and the value is the sum. Otherwise the value is the geometric mean,
+    over the problems, of the time of forward plus backward. For inference, only forward times count.
 
     ``quantile`` "" takes the median of each time for the geometric mean, but the mean for the sum, because a
     sum of medians is not the median of the sum. "_p10" and "_p90" take the 10th and 90th percentile. Settings
-    without timings are left out. Return {} if no problem is common to all.
+    without timings are left out. Return {} if no problem counts.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -382,8 +386,8 @@ def times(
 
 
 def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
-    """Return the outcomes of successful timings, keyed by (device, setting, problem), with the problem as
-    given to the run."""
+    """Return the outcomes of successful timings, keyed by (device, setting, problem). The problem has the
+    form that was given to the run (see ``by_given_problem``)."""
     timed = (
         outcome
         for outcome in results.outcomes
@@ -396,10 +400,11 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 
 
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
-    """Yield (problem, outcome) for each outcome about a problem, with the problem as given to the run.
+    """Yield (problem, outcome) for each outcome about a problem. The problem has the form that was given to
+    the run.
 
-    A setting that changes the memory format runs a contiguous and a channels-last problem as the same test.
-    If the run was given both, yield the outcome once for each.
+    Under a setting that makes everything channels-last, a contiguous and a channels-last problem are the same
+    test. If the run was given both problems, yield the outcome once for each of them.
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
@@ -422,8 +427,8 @@ def computed_seconds(
 ) -> Optional[float]:
     """Return the seconds to compute a problem in each direction as often as ``counts`` says.
 
-    ``quantile`` "" takes the median times, "_mean", "_p10" and "_p90" the mean and these percentiles. Return
-    None if a direction with a count has no time.
+    ``quantile`` selects the median of each time (""), its mean ("_mean"), or its 10th or 90th percentile
+    ("_p10", "_p90"). Return None if a direction that is computed at least once has no time.
     """
     total = 0.0
     for direction in directions:
@@ -449,8 +454,8 @@ def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Return the outcomes that ran and failed.
 
-    Blocked outcomes are left out, because they only repeat another failure. Outcomes that the user
-    interrupted are left out, too.
+    Blocked cases are left out, because they only repeat another failure. Cases that the user interrupted are
+    left out, too.
     """
     return tuple(outcome for outcome in outcomes if outcome.fails)
 

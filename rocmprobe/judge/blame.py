@@ -1,4 +1,5 @@
-"""Assignment of a failure to a cause and to a layer of the software, in the terms of ``data/causes.toml``."""
+"""Functions that find the cause of a failure and the layer of the software at fault. Causes and layers are
+those in ``data/causes.toml``."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from rocmprobe.model.results import Machine, Outcome, Results
 from rocmprobe.text.log import of_text
 
 _NAMES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
-#: (cause, layer) keyed by an outcome's own cause, for evidence that names nothing more specific. If the Linux
+#: (cause, layer) keyed by ``Outcome.cause``, for evidence that names nothing more specific. If the Linux
 #: kernel killed the process, the machine's main memory was full: data/causes.toml has a layer for that but no
 #: cause.
 _BY_CAUSE = {
@@ -22,7 +23,7 @@ _BY_CAUSE = {
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
-#: Causes that only describe a failure. Any other cause can be behind them.
+#: Causes that only describe a symptom. The true cause can be any other.
 _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
 #: The layer to blame on AMD, keyed by the rung (group of checks) that fails, if the evidence names nothing
 #: more specific.
@@ -40,7 +41,8 @@ def library(results: Results) -> str:
 
 
 def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
-    """Return the (cause, layer) that the evidence of failed outcomes names, or None if it names no cause.
+    """Return the (cause, layer) that follows from the evidence (e.g. error messages) of failed outcomes, or
+    None if no cause follows.
 
     The layer is None if the cause does not determine the layer.
     """
@@ -50,14 +52,14 @@ def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[s
 
 
 def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
-    """Return lines about the causes that the evidence names but facts about the machine rule out."""
+    """Return one line for each cause that the evidence suggests but facts about the machine rule out."""
     return ruled_out(_weighed(results.machine, outcomes))
 
 
 def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
-    """Return True if the evidence of ``outcome`` names causes and ``cause`` is not among them.
+    """Return True if the evidence of ``outcome`` suggests other causes but not ``cause``.
 
-    If the evidence names no cause, return False.
+    If the evidence suggests no cause, return False.
     """
     weighed = _weighed(machine, (outcome,))
     ranked = [name for name, _ in scores(weighed.points, calibration())]
@@ -94,9 +96,9 @@ def blamed(
 ) -> tuple[str, str]:
     """Return the (cause, layer) of failed ``outcomes``.
 
-    The layer is ``layer`` unless the evidence names another one. If the evidence names no cause, the cause
-    only describes how the outcomes failed, e.g. "wrong-results-solver". ``cured`` is True if the same cases
-    pass under another setting.
+    The layer is ``layer`` unless the evidence determines another layer. If the evidence suggests no cause,
+    the cause only describes how the outcomes failed, e.g. "wrong-results-solver". ``cured`` is True if the
+    same cases pass under another setting.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -115,11 +117,11 @@ def blamed(
 
 
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
-    """Return the layer inside the vendor library that fails: for MIOpen "miopen-find" or "miopen-exec", else
-    the library.
+    """Return the layer inside the vendor library that fails. For MIOpen it is "miopen-find" or "miopen-exec",
+    for other libraries it is the library itself.
 
-    The layer is "miopen-find", the search for a solver, if MIOpen returned an error status: only the search
-    does this.
+    "miopen-find" is the search for a solver. It is at fault if MIOpen returned an error status, because only
+    the search does this.
     """
     name = library(results)
     if name != "MIOpen":
@@ -134,10 +136,9 @@ def search_layer(results: Results) -> str:
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer that the checks of ``rung`` test. A rung is a group of checks below convolution, e.g.
-    "gemm".
+    """Return the layer that the checks of ``rung`` test. A rung is a group of checks, e.g. "gemm".
 
-    If the vendor library is not MIOpen, all rungs test torch.
+    If the vendor library is not MIOpen, the layer is always "torch-build".
     """
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]

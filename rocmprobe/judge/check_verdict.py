@@ -1,4 +1,5 @@
-"""Verdict of ``rocmprobe check``: one state and one line, from the events that the watchdog observed."""
+"""Verdict of ``rocmprobe check``: one state and one line of text, concluded from the events that the watchdog
+observed."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ REASONS = ("hang", "crash", "wrong", "error", "time", "busy", "no-device", "no-t
 CONVENTIONS = ("own", "npd", "autopkgtest", "nagios")
 #: Maximum length of the line. By default, node-problem-detector shows the first 80 bytes.
 _LONGEST = 300
-#: A first call hangs if it takes longer than 3 times its duration in the results, plus 5 seconds.
+#: A first call counts as hanging if it takes longer than 3 times its duration in the results, plus 5 seconds.
 _USUAL_TIMES, _USUAL_MORE = 3.0, 5.0
-#: A starting worker that uses no CPU time hangs if it has read no file for this many seconds, or for this
-#: fraction of the time since its start.
+#: A starting worker that uses no CPU time counts as hanging if it has read no file for this many seconds, or
+#: for this fraction of the time since its start.
 _READING, _READING_SHARE = 5.0, 0.25
-#: Causes that show that other processes use the memory of the machine or the GPU. Nothing is broken then.
+#: Causes that show that other processes use up the memory of the machine or of the GPU. They are no fault of
+#: the GPU.
 _MEMORY = ("oom-kill", "out-of-memory")
 
 
@@ -31,12 +33,12 @@ class CheckProgress:
     """The events of a check so far.
 
     ``running`` is the id of the running case. ``phase`` is the phase in which its worker stopped sending
-    events. ``answers`` are the outcomes as JSON. Each also has ``seconds``, ``ended`` (monotonic time at
-    which it arrived) and ``usual`` (duration of the same call in the results).
+    events. ``answers`` are the outcomes as JSON objects. Each outcome also has ``seconds``, ``ended``
+    (monotonic time at which the outcome arrived) and ``usual`` (duration of the same call in the results).
 
     The field ``ended`` of this class says how the check ended: "over" (the process that runs the cases
-    finished), "time", "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read``
-    is the last monotonic time at which a starting worker read from a file.
+    finished), "time" (the time limit passed), "signal" or "died". ``unkillable`` is True if a process
+    survived SIGKILL. ``last_read`` is the last monotonic time at which a starting worker read from a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -148,7 +150,7 @@ def exit_code(verdict: Verdict, convention: str) -> int:
 
 
 def _state(progress: CheckProgress, budget: float) -> tuple[str, Optional[str], str, tuple[str, ...]]:
-    """Return (state, reason, text of the line after the state, ids of failed cases)."""
+    """Return (state, reason, text that follows the state in the line, ids of failed cases)."""
     last = progress.answers[-1] if progress.answers else None
     if last and state_of(last["state"], last["cause"]).blocks:
         return _failed(progress, last)
@@ -199,10 +201,10 @@ def _failed(
 
 
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
-    """Return True if a worker without events until the time limit proves a hang.
+    """Return True if it proves a hang that the worker sent no event until the time limit.
 
-    A worker that computes proves a hang only in a repeated call. Before that it can import torch, load or
-    compile kernels, or compute the expected result.
+    If the worker uses CPU time, only a repeated call proves a hang. Before this call, the worker may import
+    torch, load or compile kernels, or compute the expected result.
     """
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":

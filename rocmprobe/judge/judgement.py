@@ -1,4 +1,4 @@
-"""Judgement of a run: all steps, each after those that it needs."""
+"""Judgement of a run: all steps, in the order in which they depend on each other."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """Return ``results`` with findings, recommendation, step times, estimate and expectations.
 
     The estimate is made only on request (``--estimate``). Expectations come from the table of known failures
-    and from ``baseline``. Findings and recommendation use the states without expectations, because a known
-    failure is still a failure.
+    and from ``baseline``. Findings and recommendation use the observed states, because a known failure is
+    still a failure.
     """
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     came = replace(came, step_times=step_times(came))
@@ -59,8 +59,8 @@ class Expectations:
         """Return ``outcome`` with the state ``xfail`` or ``xpass`` if it was expected to fail, else with the
         observed state.
 
-        An outcome that is already marked can be passed again. If its mark is from a baseline that is no
-        longer available, the mark stays.
+        ``outcome`` can already have such a state. If its expectation came from a baseline that is no longer
+        available, the state stays.
         """
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:
@@ -77,9 +77,9 @@ class Expectations:
         if works(before):
             return None
         if outcome.fails:
-            # If both know the failure, the table's row says more.
+            # If both the baseline and the table have the failure, use the table, which has more details.
             return self._by_table(outcome) or self.baseline.expected(outcome)
-        # A flaky case can pass, which proves nothing.
+        # A flaky case can pass by chance, which proves nothing.
         return self.baseline.expected(outcome) if outcome.works and before != "flaky" else None
 
     def _by_table(self, outcome: Outcome) -> Optional[Expected]:

@@ -1,5 +1,5 @@
-"""Choice among the members of a joined run, which tests several Python environments: the best one, and its
-cost compared to the others."""
+"""Choice of the best member of a joined run, and its cost compared to the other members. A joined run tests
+several Python environments. Its members are the runs in one environment each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Result
 
 
 def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
-    """Return ``joined`` with the result of each member and with the chosen member.
+    """Return ``joined`` with the verdict, setting and time of each member, and with the best member as the
+    chosen one (see ``_best``).
 
     ``judged`` maps the names of members to their judged runs.
     """
@@ -45,8 +46,8 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
 def _speed(judged: Mapping[str, Results]) -> Speed:
     """Return the speed of each run under its recommended setting, over the problems that all runs timed.
 
-    If all runs used the same device, a difference between their yardsticks counts as noise, because another
-    load on the machine can cause it as well as another torch.
+    If all runs used the same device, a difference between their yardsticks counts as noise. Its cause can be
+    another load on the machine, and not another torch.
     """
     settings: list[Setting] = []
     outcomes: list[Outcome] = []
@@ -91,8 +92,8 @@ def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member
 def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
     """Return the fastest member with a correct setting, or None.
 
-    Among equally fast members, return the one with the smallest change. Members that recommend the CPU come
-    last, because a torch without GPU support can recommend it, too.
+    Of equally fast members, return the member whose setting changes least. A member that recommends the CPU
+    is returned only if all do, because every torch can recommend the CPU, even without support for the GPU.
     """
     right = [each for each in members if each.setting]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right

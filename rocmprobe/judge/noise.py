@@ -10,7 +10,8 @@ from rocmprobe.model.roofline import roof
 
 #: Times that differ by at most this factor count as equal.
 SAME_TIME = 1.1
-#: Longest plausible time in seconds. A larger integer can exceed the range of a float.
+#: Longest plausible time in seconds. A file can contain larger integers, which can exceed the range of a
+#: float.
 _LONGEST = 1e9
 
 
@@ -61,8 +62,8 @@ def time_of(value: Any) -> Optional[float]:
 
 
 def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:
-    """Return the ratio ``own`` over ``other`` with its range. ``drift``, the factor between the device's
-    speeds, widens the range."""
+    """Return the ratio ``own`` over ``other`` with its range within the noise. ``drift``, the factor between
+    the device's speeds in the two measurements, widens the range."""
     return Ratio(own.median / other.median, own.p10 / other.p90 / drift, own.p90 / other.p10 * drift)
 
 

@@ -1,4 +1,4 @@
-"""Comparison of a card's speed with that of other cards, for matrix product, copy and convolution.
+"""Comparison of the speed of a card with the speed of other cards, for matrix product, copy and convolution.
 
 The check throughput measures the speeds. Each speed is divided by the card's peak, and this fraction is
 compared with the fractions that other owners published (``data/reference_speeds.toml``). Without published
@@ -26,22 +26,22 @@ from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
 
-#: A card is slow if its fraction of the peak is below this factor times the smallest published fraction. The
-#: fractions of one network differ by less than a tenth between an RX 5700 and an RX 6800
-#: (data/reference_speeds.toml). Those of a matrix product differ by a fifth between two RDNA1 cards and
-#: libraries.
+#: A card counts as slow if its fraction of the peak is below this factor times the smallest published
+#: fraction. Published fractions of one network differ by less than a tenth between an RX 5700 and an RX 6800
+#: (data/reference_speeds.toml). Published fractions of a matrix product differ by a fifth between two RDNA1
+#: cards with different libraries.
 SLOW = 0.75
 #: Seconds to launch a kernel (RX 5500 XT). If the ideal time of a layer is shorter than five launches per
 #: direction, launching can explain a slow layer. If it is shorter than two launches, the layer is not
 #: compared.
 _LAUNCH = 13e-6
 _SMALL_LAYER, _TINY_LAYER = 5 * _LAUNCH, 2 * _LAUNCH
-#: A busy card is throttled if its clock never exceeds this fraction of its maximum clock.
+#: A busy card counts as throttled if its clock never exceeds this fraction of its maximum clock.
 _LOW_CLOCK = 0.8
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
 _HALF = ("float16", "bfloat16")
-#: Explanations that follow from a finding of the run, each with the start of the finding's id.
+#: Explanations that follow from a finding of the run, with the beginning of the finding's id.
 _BY_FINDING = {"heat": "thermal-throttling", "power-cap": "power-cap", "memory-taken": "vram-taken"}
 #: All valid names of an [[explanation]] in data/reference_speeds.toml.
 SEEN = (*_BY_FINDING, "low-clock", "override", "half-precision", "small-layer", "untuned-library")
@@ -76,7 +76,7 @@ class NormalSpeed:
 def has_own_times(results: Results) -> bool:
     """Return True if the times belong to the machine of the results.
 
-    Return False if they are from the CPU that runs the work of a simulated GPU.
+    Return False for a simulated GPU, because a CPU does its work.
     """
     return not results.simulated or bool(results.machine.value("simulation.times"))
 
@@ -86,7 +86,7 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
     verdict."""
     if not has_own_times(results):
         return ()
-    # Under the setting "cpu", the device of an outcome is still the GPU.
+    # Under the setting "cpu", ``device`` of an outcome is still the GPU.
     on_gpu = {each.name for each in results.settings if each.verdict != "cpu"}
     timed = [
         each
@@ -104,7 +104,8 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
     """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if not exactly one GPU matches.
 
-    Compare torch's index of the GPUs. If no GPU has this index, compare the ISA in the device's outcomes.
+    Search for a GPU that has this index in torch. If no GPU has it, search for a GPU with the ISA in the
+    outcomes of ``device``.
     """
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]
@@ -132,7 +133,8 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
 
 
 def _setting(results: Results, dtype: str, timed: Iterable[Outcome]) -> Optional[str]:
-    """Return the setting recommended for ``dtype``, else ``default``, whichever was timed, or None."""
+    """Return the setting recommended for ``dtype`` if it was timed, else ``default`` if it was timed, else
+    None."""
     per = results.recommendation.per if results.recommendation else {}
     wanted = per.get(f"{dtype}/{results.purpose}", {}).get("setting"), "default"
     known = {each.setting for each in timed if each.dtype == dtype}
@@ -168,7 +170,7 @@ def _like(problem: Problem) -> str:
 def _judged(
     results: Results, gpu: Gpu, peak: Peak, found: NormalSpeed, todo: Optional[Work] = None, like: str = ""
 ) -> NormalSpeed:  # fmt: skip
-    """Return ``found`` with its share of the peak, the figures to compare with, and the verdict."""
+    """Return ``found`` with its fraction of the peak, the published figures and the verdict."""
     most = peak.of(found.kind, found.dtype)
     if most is None:
         return found

@@ -30,7 +30,8 @@ _QUOTED = 5
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return every case whose state differs between two runs, the worst kinds of change first, then by id.
+    """Return every case whose state differs between two runs, sorted by kind of change (the worst first),
+    then by id.
 
     ``before`` and ``after`` map the ids of cases to observed states (``baseline.states``).
     """
@@ -43,8 +44,8 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
 
 
 def _kind(before: Optional[str], after: Optional[str]) -> str:
-    """Return the kind of a change. A flaky case that now works is not fixed, because it can pass by
-    chance."""
+    """Return the kind of a change. A flaky case that now works does not count as fixed, because it can pass
+    by chance."""
     if before is None:
         return NEW
     if after is None:
@@ -67,9 +68,9 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
 def regressions(results: Results) -> tuple[Outcome, ...]:
     """Return the outcomes that fail unexpectedly.
 
-    With a baseline, these are the failures of cases that worked in the baseline. Without a baseline, these
-    are the failures that the table of known failures does not explain. Memory use above the prediction and
-    crashes of the memory sweep are left out.
+    If there is a baseline, a failure is unexpected if the case worked in the baseline. Otherwise, a failure
+    is unexpected if the table of known failures does not have it. Memory use above the prediction and crashes
+    of the memory sweep are left out.
     """
     if results.changes:
         found = {change.id for change in results.changes.of(REGRESSION)}
@@ -84,8 +85,9 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
 def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
     """Return the cases in ``lost`` (cases that have no result any more) for which a CI job should fail.
 
-    These are cases on which rocmprobe itself failed, and cases that worked before and are now blocked by an
-    earlier failure. Skipped and not applicable cases are left out, because they differ between versions.
+    A CI job should fail for cases on which rocmprobe itself failed, and for cases that worked before and are
+    now blocked by an earlier failure. Skipped and not applicable cases are left out, because they differ
+    between versions.
     """
     return tuple(
         change
@@ -97,8 +99,8 @@ def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
 def worse(results: Results) -> bool:
     """Return True if ``--fail-on regressions`` should fail.
 
-    The reasons are an unexpected failure, a case without a result (``unlearned``), or a baseline that has few
-    cases in common with this run.
+    It should fail for an unexpected failure, for a case that lost its result (``unlearned``), or if the
+    baseline has too few cases in common with this run.
     """
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
@@ -108,8 +110,9 @@ def worse(results: Results) -> bool:
 def _strange(results: Results) -> str:
     """Return a message if the baseline has too few cases in common with this run, else "".
 
-    This is so if the runs share no case, or if more cases are missing than were compared and neither an
-    option nor an early end of this run explains it.
+    There are too few if the runs share no case, or if more cases of the baseline are missing than were
+    compared. In the second case, there is no message if an option (e.g. ``--only``) or an early end of this
+    run explains the missing cases.
     """
     if not results.changes:
         return ""
@@ -123,8 +126,8 @@ def _strange(results: Results) -> str:
 
 
 def expectation_findings(results: Results) -> Iterator[Finding]:
-    """Yield findings about regressions, known failures, unexpected passes, and a baseline that hardly fits
-    this run.
+    """Yield findings about regressions, known failures, unexpected passes, and a baseline that has too few
+    cases in common with this run.
 
     The outcomes of ``results`` must already be marked as ``xfail`` or ``xpass`` where this applies.
     """

@@ -16,7 +16,8 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: ``path`` is its file as the user named it, ``started`` its start."""
+    """One of the two runs: ``path`` is the file in the user's spelling, ``started`` is the time at which the
+    run started."""
 
     path: str
     started: str
@@ -50,7 +51,7 @@ class Comparison:
 
 
 def compare(old: Results, new: Results, old_path: str, new_path: str) -> Comparison:
-    """Return the changes from ``old`` to ``new``. The paths are as the user named them.
+    """Return the changes from ``old`` to ``new``. The paths have the user's spelling.
 
     Raise BadInput if a run has no outcomes.
     """
@@ -80,8 +81,8 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 def worse(comparison: Comparison) -> bool:
     """Return True if a CI job should fail.
 
-    The reasons are a regression, a case that lost its result (``changes.unlearned``), clearly more time or
-    memory, or a device for which nothing was compared.
+    It should fail for a regression, for a case that lost its result (``changes.unlearned``), for clearly more
+    time or memory, or if nothing was compared for a device.
     """
     slower = _changed_as(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
@@ -112,7 +113,8 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _alone(each: Measured) -> bool:
-    """Return True for the time of a single problem in a setting whose overall time did not change.
+    """Return True if ``each`` is the time of a single problem. Such a time is reported only if the overall
+    time of its setting did not change.
 
     A third of all comparisons have such times although nothing on the machine changed
     (benchmarks/results/compare.json).
@@ -121,7 +123,7 @@ def _alone(each: Measured) -> bool:
 
 
 def _changed_as(comparison: Comparison, word: str) -> list[Measured]:
-    """Return the changed measurements without the times of single problems."""
+    """Return the measurements that changed as ``word`` says, without the times of single problems."""
     return [each for each in comparison.measurements.changed_as(word) if not _alone(each)]
 
 
@@ -140,7 +142,7 @@ def _count(comparison: Comparison, kind: str) -> str:
 
 
 def _measured_in(found: list[Measured], word: str) -> list[str]:
-    """Return phrases with the number of changed settings, and of changed single problems in other
+    """Return phrases that count the settings with a change, and the single problems with a change in other
     settings."""
     settings = {(each.device, each.driver, each.setting) for each in found if not each.id}
     single = {each.id for each in found if (each.device, each.driver, each.setting) not in settings}
@@ -170,7 +172,7 @@ def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
 def _apart(old: Results, new: Results, device: str) -> str:
     """Return the reason why ``device`` is not compared, or "" if it is the same hardware in both runs.
 
-    The reason contains no text from the results.
+    The reason contains no text from the results, which can come from an untrusted source.
     """
     if old.simulated != new.simulated:
         one_is_real = not (old.simulated and new.simulated)

@@ -11,29 +11,32 @@ from typing import Any
 from rocmprobe.model.results import Gpu, Machine, Results, Setting
 from rocmprobe.model.telemetry import QUANTITIES
 
-#: The part of ``Results.options`` that decides which cases run, and how.
+#: Names in ``Results.options`` that decide which cases run, and how.
 _ASKED = ("device", "level", "purpose", "driver", "libraries", "settings", "only", "skip", "problems")
-#: First parts of a name. The parts most likely to explain other changes come first.
+#: First parts of the names of differences, sorted. Differences that most likely explain other changes come
+#: first.
 _PARTS = (
     "rocmprobe", "simulated", "options", "gpus", "library", "variables", "facts", "settings",
 )  # fmt: skip
-#: Facts that differ between any two runs, such as temperatures. A PCIe link slows down while it is idle.
+#: Facts that differ between any two runs, such as temperatures. The speed of a PCIe link is one of them,
+#: because the link slows down while it is idle.
 _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
-#: Fields of a user's database or cache that only give its size.
+#: Facts that only give the size of a database or cache of the user.
 _FILLING = frozenset({"exists", "files", "bytes"})
 #: Fields that define a setting. The other fields are its description and its versions.
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
     "channels_last", "solver", "pytorch_layers",
 )  # fmt: skip
-#: The digest in a placeholder changes when the machine restarts (docs/reporting-a-bug.md).
+#: Placeholder for a redacted name. Its hash changes when the machine restarts (docs/reporting-a-bug.md).
 _DIGEST = re.compile(r"<([a-z]+)-[0-9a-f]{5}>")
 
-#: First parts of names that a run has only if it measured these things.
+#: First parts of names of facts that a run may not have measured.
 _MEASURED = ("facts.", "library.")
 
-#: Replaces a missing value. Null is different: the fact was looked for and not found.
+#: Replaces a value that a run does not have. Null is different: the run looked for the fact and did not find
+#: it.
 ABSENT = "(absent)"
 
 
@@ -56,8 +59,8 @@ def differences(old: Results, new: Results) -> tuple[Difference, ...]:
     first.
 
     These are left out: facts that always change (temperatures, clocks, free and used memory, the kernel log),
-    the size of caches, and the digests in placeholders. Facts and libraries that only one run measured, and
-    settings that only one run tried, are left out, too.
+    the size of caches, and the hashes in the placeholders that replace redacted names. Facts and libraries
+    that only one run measured, and settings that only one run tried, are left out, too.
     """
     tried = {each.name for each in old.settings} & {each.name for each in new.settings}
     before, after = dict(_described(old, tried)), dict(_described(new, tried))
@@ -98,8 +101,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, Any]]:
 
 
 def _libraries(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield (name, versions) of the vendor libraries for each device. The setting ``cpu`` runs on the CPU
-    even if the run is about a GPU."""
+    """Yield (name, version) of the vendor libraries of each device. A library that was loaded under the
+    setting ``cpu`` belongs to the CPU, even if the run is about a GPU."""
     places = {setting.name: setting.device for setting in results.settings}
     loaded: dict[str, set[str]] = {}
     for trial in results.trials:

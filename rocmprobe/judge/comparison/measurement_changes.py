@@ -1,9 +1,10 @@
-"""Times and amounts of memory that differ between two runs by more than noise explains.
+"""Comparison of times and amounts of memory between two runs. Only differences larger than the noise count.
 
 Even if nothing changed, times of two runs differ: single times scatter, and the device runs at another speed
-(e.g. other clocks). The scatter is the spread of the ratios of several problems about their mean. If few
-problems were timed, the scatter comes from the 10th and 90th percentile of each time. The device's speed
-comes from two yardsticks, a matrix product and a copy, which were timed in the same rounds.
+(e.g. other clocks). The scatter is estimated from the ratios of new to old time of several problems: it is
+their spread about their mean. If few problems were timed, the 10th and 90th percentile of each time are used
+instead. The device's speed is known from two yardsticks, a matrix product and a copy, which were timed in
+turns with the convolutions.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from rocmprobe.model.results import Outcome
 from rocmprobe.model.roofline import roof
 
 MORE, LESS, OPEN = "more", "less", "too noisy"
-#: Key for all directions of a setting together.
+#: Value of ``Measured.what`` for all times of a setting together.
 ALL = "all"
 #: Device, driver, setting, kind, and the key of the measurement.
 _Place = tuple[str, str, str, str, str]
 
-#: Highest probability that scatter alone makes some group in a comparison look changed.
+#: Maximum probability that scatter alone makes any group of times in a comparison look changed.
 _CHANCE = 0.01
-#: The scatter of the ratios is only computed from at least this many degrees of freedom.
+#: The scatter is computed from the ratios only if they have at least this many degrees of freedom.
 _LEAST_DEGREES = 3
 #: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
 #: Then no time counts as changed. The same holds if the yardsticks were not timed.
 QUIET = 1.25
-#: Least factor that counts as a change, by kind. Between runs of one CPU that also did other work, first
-#: calls and calls with new sizes differed by up to 2.9. Memory of the bypass, which measures its algorithms,
-#: differed by up to 1.2.
+#: Smallest factor that counts as a change, keyed by kind. On one CPU that also did other work, first calls
+#: and calls with new sizes differed between runs by a factor of up to 2.9. The memory of the bypass differed
+#: by a factor of up to 1.2, because the bypass chooses its algorithms by measurement.
 _WORTH = {"time": SAME_TIME, "first call": 3.0, "new size": 3.0, "memory": 1.25}
 _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
 _NEW_SIZE = "new_size"
@@ -57,9 +58,9 @@ class Measured:
     mean over ``problems`` problems. The true ratio is between ``least`` and ``most``, the range that noise
     allows.
 
-    ``told`` is "more", "less", or "too noisy" if the ratio is not close to 1 but noise can explain it. ``id``
-    is the id of the outcome if the measurement concerns a single problem (a time that differs much more than
-    the rest of its setting, or memory), else "".
+    ``told`` is "more", "less", or "too noisy" (the ratio is not close to 1, but noise can explain this). If
+    the measurement is about a single problem, ``id`` is the id of its outcome, else "". This is so for
+    memory, and for a time that changed far more than the other times of its setting.
     """
 
     device: str
@@ -79,9 +80,9 @@ class Measured:
 class Measurements:
     """The changed measurements of two runs.
 
-    ``times`` and ``amounts`` are the numbers of times and of amounts of memory that were compared. ``drift``
-    maps each device to the factor, 1 or more, by which its speed may have changed. Devices whose factor is
-    unknown are left out.
+    ``times`` is the number of times that were compared, and ``amounts`` the number of amounts of memory.
+    ``drift`` maps each device to the factor, 1 or more, by which its speed may have changed. Devices whose
+    factor is unknown are left out.
     """
 
     times: int = 0
@@ -117,9 +118,9 @@ def measured(
 ) -> Measurements:
     """Return the changes of all measurements that both runs have, whole settings before single problems.
 
-    Both runs must have used the same devices. If a setting runs on another device than the requested one,
-    ``elsewhere`` maps the name of the setting to this device (``Setting.device``). Only outcomes that work in
-    both runs are compared.
+    Both runs must have used the same devices. If a setting does not run on the requested device,
+    ``elsewhere`` maps its name to the device on which it runs (``Setting.device``). Only outcomes that work
+    in both runs are compared.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -154,9 +155,10 @@ def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
 
 
 def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
-    """Return the time of a first call over several processes, or None if it was not measured.
+    """Return the time of the first call in several processes: median, smallest and largest. Return None if it
+    was not measured.
 
-    The smallest and largest time replace the percentiles, because the processes are few.
+    With so few processes, the smallest and the largest time replace the percentiles.
     """
     value, least, most = (time_of(outcome.timings.get(f"{what}{end}")) for end in ("", "_min", "_max"))
     if value is None or least is None or most is None or not least <= value <= most:
@@ -165,8 +167,7 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
 
 
 def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
-    """Return the time of a call with a new input size: the median over the sizes of a run, each called
-    once."""
+    """Return the time of a call with a new input size: median and percentiles over the sizes of the run."""
     timings = outcome.timings
     return seconds({**timings, _NEW_SIZE: timings.get(f"{_NEW_SIZE}_median")}, _NEW_SIZE)
 
@@ -174,9 +175,9 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     """Return the factor by which the device's speed may have changed between two runs.
 
-    Take the geometric mean of the yardsticks over the problems of each setting, which share a process. The
-    factor is the largest of these means: what slowed one process down may also have slowed others. Return
-    None if the yardsticks were not timed in both runs.
+    For each setting, whose problems share a process, take the geometric mean of the yardsticks' ratios. The
+    factor is the largest of these means, because a disturbance of one process may also have slowed down
+    others. Return None if the yardsticks were not timed in both runs.
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
@@ -201,7 +202,8 @@ def _by_setting(pairs: Sequence[_Pair], drifted: Optional[float]) -> Iterator[Me
         groups = _grouped(mine, lambda pair: pair.group)
         scatter, degrees = _scatter([[pair.log for pair in group] for group in groups.values()])
         if degrees >= _LEAST_DEGREES:
-            # A slow-down of a setting adds to every direction, so it shows best in all directions together.
+            # If a setting slows down, all its directions do, so the change is easiest to detect in all
+            # directions together.
             groups = {**_grouped(mine, lambda pair: (*pair.group[:4], ALL)), **groups}
         sure = 1 - _CHANCE / 2 / max(len(groups), 1)
         for place, group in groups.items():
@@ -224,17 +226,18 @@ def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios and of the ends of their ranges (``noise.ratio``)."""
+    """Return a ratio whose value and range ends are the geometric means over a group (see
+    ``noise.ratio``)."""
     each = [ratio(pair.after, pair.before, doubt) for pair in group]
     ends = ([one.value for one in each], [one.least for one in each], [one.most for one in each])
     return Ratio(*(math.exp(fmean(map(math.log, values))) for values in ends))
 
 
 def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios, with the range that noise allows.
+    """Return the geometric mean of a group's ratios, with its range within the noise.
 
-    The range is wider by ``margin`` (a logarithm) and by the factor ``doubt``, by which the device's speed
-    may have changed.
+    The logarithm of the mean plus and minus ``margin`` gives the range. The factor ``doubt``, by which the
+    device's speed may have changed, widens the range further.
     """
     value, spread = math.exp(fmean(pair.log for pair in group)), math.exp(margin) * doubt
     return Ratio(value, value / spread, value * spread)
@@ -251,7 +254,7 @@ def _scatter(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
 def _student(chance: float, degrees: int) -> float:
     """Return the quantile ``chance`` of Student's t distribution.
 
-    A normal distribution would be too narrow, because the scatter is estimated from few values. Source:
+    A normal distribution would be too narrow, because few values are used to estimate the scatter. Source:
     Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
     z = NormalDist().inv_cdf(chance)
@@ -293,8 +296,8 @@ def _far_off(
 def _amounts(both: Iterable[tuple[Outcome, Outcome]]) -> Iterator[Measured]:
     """Yield the amounts of memory that changed.
 
-    Each amount is judged by itself, without statistics: memory use does not vary within a run, and few
-    problems are tested.
+    Each amount is compared alone, without statistics, because memory use does not vary within a run, and
+    because few problems are tested.
     """
     for old, new in both:
         for what, before, after in _bytes_of(old, new):

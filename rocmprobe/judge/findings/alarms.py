@@ -1,7 +1,7 @@
 """Rules about the sensors of GPUs: findings of a run, and alarms during a run.
 
-Every rule needs a reading and its limit. Findings about heat need several samples in a row. A healthy card
-gives no finding (tests/judge/test_telemetry_findings.py).
+A rule applies only if both a reading and its limit are known. Findings about heat need several samples in a
+row. A healthy card gives no finding (tests/judge/test_telemetry_findings.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rocmprobe.model.telemetry import LASTING_SAMPLES, QUANTITIES, TEMPERATURES,
 
 Reading = Mapping[str, float]
 
-#: Ids of the findings. With several GPUs each id ends with a dash and the PCI address.
+#: Ids of the findings. If there are several GPUs, a dash and the PCI address follow the id.
 FINDINGS = (
     "fan-stopped", "thermal-throttling", "weak-fan", "temperature-limit", "memory-hot", "vram-taken",
     "vram-full", "power-cap",
@@ -27,16 +27,18 @@ AT_LIMIT = 5.0
 #: The fan must turn if the temperature is at most this many degrees below the limit. Cards end their silent
 #: mode at an edge temperature of about 60 degrees.
 _FAN_MUST_TURN = 15.0
-#: Fan speed in per cent below which a hot card's fan is too slow, because it could run faster.
+#: If a card is hot and its fan runs below this speed in per cent, the fan is too slow: it could run faster.
 WEAK_FAN = 60.0
 #: Load in per cent from which a GPU counts as busy.
 _BUSY = 80.0
-#: The clock is throttled if it falls to this fraction of its value on the cool, equally busy card.
+#: The clock counts as throttled if it falls to this fraction of its value on the same card when cool and
+#: equally busy.
 _SLOWED = 0.9
-#: The power is "at the cap" from this fraction of the cap, because the regulator oscillates about the cap.
+#: The power counts as "at the cap" if it is at least this fraction of the cap, because the regulator
+#: oscillates about the cap.
 _AT_CAP = 0.97
 _VRAM_FULL, _VRAM_TAKEN = 0.95, 0.8
-#: Temperatures of the chip. The rules use the first one that a card has.
+#: Names of temperature sensors of the chip. The rules use the first sensor that a card has.
 _CHIP = ("temperature_junction_c", "temperature_edge_c")
 
 _FAN_ADVICE = (
@@ -72,7 +74,7 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 
 
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
-    """Return True if ``holds`` is true for enough consecutive samples, as defined by ``lasts``.
+    """Return True if ``holds`` is true for enough consecutive samples (see ``lasts``).
 
     Results keep only some of the samples. Two samples with a gap between them are not consecutive.
     """
@@ -99,8 +101,8 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Yield findings about the heat of the chip: the fan stands still, the GPU lowers its clock, the fan is
-    too slow.
+    """Yield findings about the heat of the chip: the fan does not turn, the GPU lowers its clock, or the fan
+    is too slow.
 
     If none of these applies, but the chip is at its temperature limit, yield a finding that says so.
     """
@@ -197,10 +199,10 @@ def _memory_heat(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 
 
 def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
-    """Yield a finding if other programs use much GPU memory, or if it is full.
+    """Yield a finding if other programs use much GPU memory, or if GPU memory is full.
 
-    Memory in use from the first to the last sample belongs to other programs. The run itself fills the memory
-    on purpose to find the largest batch, so full memory is only information.
+    Memory that is in use from the first to the last sample is attributed to other programs. The run itself
+    fills the memory on purpose to find the largest batch, so full memory is only information.
     """
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
@@ -229,8 +231,8 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
 def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """Yield a finding if a card draws as much power as its cap allows.
 
-    The cap is no fault, but it explains why the clock is not higher. Power oscillates, so the rule counts the
-    fraction of busy samples at the cap, not consecutive samples.
+    A power cap is no fault, but it explains why the clock is not higher. Power oscillates, so this rule uses
+    the fraction of busy samples that are at the cap, not consecutive samples.
     """
     limit = device.limits["power_w"]
     busy = [
@@ -297,8 +299,7 @@ def _range(moments: Sequence[tuple[float, Reading]], quantity: str, unit: str) -
 
 
 def alarms(reading: Reading, limits: Mapping[str, float]) -> tuple[str, ...]:
-    """Return phrases about everything that is wrong in one reading of the sensors, or () if nothing is
-    known to be wrong."""
+    """Return one phrase for each problem that a single reading of the sensors shows."""
     room = {name: limits[name] - reading[name] for name in TEMPERATURES if name in reading and name in limits}
     found = [
         f"{QUANTITIES[name].short} {reading[name]:.0f} °C, limit {limits[name]:.0f} °C"

@@ -1,4 +1,4 @@
-"""Findings about caches of compiled kernels that were made for another chip or version, or are known to be
+"""Findings about caches whose kernels were compiled for another chip or version, or are known to be
 miscompiled.
 
 rocmprobe moves no files. Each finding contains the command that moves them.
@@ -36,7 +36,8 @@ def caches(results: Results) -> Iterator[Finding]:
 def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[Finding]:
     """Yield a finding about the cache of Triton or Inductor.
 
-    The keys of these caches lack some inputs, so a cached kernel can be unfit for this machine.
+    The keys of these caches do not contain everything on which a kernel depends. So a cached kernel can be
+    wrong for this machine.
     """
     cache: Mapping[str, Any] = fact.value
     path = str(cache["path"])
@@ -71,9 +72,10 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
-    """Return the source that describes a known fault of cached kernels, or "" if there is none.
+    """Return the source (a URL) of a report that kernels for these chips are miscompiled, or "" if there is
+    none.
 
-    ``isas`` are the chips of a cache. Only chips that are also in this machine count.
+    ``isas`` are the ISAs in a cache. Only ISAs of this machine's GPUs count.
     """
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
@@ -128,8 +130,8 @@ def _base_isa(isa: Optional[str]) -> str:
 
 
 def _base(version: Optional[str]) -> str:
-    """Return a version without its local part (such as +rocm6.2), because caches store versions without
-    it."""
+    """Return a version without its local part (such as +rocm6.2), because caches store versions in this
+    form."""
     return str(version or "").partition("+")[0]
 
 

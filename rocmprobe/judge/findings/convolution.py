@@ -23,8 +23,8 @@ from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
 
 def native_convolution(results: Results) -> Iterator[Finding]:
-    """Yield a finding if convolution fails under ``default`` in float32, or in the first tested dtype
-    without float32."""
+    """Yield a finding if convolution fails under ``default`` in float32. If float32 was not tested, use the
+    first tested dtype instead."""
     for dtype in dtypes(results)[:1]:
         settings = native(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
@@ -66,12 +66,12 @@ def _at_fault(
 def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
-    """Return the (cause, layer) of a failure, refined by the MIOpen settings in ``cures``, which avoid the
-    failure.
+    """Return the (cause, layer) of a failure, more exactly than ``cause`` and ``layer``, from the MIOpen
+    settings in ``cures`` that avoid the failure.
 
-    If only settings without databases and caches avoid it, an entry in a database is faulty. If a process
-    crashes or hangs and settings with other solvers work, a solver is faulty or the search takes too long. If
-    no setting works, the code may be for another chip.
+    If only settings without databases and caches avoid the failure, an entry in a database is faulty. If a
+    process crashes or hangs and settings with other solvers work, a solver is faulty or the search takes too
+    long. If no setting avoids the failure, the code may be for another chip.
     """
     if not layer.startswith("miopen"):
         return cause, layer
@@ -124,13 +124,14 @@ def _failing(settings: list[Assessment]) -> str:
 
 
 def _evidence(default: Assessment) -> tuple[str, ...]:
-    """Return lines about the failures, then the library's output at the first failure."""
+    """Return lines about the failures, followed by the library's output at the first failure."""
     outcomes = broken(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]
 
 
 def other_dtypes(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each other dtype that fails under ``default``.
+    """Yield a finding for each dtype after the first (see ``native_convolution``) that fails under
+    ``default``.
 
     Only settings that work in the first dtype (float32 if tested) are considered.
     """

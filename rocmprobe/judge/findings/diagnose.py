@@ -1,4 +1,4 @@
-"""All rules that turn facts and outcomes into findings. Each rule is a small pure function."""
+"""The list of all rules. A rule is a small pure function that yields findings from facts and outcomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ OF_THE_INSTALLATION = frozenset(
         "miopen-kernel-source-missing", "llvm-library-clash",
     }
 )  # fmt: skip
-#: What depends on each rung below convolution. Everything depends on copy and elementwise.
+#: Texts on what depends on a rung (group of checks) below convolution. Everything depends on copy and
+#: elementwise.
 _CARRIES = {
     "copy": "every later test depends on it and did not run",
     "elementwise": "every later test depends on it and did not run",
@@ -71,8 +72,8 @@ def resume(results: Results) -> str:
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Return ``finding``. If the installation is at fault, put the repair before the advice, which only
-    works around the fault."""
+    """Return ``finding``. If the installation is at fault, put the repair before the finding's own advice,
+    which only works around the fault."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
@@ -98,8 +99,8 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """Yield a finding about the lowest failing rung: the simple operations that convolution depends on, such
-    as copy and gemm.
+    """Yield a finding about the lowest failing rung. Rungs are groups of simple operations on which
+    convolution depends, such as copy and gemm.
 
     If no rung fails in float32, yield one finding for each other dtype in which a rung fails.
     """
@@ -148,7 +149,7 @@ def _broken_rung(results: Results, dtype: str) -> Optional[tuple[str, tuple[Outc
 def _step(results: Results, check: str, severity: str, title: str, advice: str) -> Iterator[Finding]:
     """Yield a finding if the training check of a small network fails under ``default``.
 
-    ``title`` can contain {library}, and {dtypes} for the failing dtypes.
+    ``title`` can contain the placeholders {library} and {dtypes} (failing dtypes).
     """
     broken = failed(_of_default(results, check))
     if broken:
@@ -162,7 +163,8 @@ def _training_step(results: Results) -> Iterator[Finding]:
     """Yield a finding if the training step fails under ``default``, or under other settings if ``default``
     has no result.
 
-    The step runs only if each of its layers passed alone, so its failure is new information.
+    The training step runs only if each of its layers passed alone. So its failure does not follow from
+    another failure.
     """
     asked = [outcome for outcome in results.outcomes if outcome.check == "training-step"]
     by_default = [outcome for outcome in asked if outcome.setting == "default"]
@@ -243,8 +245,8 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """Yield findings about cases that fail in the user's environment and pass in a clean environment, or
-    the reverse."""
+    """Yield findings about cases that fail in the user's environment and pass in a clean environment, or fail
+    in the clean environment and pass in the user's."""
     broken = _failed_alone(results, AS_FOUND, "default")
     cured = _failed_alone(results, "default", AS_FOUND)
     if cured:
@@ -402,5 +404,5 @@ def _partial(results: Results) -> Iterator[Finding]:
 
 
 def act_on(results: Results) -> bool:
-    """Return True if any finding is more than information, so that the user should act."""
+    """Return True if the user should act: some finding is more severe than information."""
     return any(finding.severity != "info" for finding in results.findings)

@@ -1,5 +1,5 @@
-"""Pairs of facts from two sources that should agree but do not, e.g. the number of GPUs by KFD and by
-torch."""
+"""Pairs of facts from two sources that should agree but do not, e.g. the numbers of GPUs according to KFD and
+to torch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from rocmprobe.model.results import Fact, Machine
 
-#: (subject of both facts, first fact, second fact).
+#: (what both facts are about, first fact, second fact).
 Disagreement = tuple[str, Fact, Fact]
 
 
 def disagreements(machine: Machine) -> list[Disagreement]:
-    """Return (subject, fact, fact) for each pair of facts that should agree but do not.
+    """Return each pair of facts that should agree but do not.
 
-    Unknown facts are not compared. Without ``--deep``, only facts from files are available.
+    Unknown facts are not compared. If ``--deep`` was not given, only facts from files are available.
     """
     return [
         *_library_versions(machine),
@@ -47,7 +47,8 @@ def _library_versions(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _device_counts(machine: Machine) -> Iterator[Disagreement]:
-    """Compare torch's number of GPUs to the number that KFD lists and no environment variable hides."""
+    """Yield both numbers if torch's number of GPUs differs from the number of GPUs that KFD lists and no
+    environment variable hides."""
     count = _fact(machine, "deep.device_count")
     found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
     if any(gpu.order.value is not None for gpu in machine.amd_gpus):

@@ -1,5 +1,5 @@
-"""Findings from both drivers: a case run by PyTorch and by MIOpen without PyTorch shows which of the two
-is at fault."""
+"""Findings from cases that both drivers ran: through PyTorch (torch), and through MIOpen without PyTorch
+(capi). The two outcomes show whether PyTorch or MIOpen is at fault."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def disagreement(results: Results) -> Iterator[Finding]:
 
 
 def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) -> Finding:
-    """Return the finding that the cases in ``found`` fail in PyTorch and pass without it.
+    """Return a finding that says that the cases in ``found`` fail in PyTorch and pass without PyTorch.
 
     ``beyond`` are cases that pass without PyTorch and did not run in PyTorch because an earlier failure
     blocks them.
@@ -67,7 +67,7 @@ def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) ->
 
 
 def _copies(results: Results) -> tuple[str, ...]:
-    """Return a line for each library of which the two drivers loaded different files."""
+    """Return one line for each library that the two drivers loaded from different files."""
     files: dict[str, dict[str, set[str]]] = {}
     for trial in results.trials:
         for name, paths in trial.mapped.items():
@@ -80,8 +80,8 @@ def _copies(results: Results) -> tuple[str, ...]:
 
 
 def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
-    """Yield ``findings``. If native convolution fails, add to this finding the cases that also fail
-    without PyTorch."""
+    """Yield ``findings``. If there is a finding that native convolution fails, add the cases that also fail
+    without PyTorch to it."""
     asked = [pair for pair in pairs(results) if pair[0].check == "convolution"]
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:
@@ -114,7 +114,7 @@ def two_copies(results: Results) -> Iterator[Finding]:
 
 
 def other_isa(results: Results) -> Iterator[Finding]:
-    """Yield a finding if HIP reports a device as another chip than the other sources on the machine."""
+    """Yield a finding if HIP reports another chip for a device than the other sources of facts."""
     reported = results.machine.value("capi.devices")
     asked = {
         (each.device, each.effective_isa)

@@ -1,5 +1,5 @@
-"""First calls: their duration under each setting, the effect of caches on new processes, and the cost of
-changing input sizes."""
+"""First calls of convolutions: their duration under each setting, the time that caches save in new processes,
+and the cost of changing input sizes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from rocmprobe.model.results import Finding, Outcome, Results
 #: A first call that takes more seconds than this gives a finding. ResNet-50 has 23 different convolutions. At
 #: 5 s for each, its first iteration takes two minutes.
 SLOW_FIRST_CALL = 5.0
-#: Another setting is much better if its slowest first call takes at most this fraction of the fastest first
-#: call under ``default``.
+#: Another setting counts as much faster if its slowest first call takes at most this fraction of the time of
+#: the fastest first call under ``default``.
 MUCH_LESS = 0.5
-#: Minimum number of cold and of warm starts for a comparison.
+#: Minimum number of cold starts, and of warm starts, for a comparison.
 _ENOUGH_STARTS = 2
-#: A call with a new input size that takes more seconds than these gives a finding, or a warning.
+#: If a call with a new input size takes more seconds than the first number, there is a finding. If it takes
+#: more than the second, the finding is a warning.
 SLOW_NEW_SIZE, VERY_SLOW_NEW_SIZE = 1.0, 10.0
-#: Another setting is better for new sizes if its time is at most ``MUCH_LESS`` times as long, and at least
-#: this many seconds shorter.
+#: Another setting counts as faster for new sizes if its time is at most ``MUCH_LESS`` times as long, and at
+#: least this many seconds shorter.
 AT_LEAST = 0.1
-#: The reported cost per hour assumes that one in this many calls has a new size.
+#: The cost per hour is reported for programs in which one of this many calls has a new size.
 CALLS = 10
 _HOUR = 3600.0
 
@@ -44,8 +45,8 @@ class FirstCalls:
 class StartUp:
     """First calls of one problem under one setting.
 
-    ``cold`` are calls with empty databases and caches, ``warm`` calls with filled ones. ``steady`` is the
-    median of later calls in seconds.
+    ``cold`` are calls with empty databases and caches, ``warm`` are calls with filled databases and caches.
+    ``steady`` is the median of later calls in seconds.
     """
 
     device: str
@@ -59,7 +60,7 @@ class StartUp:
     def cache_survives(self) -> Optional[bool]:
         """Return True if all first calls with filled caches were faster than all with empty caches.
 
-        Return None if fewer than two processes of a kind were started.
+        Return None if there were fewer than two cold or fewer than two warm starts.
         """
         if min(self.cold.starts, self.warm.starts) < _ENOUGH_STARTS:
             return None
@@ -92,8 +93,8 @@ def _first_calls(outcome: Outcome, word: str) -> Optional[FirstCalls]:
 
 
 def slow_first_calls(results: Results) -> Iterator[Finding]:
-    """Yield a finding if a first call takes many seconds under ``default`` and far fewer under another
-    correct setting.
+    """Yield a finding if a first call takes many seconds under ``default`` and far fewer seconds under
+    another correct setting.
 
     Yield nothing on a simulated machine, because the simulation times another library on another device.
     """
@@ -149,9 +150,9 @@ def _kept(default: StartUp) -> str:
 class NewSizes:
     """Cost of calls with new input sizes under one setting, in seconds per call.
 
-    An input size is new if the process has not yet called the network with it. ``new`` is the mean over
-    ``sizes`` new sizes, ``largest`` the longest call, and ``known`` the time of a call with a size that is
-    not new.
+    An input size is new if the process has not yet called the network with it. ``new`` is the mean time over
+    ``sizes`` new sizes, ``largest`` is the longest of these times, and ``known`` is the time of a call with a
+    size that is not new.
     """
 
     device: str
@@ -194,7 +195,7 @@ def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tupl
     """Return the costs of new input sizes under the fastest setting and under the setting ``than``.
 
     Only settings with correct forward convolutions are considered. Return None if the fastest setting is not
-    much better than ``than``, or if ``than`` was not measured.
+    much faster than ``than``, or if ``than`` was not measured.
     """
     found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
     right = [
@@ -242,7 +243,8 @@ def described(each: NewSizes) -> str:
     )
 
 
-#: This use, as part of a key in ``Recommendation.per`` and in words.
+#: Programs whose input sizes keep changing: name of this use in a key of ``Recommendation.per``, and in
+#: words.
 CHANGING_SIZES = "changing-sizes"
 IN_WORDS = "input sizes that keep changing"
 
@@ -250,7 +252,7 @@ IN_WORDS = "input sizes that keep changing"
 def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
     """Return the entry of ``Recommendation.per`` for programs whose input sizes keep changing.
 
-    Return {} if no setting is much better than ``chosen``, the setting recommended for inference, or if
+    Return {} if no setting is much faster than ``chosen``, the setting recommended for inference, or if
     nothing was measured.
     """
     better = quickest(results, dtype, chosen)
@@ -268,7 +270,7 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
     """Return a sentence that recommends a setting for changing input sizes. It begins with a space.
 
-    Return "" if no setting is much better than ``chosen``, the setting recommended for inference, or if
+    Return "" if no setting is much faster than ``chosen``, the setting recommended for inference, or if
     nothing was measured.
     """
     better = quickest(results, dtype, chosen)

@@ -13,8 +13,8 @@ from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.stacks import new_caches
 from rocmprobe.model.results import Finding, Outcome, Results, Setting
 
-#: Cause: torch was built without this attention backend for the chip. It is no failure, because PyTorch then
-#: uses another backend.
+#: Name of the cause that torch was built without this attention backend for the chip. This is no failure,
+#: because PyTorch then uses another backend.
 _MISSING = "attention-backend-missing"
 _NOT_BUILT = "was not compiled for current AMD GPU architecture"
 _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficient"}
@@ -23,7 +23,8 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 def kernels(results: Results) -> Iterator[Finding]:
     """Yield a finding with a fix for each check that fails under ``default`` and has a known explanation.
 
-    Failing checks of the rung "primitives" also give a finding, except those of layers of the vendor library.
+    There is also a finding for each failing check of the rung (group of checks) "primitives", unless
+    ``findings.primitives`` reports the check.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")
@@ -40,7 +41,7 @@ def kernels(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(check: str) -> Optional[Explanation]:
-    """Return a generic explanation for a primitive without one, or None if ``findings.primitives`` reports
+    """Return a generic explanation for a check without its own, or None if ``findings.primitives`` reports
     the check."""
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
@@ -74,7 +75,7 @@ def _finding(
 
 
 def _with_new_caches(curing: Setting) -> str:
-    """Return a clause with commands that set new cache folders, or "" if none are needed.
+    """Return a clause with commands that set new cache folders, or "" if ``curing`` needs no new folders.
 
     Kernels in the old folders would still have the fault.
     """
@@ -85,15 +86,16 @@ def _with_new_caches(curing: Setting) -> str:
 
 
 def needed_besides(results: Results) -> tuple[str, ...]:
-    """Return one line for each thing that a program needs in addition to the recommended setting."""
+    """Return one line for each change, e.g. an environment variable, that a program needs in addition to the
+    recommended setting."""
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
     needed = [name for name, about in explained.items() if about.needed]
     return tuple(f"{each.title}. {each.advice}" for each in results.findings if each.id in needed)
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    """Return the first setting with ``by_name`` under which all cases in ``broken`` ran and passed, or
-    None."""
+    """Return the first setting under which all cases in ``broken`` ran and passed, or None. Only settings
+    that a user can request by name (``by_name``) are considered."""
     questions = {question(each) for each in broken}
     for setting in results.settings:
         again = [

@@ -33,12 +33,12 @@ GRAVE_EVENTS = frozenset(
     }
 )  # fmt: skip
 _TOOLS = ("rocminfo", "rocm_smi", "amd_smi")
-#: States of a tool that show a fault of the GPU, its driver or the runtime.
+#: States of a command-line tool that show a fault of the GPU, its driver or the runtime.
 _BROKEN = frozenset(
     {"timeout", "unkillable", "crashed", "hsa-init-failed", "kfd-refused", "unsupported-gpu"}
 )  # fmt: skip
 
-#: Why ROCm cannot open the compute driver, keyed by the value of the fact ``kfd.device``.
+#: Reasons why ROCm cannot open the compute driver, keyed by the value of the fact ``kfd.device``.
 _CLOSED = {"no permission": "this user may not open /dev/kfd", "absent": "there is no /dev/kfd"}
 #: (severity, text) for an environment variable that does not work as intended, keyed by its label.
 _IDLE = {
@@ -128,7 +128,7 @@ def _fell_back(results: Results) -> bool:
 
 
 def _wheels(native: str) -> str:
-    """Return a text about the wheels with code for the ISA ``native``, or "" if the ISA is unknown."""
+    """Return a text on which wheels have code for the ISA ``native``, or "" if the ISA is unknown."""
     target = gpus.target(native)
     if target is None:
         return ""
@@ -146,7 +146,7 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
     machine, cards = results.machine, results.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
-    # On WSL, ``way_through_wsl`` checks another path to the GPU.
+    # On WSL, programs reach the GPU in another way, which the rule ``way_through_wsl`` checks.
     if not _fell_back(results) or machine.value("container.wsl") not in (None, "no"):
         return
     if not (cards or rocm_torch) or not (why or (rocm_torch and device_of(results) == "cpu")):
@@ -229,11 +229,11 @@ def _deep(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """Yield a finding about GPUs that use the driver amdgpu but are missing in the list of its compute
-    part, KFD."""
+    """Yield a finding about GPUs that use the driver amdgpu but that KFD, the compute part of this driver,
+    does not list."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
-    # A container that was not given all GPUs cannot open the nodes of the others.
+    # A container that may use only some GPUs cannot open the device nodes of the other GPUs.
     if machine.value("kfd.device") != "present" or machine.value("kfd.refused"):
         return
     left_out = [
@@ -289,7 +289,7 @@ def _events(machine: Machine) -> list[dict[str, Any]]:
 def _variables(results: Results) -> Iterator[Finding]:
     machine = results.machine
     for name, label in labels(machine).items():
-        # The fact was made from the value itself, which redaction can have replaced since.
+        # Use the fact, because redaction may have replaced the value of the variable.
         fact = machine.facts.get(f"variables.{name}", Fact(label.verdict, label.why))
         verdict = str(fact.value).partition(", ")[0]
         if verdict not in _IDLE:
@@ -322,7 +322,7 @@ def _missing_code(results: Results) -> Iterator[Finding]:
         for isa in dict.fromkeys(gpu.effective_isa.value for gpu in lacking):
             names = _named([gpu for gpu in lacking if gpu.effective_isa.value == isa])
             own = next(filter(None, (needless(machine, gpu) for gpu in lacking)), None)
-            # An integrated GPU next to a supported card is seldom the GPU that the user means.
+            # If there is a supported card, the user seldom means the integrated GPU.
             spare = len(lacking) < len(cards) and all(gpu.apu.value for gpu in lacking)
             yield Finding(
                 f"{library}-lacks-{isa}",
@@ -336,8 +336,8 @@ def _missing_code(results: Results) -> Iterator[Finding]:
 
 
 def _lacks(machine: Machine, gpu: Gpu, relation: str) -> bool:
-    """Return True if the installed library is known to lack code for the GPU. Published tables are not
-    proof."""
+    """Return True if the installed library is known to lack code for the GPU. Published tables do not prove
+    this."""
     found = answer(of_machine(machine, gpu), relation)
     return found is not None and found.certain and not found.holds
 
@@ -360,7 +360,8 @@ def _short(fact: Fact) -> str:
 
 
 def _other_libraries(results: Results) -> Iterator[Finding]:
-    """Yield findings about packages and switches that send operators to hipDNN or hipBLASLt.
+    """Yield findings about packages and variables because of which PyTorch uses hipDNN or hipBLASLt for some
+    operators.
 
     rocmprobe does not test hipDNN, and hipBLASLt may lack code for the chip.
     """
@@ -453,7 +454,8 @@ def older_than_the_chip(results: Results) -> Iterator[Finding]:
 
 def _linux(machine: Machine, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
     knows = answer(asked, "kernel-knows-chip")
-    # KFD knows what it lists, because a distribution or DKMS can bring a newer driver.
+    # If KFD lists the chip, the driver supports it whatever the version of Linux: a distribution or DKMS can
+    # install a newer driver.
     if knows is None or knows.holds or gpu.order.value is not None or gpu.cus.value is not None:
         return
     if machine.value("amdgpu.origin") == "dkms":

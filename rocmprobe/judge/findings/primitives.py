@@ -29,8 +29,8 @@ def joined(words: Sequence[str]) -> str:
 
 
 def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
-    """Return the float32 outcomes under ``setting`` of each layer other than convolution, keyed by the
-    layer's name in words."""
+    """Return the float32 outcomes of each layer other than convolution under ``setting``, keyed by the
+    layer's name in words, e.g. "batch norm"."""
     return {
         layer.words: tuple(
             outcome
@@ -52,7 +52,7 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
-    """Return the outcomes under ``default``, keyed by the name of their layer in words, in the order of
+    """Return the outcomes under ``default``, keyed by the name of the tested layer in words, in the order of
     the run."""
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
@@ -90,7 +90,7 @@ def _primitive(
         title = f"{what}{dtypes} with and without {name}, so the fault is below {name}"
         advice = "No setting of the library fixes this. See the findings about lower layers."
     else:
-        # Only convolution searches for a solver, so only convolution can fail in the search.
+        # MIOpen searches for a solver only for convolution, so only convolution can fail in the search.
         layer = library_layer(results, affected if affected[0].check.startswith("convolution") else ())
         learned = (
             f"it is correct with {name} off" if cured else f"whether it works without {name} was not tested"
@@ -112,8 +112,8 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return a sentence that says that ``convolution`` fails if the layers ``words`` run outside of the
-    library ``name``."""
+    """Return a sentence that says that ``convolution`` fails if PyTorch's own kernels instead of the library
+    ``name`` compute the layers ``words``."""
     return f"{convolution} fails here with {words} outside {name}: {quoted(against, 1)[0]}."
 
 
@@ -131,7 +131,8 @@ def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Out
 def controls(results: Results) -> Iterator[Finding]:
     """Yield one finding about operators that never use the vendor library.
 
-    If only operators of the operator sweep fail, it is a warning, because few programs call them.
+    If only operators of the operator sweep fail, the finding is a warning, because few programs call these
+    operators.
     """
     broken = failed(
         outcome for outcome in results.outcomes if (outcome.rung, outcome.setting) == ("controls", "default")
@@ -181,8 +182,8 @@ _WORDS = {
 def models(results: Results) -> Iterator[Finding]:
     """Yield a finding for each network that does not train correctly under ``default``.
 
-    Networks run only if their layers passed alone, so a failure is new information. A failure under autocast
-    is reported only if float32 works.
+    A network runs only if its layers passed alone. So its failure does not follow from another failure. A
+    failure under autocast is reported only if the network trains correctly in float32.
     """
     for check in MODELS:
         broken = failed(

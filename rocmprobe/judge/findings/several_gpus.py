@@ -9,7 +9,7 @@ from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.knowledge.visible_devices import CUDA, HIP, ROCR, in_processor, mask_for
 from rocmprobe.model.results import Finding, Gpu, Machine, Results
 
-#: First character of the placeholder that replaces a UUID in redacted results.
+#: First character of the placeholder that stands for a UUID in redacted results.
 _PLACEHOLDER = "<"
 _CAUSE, _LAYER = "integrated-gpu-first", "user-env"
 

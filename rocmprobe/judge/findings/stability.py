@@ -17,7 +17,7 @@ from rocmprobe.text.durations import duration
 from rocmprobe.text.plain_text import one_line
 
 CHECK = "soak"
-#: Causes of a crash that say that something else ended the process.
+#: Causes of a crash which say that something outside of the process ended it.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "oom-kill", "killed"})
 _LOAD = (
     "Remove any overclocking and undervolting, or lower the clocks or the power limit, and run `rocmprobe "
@@ -67,7 +67,7 @@ def read_soak(outcome: Outcome) -> Soak:
 
 
 def sentence(outcome: Outcome, results: Results) -> str:
-    """Return the verdict of a soak test in one sentence. If the CPU was tested, say so."""
+    """Return the verdict of a soak test in one sentence. If the CPU was tested, the sentence says so."""
     return f"{_verdict(outcome)}{'' if _on_gpu(outcome, results) else ' The CPU was tested, not a GPU.'}"
 
 
@@ -113,7 +113,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def stability(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each soak test with a result. If the device is stable, the finding is only
+    """Yield a finding for each soak test that has a result. If the device is stable, the finding is only
     information."""
     soaks = [each for each in results.outcomes if each.check == CHECK and (each.learned or each.numerics)]
     for outcome in soaks:
@@ -190,7 +190,7 @@ def _settings(soak: Soak, outcome: Outcome) -> Iterator[str]:
     limits = outcome.numerics.get("temperature_limits")
     if isinstance(limits, Mapping) and limits:
         known = {name: limit for name, limit in limits.items() if isinstance(limit, Mapping)}
-        # A limit from the user applies to every sensor, so only sensors with a reading are named.
+        # A limit that the user set applies to every sensor, so name only sensors with a reading.
         own = [name for name in known if name in soak.peak] or list(known)
         yield "temperature limits: " + ", ".join(
             f"{_short(name)} {_number(known[name].get('value')):.0f} °C ({known[name].get('source')})"

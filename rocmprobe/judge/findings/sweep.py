@@ -1,5 +1,5 @@
-"""Results of MIOpen's solvers when each ran alone: which are faulty, how they fail, and how to disable
-them."""
+"""Results of the solver sweep, in which each of MIOpen's solvers runs alone: which solvers are faulty, how
+they fail, and how to disable them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _MOST_NAMES = 4
 
 
 def of_sweep(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes of the solver sweep, in which each solver ran alone, on the device of the
-    recommendation."""
+    """Return the outcomes of the solver sweep on the device of the recommendation."""
     device = device_of(results)
     return tuple(
         outcome for outcome in results.outcomes if outcome.device == device and solver_of(outcome) is not None

@@ -1,4 +1,4 @@
-"""Findings about what prevents ROCm in WSL from reaching the GPU."""
+"""Findings about reasons why ROCm in WSL cannot reach the GPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Advice on faults that no setting fixes: install another build of PyTorch or ROCm or another kernel,
-change permissions or the slot."""
+"""Advice on faults that no setting fixes, e.g. to install another build of PyTorch, to change permissions, or
+to use another PCIe slot."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ _HOW = "`rocmprobe install --stack {}` prints the commands."
 
 
 def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
-    """Return the steps to take in addition to the recommended configuration, the most direct fixes first.
+    """Return the steps that the user should take in addition to the recommended configuration, the most
+    direct fixes first.
 
     Each step has ``title``, ``text`` and ``source``. The order is: fixes of the platform from the findings,
-    what is known to break this chip, builds with code for this chip. If the installed software does not need
-    the ISA override, the advice to remove it replaces the advice on builds. If the recommended setting is the
-    unchanged one (``unchanged``), there is no advice on builds.
+    releases that are known to fail on this chip, builds with code for this chip. If the installed software
+    does not need the ISA override, there is advice to remove the override instead of advice on builds. If the
+    recommended setting changes nothing (``unchanged``), there is no advice on builds.
     """
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
@@ -86,7 +87,8 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
 
 
 def _is_there(option: Option, machine: Installed) -> bool:
-    """Return True if ``option`` is what is installed: the same torch, running code for the same ISA."""
+    """Return True if ``option`` is already installed: it has the same torch, and runs code for the same
+    ISA."""
     if option.runs_as != machine.effective:
         return False
     named = (option.stack.torch, option.report.torch if option.report else "")
@@ -94,20 +96,21 @@ def _is_there(option: Option, machine: Installed) -> bool:
 
 
 def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
-    """Return MAJOR.MINOR of torch, and of the ROCm that it was built for."""
+    """Return (MAJOR.MINOR of torch, version numbers of the ROCm for which torch was built)."""
     return ".".join(str(torch).split(".")[:2]), version_numbers(rocm_of(torch) or "")[:2]
 
 
 def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
-    """Return the AMD GPU whose native and effective ISA match an outcome, because an outcome has no PCI
-    address."""
+    """Return the AMD GPU that has the native and effective ISA of an outcome. An outcome has no PCI address
+    to compare."""
     isas = outcome.native_isa, outcome.effective_isa
     cards = (gpu for gpu in results.machine.amd_gpus if outcome.native_isa)
     return next((gpu for gpu in cards if (gpu.native_isa.value, gpu.effective_isa.value) == isas), None)
 
 
 def _installed(results: Results, gpu: Gpu) -> Installed:
-    """Return the installed stack. Its ROCm version is the one in torch's version, else the system's."""
+    """Return the installed software. The version of ROCm is the one in torch's version. If it has none, the
+    system's version of ROCm is used."""
     torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,

@@ -1,4 +1,4 @@
-"""Configuration for the user to copy: environment variables, Python lines, and what layers other than
+"""Configuration for the user to copy: environment variables, Python lines, and changes that layers other than
 convolution need."""
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _OFF = {
     "MIOpen": "torch.backends.cudnn.enabled = False  # on ROCm this switches MIOpen off",
 }
 
-#: Maximum number of characters of a value, and of all Python lines. Real settings are far shorter.
+#: Maximum number of characters of a variable's value, and of all Python lines together. Real settings are far
+#: shorter.
 _LONGEST_VALUE, _LONGEST_CODE = 4096, 20_000
-#: Settings that use the library are not judged by this layer, because models use it only after a fusion pass.
+#: This layer is left out for settings that use the library, because models use the layer only after a fusion
+#: pass.
 _FUSED = "convolution with ReLU in one operator"
 _PYTORCH = "PyTorch's own kernels"
 _CLEAN_DATABASES = (
@@ -36,7 +38,8 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 
 
 def configuration(results: Results, best: Assessment) -> Configuration:
-    """Return the configuration of the setting ``best``, plus what layers other than convolution need."""
+    """Return the configuration of the setting ``best``, with the changes that layers other than convolution
+    need."""
     besides = () if best.setting.device == "cpu" else needed_besides(results)
     clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
     return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
@@ -45,7 +48,7 @@ def configuration(results: Results, best: Assessment) -> Configuration:
 def of_setting(results: Results, setting: Setting) -> Configuration:
     """Return the variables and Python lines that apply ``setting`` to a user's program on the tested
     machine."""
-    # The CPU needs neither an override nor a choice of GPU.
+    # A program on the CPU needs neither an override nor a choice of GPU.
     override = {} if setting.verdict == "cpu" else {**isa_override(results), **chosen_gpu(results)}
     return Configuration(setting.name, {**override, **setting.env}, _code(results, setting))
 
@@ -53,8 +56,8 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
 def needs_clean_databases(results: Results, setting: Setting) -> bool:
     """Return True if ``setting`` works only without the user's databases and caches.
 
-    That is so if the vendor library fails in the user's environment, and ``setting`` uses the library but was
-    tested with clean databases.
+    This is so if the vendor library fails in the user's environment, and ``setting`` uses this library but
+    was tested with clean databases.
     """
     fails = any(finding.id == AS_FOUND for finding in results.findings)
     return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"
@@ -63,8 +66,8 @@ def needs_clean_databases(results: Results, setting: Setting) -> bool:
 def isa_override(results: Results) -> dict[str, str]:
     """Return the environment variables of the ISA override that was set during the run.
 
-    They belong to any recommendation, because nothing was tested without them. Return {} if the GPU is not
-    from AMD.
+    These variables are part of every recommendation, because nothing was tested without them. Return {} if
+    the GPU is not from AMD.
     """
     return {
         name: str(fact.value)
@@ -76,8 +79,9 @@ def isa_override(results: Results) -> dict[str, str]:
 def chosen_gpu(results: Results) -> dict[str, str]:
     """Return the environment variables that restrict a program to the GPU that the run chose automatically.
 
-    Return {} if this GPU has the index 0, where programs find it anyway (a card after an integrated GPU has
-    not). Return {} on a simulated machine, because its indices do not apply to this machine.
+    Return {} if this GPU has the index 0, because programs use device 0 by default. A card that follows an
+    integrated GPU has another index. Return {} on a simulated machine, because its indices do not apply to
+    this machine.
     """
     device = device_of(results) or ""
     number = device.partition(":")[2]
@@ -102,7 +106,7 @@ def _code(results: Results, setting: Setting) -> str:
 
 
 def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Return lines on what batch norm, RNN and similar layers need, as far as they were tested."""
+    """Return one line on the changes that each tested layer other than convolution needs, e.g. batch norm."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()

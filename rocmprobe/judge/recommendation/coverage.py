@@ -22,7 +22,7 @@ _DIRECTIONS = {
 
 
 def confidence(results: Results, best: Optional[Assessment]) -> str:
-    """Return a text that counts the tests behind the recommendation and names their limits."""
+    """Return a text with the number of tests on which the recommendation is based, and with their limits."""
     missing = _missing(results)
     rest = f"; {missing} test(s) of the run have no result" if missing else ""
     if results.simulated:
@@ -40,9 +40,9 @@ def confidence(results: Results, best: Optional[Assessment]) -> str:
 
 
 def confidence_level(results: Results) -> str:
-    """Return "high", "medium" or "low" for the coverage of a run.
+    """Return "high", "medium" or "low", according to how much the run tested.
 
-    The level is "high" if the run has three qualities, "medium" with two:
+    The level is "high" if the run has all of these qualities, and "medium" if it has two of them:
 
     - complete: it was not interrupted, and every case has a result
     - broad: its level is standard or above or it tests a program's own problems, without ``--only``,
@@ -65,9 +65,9 @@ def _missing(results: Results) -> int:
 
 
 def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpose: str) -> tuple[str, ...]:
-    """Return texts about everything that was not tested under the recommended setting.
+    """Return one text for each thing that was not tested under the recommended setting.
 
-    Without a recommendation, return what was not tested under any setting.
+    If no setting is recommended, return one text for each thing that was not tested under any setting.
     """
     answered = _answered(results, best)
     convolved = [each for each in answered if each.check in (*CONVOLUTIONS, "convolution-kinds")]
@@ -132,8 +132,8 @@ def _depthwise(problem: Problem) -> bool:
 
 
 def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
-    """Yield what was not tested apart from convolution: training, speed, memory, other levels and other
-    devices."""
+    """Yield texts about everything but convolution that was not tested: training, speed, memory, higher
+    levels and other devices."""
     options = results.options
     if purpose == "training" and not checks & {"training-step", "batch-norm"}:
         yield "batch norm and a training step"

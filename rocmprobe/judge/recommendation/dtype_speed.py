@@ -1,5 +1,5 @@
-"""Speed of dtypes: in which dtype training is fastest on this device, from the timed steps of small
-networks."""
+"""Speed of training in each dtype on this device, and the fastest dtype. The speed is measured with steps of
+small networks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DtypeSpeed:
         return self.time_over(frozenset(self.ratios))
 
     def time_over(self, networks: frozenset[str]) -> float:
-        """Return the same mean as ``time``, but only over ``networks``."""
+        """Return the same mean as ``time``, but only for these ``networks``."""
         values = [each.value for name, each in self.ratios.items() if name in networks]
         return geometric_mean(values) if values else 1.0
 
@@ -50,8 +50,8 @@ class DtypeSpeed:
 def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tuple[DtypeSpeed, ...]:
     """Return the training speed in float32, and in each half-precision dtype that has a correct setting.
 
-    ``per`` maps "dtype/purpose" to results. Networks that were not timed in float32 are left out. Return ()
-    if no network was timed in float32.
+    ``per`` is ``Recommendation.per``, keyed by "dtype/purpose". Networks that were not timed in float32 are
+    left out. Return () if no network was timed in float32.
     """
     if not has_own_times(results):
         return ()
@@ -85,7 +85,8 @@ def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]
-    # A network can be missing in one dtype, so only networks that all dtypes have are compared.
+    # Some networks may not be timed in every dtype, so only networks that were timed in all dtypes are
+    # compared.
     shared = frozenset.intersection(*(frozenset(each.ratios) for each in faster))
     return min(faster, key=lambda each: each.time_over(shared or frozenset(each.ratios)))
 
@@ -138,8 +139,8 @@ def _speed(
 
 
 def _verdict(ratios: list[Ratio]) -> str:
-    """Return "too noisy" if most ratios are too noisy. Otherwise judge their mean as "same", "slower" or
-    "faster"."""
+    """Return "too noisy" if most ratios are too noisy. Otherwise return "same", "slower" or "faster" for the
+    mean of the ratios."""
     words = [each.verdict for each in ratios]
     if 2 * words.count("too noisy") > len(words):
         return "too noisy"

@@ -35,7 +35,7 @@ _SIMULATED_TIMES = "The GPU: these are simulated times."
 class TimedStep:
     """Seconds of one training step (forward, backward, optimizer) on ``batch`` samples of shape ``input``.
 
-    ``low`` and ``high`` are the ends of the range. ``own`` is True for the user's own network.
+    ``low`` and ``high`` are the ends of the range of ``seconds``. ``own`` is True for the user's own network.
     """
 
     name: str
@@ -85,7 +85,7 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 def own_steps(results: Results) -> Iterator[TimedStep]:
     """Yield the timed steps of the program given by ``--shapes``, if the number of samples per step is known.
 
-    The mean can lie outside of the range from p10 to p90. Then the range is extended to the mean.
+    The range is from p10 to p90. If the mean lies outside of this range, the range is extended to the mean.
     """
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()
@@ -106,8 +106,8 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
     """Return the samples per step: the batch times the number of batches whose gradients are accumulated.
 
-    Every count of the step is a multiple of the number of batches. The first layer needs no gradient to its
-    input, so its counts have no other common divisor. Return None if the convolutions differ in their batch.
+    Every count of the step is a multiple of the number of batches, so this number is taken as the greatest
+    common divisor of the counts. Return None if the convolutions differ in their batch.
     """
     batches = {parse_problem(each.problem).batch for each in computed}
     counts = (count for each in computed for count in each.step_counts.values())

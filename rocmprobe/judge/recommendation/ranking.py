@@ -11,8 +11,8 @@ from rocmprobe.judge.recommendation.speed import SAME_MEMORY, Speed, peaks, spee
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.model.results import NATIVE, VERDICTS, Results, Setting
 
-#: If the unchanged machine works, another setting is recommended only if it is faster by more than this
-#: factor: the best times (p10) of the unchanged machine over the worst times (p90) of the setting.
+#: If convolution works without changes, another setting is recommended only if it is faster by more than this
+#: factor. The factor compares the best times (p10) without changes to the worst times (p90) of the setting.
 WORTH_A_CHANGE = 1.5
 
 
@@ -39,19 +39,17 @@ def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
 
 
 def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -> Assessment:
-    """Return the best of the correct settings ``right``. Each rule removes settings, unless no setting would
-    be left:
+    """Return the best of the correct settings ``right``. The following rules remove settings, one rule after
+    the other. A rule that would remove all settings is skipped:
 
-    1. Settings on the CPU are removed, because users with a GPU want to use it.
-    2. Settings with an ISA override are removed, because its kernels can do harm that no case shows.
-    3. Settings whose batch norm fails with the driver capi are removed.
-    4. An unchanged setting wins unless a change pays (``_change_pays``).
-    5. Settings with results that differ between repetitions are removed.
-    6. On a simulated machine, settings without the vendor library are removed, because the simulation times
-    another library.
-    7. Settings slower than the fastest by more than the noise, and settings without times, are removed.
-    8. Settings that need clearly more memory than the least are removed.
-    9. The smallest change wins.
+    1. Settings on the CPU are removed, because users with a GPU want to use it. 2. Settings with an ISA
+    override are removed, because kernels for another ISA can have faults that no case shows. 3. Settings
+    whose batch norm fails with the driver capi are removed. 4. An unchanged setting is chosen unless a
+    changed setting is clearly faster (``_change_pays``). 5. Settings with results that differ between
+    repetitions are removed. 6. On a simulated machine, settings without the vendor library are removed,
+    because the simulation times another library. 7. Settings slower than the fastest by more than the noise,
+    and settings without times, are removed. 8. Settings that need clearly more memory than the least are
+    removed. 9. The smallest change wins.
     """
     left = [each for each in right if each.setting.verdict != "cpu"] or right
     left = [each for each in left if OVERRIDE not in each.setting.env] or left
@@ -70,8 +68,7 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
 
 
 def _loses_batch_norm(results: Results, setting: Setting) -> bool:
-    """Return True if batch norm fails under ``setting`` with the driver capi, which does not test
-    training."""
+    """Return True if batch norm fails under ``setting`` with the driver capi."""
     return driver_of(results) == "capi" and any(
         outcome.setting == setting.name
         for outcome in failed(results.outcomes)
@@ -88,16 +85,16 @@ def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
 
 
 def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
-    """Return True if a setting takes at most ``SAME_MEMORY`` times the smallest amount of memory, or if
-    unknown."""
+    """Return True if a setting takes at most ``SAME_MEMORY`` times the smallest amount of memory, or if its
+    memory is unknown."""
     return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
 
 
 def _change_pays(
     results: Results, unchanged: Assessment, others: list[Assessment], dtype: str, purpose: str
 ) -> bool:
-    """Return True if a setting with reproducible results is faster by more than the spread of the times
-    explains.
+    """Return True if a setting in ``others`` with reproducible results is faster than ``unchanged`` by more
+    than the spread of the times explains.
 
     Return False on a simulated machine, because the simulation runs another library on another device.
     """
@@ -113,9 +110,9 @@ def _change_pays(
 
 
 def _change(each: Assessment) -> tuple[int, int]:
-    """Return a sort key for the size of a setting's change: its kind, then its number of switches.
+    """Return a sort key for the size of a setting's change: (kind of setting, number of switches).
 
-    Even if only other layers leave the vendor library, and convolution does not, this is a change.
+    It is also a change if only layers other than convolution leave the vendor library.
     """
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)

@@ -36,7 +36,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
     The recommendation is for float32, or for the dtype in which the run's program computes most. It also
     contains the results for each dtype, purpose and device. ``results`` must already have its findings,
-    because fixes that no setting provides become advice.
+    because findings that no setting fixes are turned into advice.
     """
     if not results.outcomes:
         return None
@@ -49,7 +49,7 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def _for_device(results: Results, device: str) -> DeviceAnswer:
-    """Return the recommendation for one device, from the outcomes of this device alone."""
+    """Return the recommendation for one device. Only outcomes of this device are used."""
     own = tuple(outcome for outcome in results.outcomes if outcome.device == device)
     found = _recommended(replace(results, outcomes=own))
     targets = results.options.get("targets") or ()
@@ -99,7 +99,8 @@ def _recommended(results: Results) -> Recommendation:
         confidence_level="" if verdict == "not-judged" else confidence_level(results),
         not_covered=not_covered(results, best, asked[0], purpose),
         advice=advice(results, best is not None and best.setting.unchanged),
-        # A crashed run has no results.json, and a stopped run recommends by part of its evidence.
+        # A crashed run has no results.json, and the recommendation of a stopped run is based on only some of
+        # the cases.
         verify=f"rocmprobe run --verify {shlex.quote(results.named_file)}"
         if best and not results.partial
         else "",
@@ -110,7 +111,7 @@ def _recommended(results: Results) -> Recommendation:
 def dtypes_asked(results: Results) -> tuple[str, ...]:
     """Return the tested dtypes, first the one that the recommendation is about.
 
-    This is the dtype with most arithmetic in the user's program, or float32 if the run has no program.
+    The first is the dtype in which the user's program computes most, or float32 if the run has no program.
     """
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
@@ -122,7 +123,8 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
 def _others(
     results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
-    """Return the further configurations that the recommendation names, keyed by their use, e.g. a dtype."""
+    """Return configurations for other uses than the recommended one, keyed by use, e.g. by a dtype that needs
+    another setting."""
     answers = differing(per, asked, purpose)
     changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
     if changing:
@@ -143,7 +145,7 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 
 def _without_a_right_setting(results: Results, dtype: str) -> str:
-    """Return "none" if no setting is correct although all were tested, else "not-judged"."""
+    """Return "none" if all settings were tested and no setting is correct, else "not-judged"."""
     return "none" if convolved(results) and not untested_settings(results, dtype) else "not-judged"
 
 
@@ -175,9 +177,9 @@ def _objection(each: Assessment) -> str:
 def _cost(
     results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
-    """Return text on the drawbacks of the recommended setting, and its time and memory.
+    """Return a text on the drawbacks, the time and the memory of the recommended setting.
 
-    Time and memory are relative to the best setting of each other kind of configuration, e.g. the bypass.
+    Time and memory are compared to the best setting of each other kind of configuration, e.g. the bypass.
     """
     if best is None:
         return ""
@@ -207,10 +209,10 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (kind, setting) for each other kind of configuration except the CPU.
+    """Return (kind, setting) for each kind of configuration other than that of ``best`` and the CPU.
 
-    Of each kind, choose the setting with the smallest value in ``found``. Return [] if the best setting has
-    no value.
+    The setting is the one with the smallest value in ``found`` among all settings of the kind. Return [] if
+    ``found`` has no value for ``best``.
     """
     least: dict[str, str] = {}
     for setting in results.settings:

@@ -14,9 +14,9 @@ from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import SAME_MEMORY, TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
 
-#: The check that trains for a long time and reads the sensors.
+#: Name of the check that trains for a long time and reads the sensors.
 _SOAK = "soak"
-#: Maximum number of settings in the comparison.
+#: Maximum number of settings in the comparison of costs.
 _MOST = 6
 
 
@@ -24,7 +24,7 @@ _MOST = 6
 class Score:
     """A score from 0 to 100, or None if it was not measured.
 
-    ``formula`` is a text that says how the score was computed, or why it was not.
+    ``formula`` is a text that says how the score was computed, or why there is no score.
     """
 
     name: str
@@ -43,7 +43,7 @@ class DtypeScores:
 
 @dataclass(frozen=True)
 class SettingCost:
-    """Time and memory of a correct setting.
+    """Time and memory that a correct setting needs.
 
     ``time`` and ``memory`` are multiples of those of the setting ``Costs.reference``, or None if not
     measured. ``low`` and ``high`` are the range of ``time`` within the noise.
@@ -139,9 +139,9 @@ def _stability(results: Results, setting: str) -> Score:
 
 
 def costs(results: Results) -> Optional[Costs]:
-    """Return time and memory of the correct settings for the dtype of the recommendation.
+    """Return the time and memory that the correct settings need, for the dtype of the recommendation.
 
-    Return None without a recommended setting, if fewer than two settings are correct, or if none was
+    Return None if no setting is recommended, if fewer than two settings are correct, or if no setting was
     measured.
     """
     found = results.recommendation

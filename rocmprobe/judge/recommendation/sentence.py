@@ -21,12 +21,13 @@ from rocmprobe.judge.recommendation.untested import lowest
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import Results, Setting
 
-#: Maximum number of settings in a list of those under which convolution worked.
+#: Maximum number of settings in a list of the settings under which convolution worked.
 _NAMED = 4
 
 
 def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessment], dtype: str) -> str:
-    """Return sentences on how to run convolutions of ``dtype`` and on what fails without a change."""
+    """Return sentences that say how to run convolutions of ``dtype``, and what fails with the library's
+    default settings."""
     name = library(results)
     without = driver_of(results) == "capi"
     if best is None:
@@ -80,10 +81,10 @@ def _rests_on(results: Results) -> str:
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
-    """Return a sentence for the case that no setting is entirely correct.
+    """Return a sentence for a run in which no setting is entirely correct.
 
-    There are three possible sentences: convolution was not tested, convolution worked under no setting, or
-    convolution worked under settings that fail in another check.
+    The sentence says that convolution was not tested, that it worked under no setting, or that it worked
+    under settings that fail in another check.
     """
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
@@ -108,13 +109,14 @@ def _answered(each: Assessment) -> bool:
 
 
 def _why(results: Results, ranked: list[Assessment]) -> str:
-    """Return a sentence on the failure in the lowest layer, plus a remark if the CPU was not tested."""
+    """Return a sentence on the failure in the lowest rung, and a remark if the CPU was not tested."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
     return f" {lowest(results)}{'' if tried else ' The CPU was not tested.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """Return a sentence on what fails in the library with its default settings, or "" if nothing fails.
+    """Return a sentence that says what fails in the library ``name`` with its default settings, or "" if
+    nothing fails.
 
     If convolution works, the sentence names the other layers that fail.
     """
@@ -133,10 +135,10 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
 
 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
-    """Return a sentence on the setting ``by-layer``, which chooses the library or PyTorch's kernels for each
-    kind of layer.
+    """Return a sentence on the setting ``by-layer``, under which the library computes some kinds of layers
+    and PyTorch's own kernels compute the other kinds.
 
-    The sentence says what computes each layer, and which layers also fail without the library.
+    The sentence says which of the two computes each layer, and which layers also fail without the library.
     """
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
@@ -154,8 +156,8 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    """Return a sentence for the case that native convolution works: what must still change, or what was
-    not tested."""
+    """Return a sentence for a run in which native convolution works. It says what must still change, or what
+    was not tested."""
     asked = layers_asked(results, "default").items()
     training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
@@ -175,7 +177,7 @@ def _nothing_but(results: Results, name: str) -> str:
 def _lost(results: Results, best: Assessment) -> str:
     """Return a sentence if batch norm fails under ``best`` in a run without PyTorch, else "".
 
-    Only the library computes batch norm in such a run, so no other setting can be tried.
+    In such a run MIOpen computes batch norm under every setting, so no other setting can be tried.
     """
     if not failed(layers_asked(results, best.setting.name)["batch norm"]):
         return ""

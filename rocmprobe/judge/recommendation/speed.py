@@ -1,4 +1,4 @@
-"""Speed and memory of settings, and which settings are equally fast within the noise."""
+"""Speed and memory of settings. Settings whose times differ only by noise count as equally fast."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from rocmprobe.model.roofline import roof
 #: deviations, and the standard error of the median of n times is 1.253 standard deviations over the square
 #: root of n.
 _ERROR_OF_MEDIAN = 1.253 / 2.563
-#: Logarithm of a factor that is larger than the ratio of any two times.
+#: Standard error of a time with unknown noise. It is the logarithm of a factor that is larger than the ratio
+#: of any two times.
 _LARGEST = 50.0
-#: Two medians differ by more standard errors than this in only 1 of 20 cases by chance.
+#: By chance, two medians differ by more than this many standard errors in only 1 of 20 cases.
 _ERRORS = 2.0
-#: If the noise exceeds this factor, times are not compared: even twice the time may then be only noise.
+#: If the noise exceeds this factor, times are not compared, because even twice the time may then be only
+#: noise.
 TOO_NOISY = 2.0
-#: Assumed number of measurements behind each median (docs/what-is-measured.md) if a file does not contain it.
+#: Assumed number of measurements behind each median if a file does not contain it (docs/what-is-measured.md).
 _FEWEST_REPEATS = 5
 
 
@@ -31,9 +33,9 @@ _FEWEST_REPEATS = 5
 class Speed:
     """The speed of the settings that were timed.
 
-    ``seconds`` maps settings to times, ``errors`` maps settings to the standard error of the logarithm of the
-    time. ``drift`` is the factor by which the speed of a yardstick (a matrix product or a copy) differed
-    between settings.
+    ``seconds`` has the time of each setting. ``errors`` has the standard error of the logarithm of each time.
+    ``drift`` is the factor by which the speed of a yardstick (a matrix product or a copy) differed between
+    settings.
     """
 
     seconds: Mapping[str, float]
@@ -41,7 +43,8 @@ class Speed:
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Return True if both settings were timed and differ by at most ``SAME_TIME`` or the noise."""
+        """Return True if both settings were timed and their times differ by at most the factor ``SAME_TIME``
+        or by noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
         apart = abs(math.log(self.seconds[one] / self.seconds[other]))
@@ -64,7 +67,7 @@ def too_noisy(noise: float) -> str:
 
 
 def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> Speed:
-    """Return the speed of ``settings`` over the problems that all timed settings have in common."""
+    """Return the speed of ``settings``, measured on the problems that were timed under all of them."""
     found = list(settings)
     seconds, p10, p90 = (_seconds(results, found, dtype, purpose, end) for end in ("", "_p10", "_p90"))
     timed: dict[str, list[Outcome]] = {}
@@ -77,13 +80,14 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
         for name in seconds
         if name in p10 and name in p90
     }
-    # The CPU's own yardsticks say nothing about a GPU.
+    # Yardsticks that ran on the CPU say nothing about a GPU.
     device = [each.name for each in found if each.verdict != "cpu" and each.name in timed]
     return Speed(seconds, errors, _drift([timed[name] for name in device]))
 
 
 def _repeats(outcomes: Iterable[Outcome]) -> int:
-    """Return the number of measurements behind the median that has the fewest, at least 1."""
+    """Return the number of measurements behind a median, at least 1. If the medians have different numbers,
+    return the smallest."""
     counts = [
         int(value)
         for outcome in outcomes
@@ -107,9 +111,9 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Return seconds by setting, with the smallest time for all settings that run the same convolutions.
+    """Return seconds by setting. Settings that run the same convolutions get the smallest of their times.
 
-    The times of such settings differ only by noise.
+    The measured times of such settings differ only by noise.
     """
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
@@ -136,12 +140,12 @@ _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Return, by setting, the peak memory in bytes, summed over the memory problems of ``dtype`` that all
-    settings have.
+    """Return the peak memory in bytes, keyed by setting. It is the sum over those memory problems of
+    ``dtype`` that were measured under all settings.
 
-    The operands themselves are not included. For inference, the peak is that of the forward direction. The
-    check runs under few settings, so a setting without a value gets that of its representative. Settings
-    without any value are left out.
+    The operands themselves are not included. For inference, the peak of the forward direction counts. The
+    check runs under few settings, so a setting without its own value gets the value of its representative.
+    Settings without any value are left out.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)
@@ -162,7 +166,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
     """Return the peak memory in bytes without the operands, or None if it was not measured.
 
-    An outcome that failed because its peak was above the prediction is still a valid measurement.
+    If the outcome failed because its peak was above the prediction, the peak is still a valid measurement.
     """
     if outcome.check != "memory":
         return None

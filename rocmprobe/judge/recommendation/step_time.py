@@ -1,8 +1,8 @@
 """Time of a training step of the user's program under each setting.
 
 The time is the sum of the timed convolutions, each multiplied by how often a step computes it, plus the
-recorded time of the rest of the step. Means are summed, not medians: a sum of medians is not the median of
-the sum, and it would hide the few convolutions that take far longer on a busy machine.
+recorded time of the rest of the step. The sum uses means, not medians: a sum of medians is not the median of
+the sum, and medians would hide the few convolutions that take far longer on a busy machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocmprobe.model.results import DIRECTIONS, Outcome, Results, Setting, StepT
 from rocmprobe.model.results_file import from_json
 from rocmprobe.model.shapes import Shapes, Steps
 
-#: Maps problem and direction to the number of times that it is computed.
+#: Number of times that a problem is computed, keyed by problem and direction.
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -41,7 +41,7 @@ def step_times(results: Results) -> tuple[StepTime, ...]:
     """Return the time of a training step for each device and setting that was timed.
 
     If no step was recorded, return the time of all convolutions of the program instead. For inference, return
-    that of the forward convolutions. Return () if the run has no shapes.
+    the time of its forward convolutions. Return () if the run has no shapes.
     """
     shapes = shapes_of(results)
     if shapes is None:
@@ -65,7 +65,7 @@ def _step_time(
     device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
-    """Return the time for one setting. If ``steps`` is None, ``missing_reason`` says why."""
+    """Return the time for one setting. ``steps`` can be None, and ``missing_reason`` then says why."""
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}

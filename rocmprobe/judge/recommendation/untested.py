@@ -1,4 +1,5 @@
-"""Texts and verdicts for what a run did not test: a GPU that torch cannot use, settings, convolution."""
+"""Texts and verdicts about things that a run did not test: a GPU that torch cannot use, settings, or
+convolution."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ from rocmprobe.model.results import (
     Setting,
 )
 
-#: Kind of torch build, keyed by the vendor of the GPUs that it can use.
+#: Kind of torch build that can use a GPU, keyed by the vendor of the GPU.
 _BUILT_FOR = {"amd": "rocm", "nvidia": "cuda"}
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
-#: Words for the kinds of configuration that a run tries after the vendor library.
+#: Names, in sentences, of the kinds of configuration other than the vendor library.
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
 _FAILS = {
     "crash": "crashes",
@@ -74,8 +75,8 @@ def _on_cpu(results: Results) -> bool:
 
 
 def _gpu(results: Results) -> Optional[Gpu]:
-    """Return the GPU that the user probably wants to test: a card before an integrated GPU, then AMD
-    first."""
+    """Return the GPU that the user probably wants to test. A card is preferred to an integrated GPU, then an
+    AMD GPU to other GPUs."""
     gpus = results.machine.gpus
     return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
 
@@ -90,10 +91,10 @@ def convolved(results: Results) -> bool:
 
 
 def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
-    """Return the settings whose convolutions of ``dtype`` did not run because of options or an early end of
-    the run.
+    """Return the settings whose convolutions of ``dtype`` did not run because of the run's options or its
+    early end.
 
-    Return () for a complete run: a setting without outcomes then has none to expect.
+    Return () for a complete run, because in such a run a setting without outcomes could not have any.
     """
     if not (results.partial or results.options.get("only") or results.options.get("skip")):
         return ()
@@ -121,7 +122,8 @@ def _of_the_device(results: Results) -> list[Outcome]:
 
 
 def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
-    """Return text on what passed, failed and was not tested, for a run that allows no verdict."""
+    """Return a text for a run that allows no verdict. It says what passed, what failed and what was not
+    tested."""
     if convolved(results):
         return f"{lowest(results)}{_left_out(results, untested)}"
     ran = [each for each in _of_the_device(results) if each.learned]
@@ -142,7 +144,7 @@ def _left_out(results: Results, untested: tuple[Setting, ...]) -> str:
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
     if results.partial:
-        # The first way is the most likely to work, and a list of all ways would hide it.
+        # Name only the first way, which is the most likely to work.
         return f" The run was stopped before {ways[0]} {_was(ways[:1])} tested."
     return f" {joined(ways)[0].upper()}{joined(ways)[1:]} {_was(ways)} not tested."
 
@@ -152,7 +154,7 @@ def _was(ways: list[str]) -> str:
 
 
 def lowest(results: Results) -> str:
-    """Return a sentence about the first failure in the order of rungs, the lowest rung first."""
+    """Return a sentence about the failure in the lowest rung."""
     ran = _of_the_device(results)
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:
