@@ -39,8 +39,7 @@ class CacheFolder(_Place, total=False):
 
 
 class CompiledCache(TypedDict):
-    """A cache of compiled kernels: number of kernels that were read, and counts by ISA and by Triton
-    version."""
+    """A cache of compiled kernels: kernels that were read, counted by ISA and by Triton version."""
 
     path: str
     kernels: int
@@ -51,8 +50,7 @@ class CompiledCache(TypedDict):
 
 
 class UserFile(TypedDict):
-    """A file that MIOpen wrote to a user's folder. The file's name contains the GPU and the version of
-    MIOpen."""
+    """A file that MIOpen wrote for a user, with the GPU and the MIOpen version in the file's name."""
 
     path: str
     gpu: str

@@ -129,8 +129,8 @@ def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
     """Return a fill for which all partial sums of ``terms`` products are exact in the accumulator.
 
     A few results in a thousand million do not fit into ``dtype``. The comparison must ignore these results.
-    If ``owed`` allows transforms, a result is not exact, but its error is less than one half. Then the
-    comparison must round each result to the nearest integer.
+    If ``owed`` allows transforms, a correct result can be off by less than one half. Then the comparison must
+    round each result to the nearest integer.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD

@@ -545,8 +545,7 @@ class Results:
 
     @property
     def named_file(self) -> str:
-        """Path of this run's results.json, as a user would type it in the folder from which the run was
-        started."""
+        """Path of this run's results.json, relative to the folder from which the run was started."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 
 

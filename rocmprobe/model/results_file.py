@@ -86,8 +86,7 @@ _LEAD_TO_FACTS = ("machine", "simulation", "targets", "gpu", "gpus")
 
 
 def check_facts(value: Any) -> None:
-    """Raise BadInput if a machine or GPU in ``value`` has a fact of the wrong type. The message names the
-    fact."""
+    """Raise BadInput, naming the fact, if a machine or GPU in ``value`` has a fact of the wrong type."""
     for name, fact, kind in _facts_in(value):
         wrong = fact_types.wrong_type(fact.value, kind)
         if wrong:

@@ -83,7 +83,5 @@ def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
 
 
 def _rate(amount: Any, seconds: Any) -> Optional[float]:
-    """Return ``amount`` per second, or None unless both are positive numbers, because the user can edit the
-    file."""
     numbers = all(isinstance(each, (int, float)) and 0 < each < 1e30 for each in (amount, seconds))
     return amount / seconds if numbers else None

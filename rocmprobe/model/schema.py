@@ -10,8 +10,7 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 class Rule(NamedTuple):
-    """A JSON Schema keyword that restricts the values of a field. It is given in the field's ``Annotated``
-    type."""
+    """A JSON Schema keyword, given in ``Annotated``, that restricts the values of a field."""
 
     keyword: str
     value: Any

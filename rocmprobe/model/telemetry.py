@@ -167,8 +167,7 @@ class DeviceTelemetry:
 
 
 def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
-    """Return the value at ``index``. Return None if it is missing or too large, as in a file that a user
-    edited."""
+    """Return the value at ``index``, or None if it is missing or too large, e.g. in an edited file."""
     value = values[index] if index < len(values) else None
     return value if value is not None and abs(value) < _LARGEST else None
 
