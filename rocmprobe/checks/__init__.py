@@ -21,8 +21,8 @@ def _declared() -> Iterator[Check]:
 
 
 def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
-    """Return the checks in the order of the ladder. Within a rung, a check comes after the checks that it
-    requires."""
+    """Return the checks in the order of their rungs (groups of checks, simple operations first). Within a
+    rung, a check comes after the checks that it requires."""
 
     def depth(check: Check) -> int:
         needs = (declared[name] for name in check.requires.checks if name != check.name)
@@ -34,7 +34,7 @@ def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
 
 #: Checks by name, from the simplest operations (copy) to training.
 CHECKS: Mapping[str, Check] = _in_order({check.name: check for check in _declared()})
-#: Checks that train one small network each, and those of them whose network has convolutions.
+#: Checks that train a small network each, and the checks among them whose network has convolutions.
 MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Every check that trains a network of ``checks/networks``.

@@ -15,13 +15,13 @@ from rocmprobe.checks.tools.computation import Named, layer, leaf, uniform, with
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
-#: (samples, heads, steps, size of a head). The steps do not fill a tile. Every fused kernel supports this
-#: size of a head.
+#: (samples, heads, steps, size of a head). The number of steps is not a multiple of a kernel's tile. Every
+#: fused kernel supports this size of a head.
 _QUERIES = (2, 3, 40, 32)
 #: Texts of PyTorch's error if no allowed backend can compute attention. Source:
 #: aten/src/ATen/native/transformers.
 _NONE_LEFT = ("No available kernel", "No viable backend")
-#: Words in the warnings that explain this error.
+#: Words by which the warnings that explain this error are recognized.
 _REASONS = ("attention", "kernel not used", "architecture")
 
 
@@ -46,7 +46,7 @@ def attention_efficient(context: CheckContext) -> CheckResult:
 
 
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
-    """Compare attention and its gradients to the formula in fp64, with and without a causal mask.
+    """Compare attention and its gradients to the defining formula in fp64, with and without a causal mask.
 
     Raise NotApplicable, with PyTorch's reasons, if this torch lacks the function or the backend.
     """

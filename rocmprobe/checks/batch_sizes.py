@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 #: The trained network, the same as in ``train-resnet``.
 NETWORK = "resnet"
-#: Maximum batch. Larger batches of such small images show nothing new, and a test must not fill a machine's
+#: Maximum batch. Larger batches of such small images are not faster, and a test must not fill a machine's
 #: main memory.
 _MOST, _MOST_ON_CPU = 1 << 13, 1 << 8
-#: Time limits for all batches, without and with first calls, in multiples of the time for one throughput
-#: measurement.
+#: (limit without the time of first calls, limit with it) for all batches together, in multiples of the time
+#: for one throughput measurement.
 _SECONDS, _SECONDS_IN_ALL = 4, 30
 _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 
@@ -43,7 +43,7 @@ class Curve:
 
 
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
-    """Measure batch sizes 1, 2, 4, ... up to ``most`` while time is left.
+    """Measure the throughput at batch sizes 1, 2, 4, ... up to ``most`` while time is left.
 
     ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. Stop before a batch whose
     measurement would probably take longer than the time left.
@@ -67,7 +67,7 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 
 
 def batch_sizes(context: CheckContext) -> CheckResult:
-    """Train a small ResNet with larger and larger batches. Running out of memory is a result, not a
+    """Train a small ResNet with larger and larger batches. If memory runs out, this is a result, not a
     failure."""
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
     limit = _limit(context, on_cpu)
@@ -95,7 +95,8 @@ class _TimeLimit:
         self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
 
     def extend(self, seconds: float) -> None:
-        """Extend the limit by the time of a first call, which may search for kernels and compile."""
+        """Extend the time limit by the duration of a first call, which may search for kernels and compile
+        them."""
         self._ends += seconds
 
     def left(self) -> float:
@@ -103,7 +104,7 @@ class _TimeLimit:
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
-    """Return a function that creates a context with a memory limit, which leaves memory for a desktop on
+    """Return a function that creates a context with a memory limit. The limit leaves memory for a desktop on
     the same GPU."""
     if on_cpu:
         return nullcontext
@@ -135,9 +136,10 @@ def _trainer(context: CheckContext, batch: int) -> Trainer:
 
 
 def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
-    """Yield the seconds of each step after a first call and a warm-up."""
+    """Yield the seconds of each step. Neither the first call nor the warm-up counts."""
     trainer = _trainer(context, batch)
-    # For the vendor library every batch size is a new problem, for which it may search and compile.
+    # For the vendor library every batch size is a new problem, for which it may search for kernels and
+    # compile them.
     _, seconds = context.first_call(trainer.step)
     clock.extend(seconds)
     for _ in range(_WARM_UP):

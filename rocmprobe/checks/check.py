@@ -1,4 +1,4 @@
-"""Declaration of a check: its question, its requirements, its function, and the text of its finding.
+"""Declaration of a check: its requirements, its function, and the text of its finding.
 
 The suites define under which settings and in which dtypes a check runs.
 """
@@ -21,15 +21,15 @@ from rocmprobe.model.results import Outcome
 class Requires:
     """Checks that must pass before a check runs. If one of them fails, the check is blocked.
 
-    ``below`` are checks in the check's own dtype under ``default``. ``outside`` are more such checks,
-    required only if the check's setting runs convolution outside of the vendor library. ``beside`` are checks
-    in the check's own dtype, under ``default``, ``vendor-off`` or ``by-layer``, whichever runs other layers
-    like the check's setting. ``float32`` are checks in float32 under the check's own setting. ``autocast``
-    are checks under autocast to the check's own dtype and under its own setting. They are ignored if the
-    dtype is float32.
+    ``below`` are checks in the check's own dtype under ``default``. ``outside`` are also such checks, but
+    they are required only if convolution does not run in the vendor library under the check's setting.
+    ``beside`` are checks in the check's own dtype under one of ``default``, ``vendor-off`` and ``by-layer``:
+    the one that computes layers other than convolution like the check's setting. ``float32`` are checks in
+    float32 under the check's own setting. ``autocast`` are checks under autocast to the check's own dtype and
+    under its own setting. They are ignored if the dtype is float32.
 
-    ``convolution`` requires a passed convolution under the check's own setting. The problem is the first one
-    of the same dtype. The directions are "every" direction, the check's "own" direction, or "fwd".
+    If ``convolution`` is not "", the first convolution problem of the same dtype must also pass under the
+    check's own setting: in "every" direction, in the check's "own" direction, or in "fwd".
     """
 
     below: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ class LibraryLayer:
 class Explanation:
     """Text of the finding for a check that fails.
 
-    ``subject`` is the subject of the finding's title. ``rung`` is the rung whose layer is at fault
+    ``subject`` is the subject of the finding's title. ``rung`` is the group of checks whose layer is at fault
     (``blame.rung_layer``). ``advice`` says what to do if no setting avoids the failure. If ``general`` is
-    True and the evidence names a cause, the advice on this cause replaces ``advice``. ``needed`` is True if
-    user programs may need the tested operation. ``wrong`` is the cause of incorrect numbers if the evidence
-    names no cause.
+    True and the evidence shows a cause, the advice on this cause replaces ``advice``. ``needed`` is True if
+    user programs may need the tested operation. If results are incorrect and the evidence shows no cause, the
+    cause is ``wrong``.
     """
 
     subject: str
@@ -81,19 +81,21 @@ class Explanation:
 class Check:
     """A kind of test.
 
-    ``function`` runs the check with torch in a worker. It is None if only the driver capi has the check.
-    ``exclusive`` is True for checks that measure time or memory: no other check may use the device at the
-    same time. ``own_process`` is True if each problem or dtype needs its own process. ``last`` is True for a
-    check that can stop the machine and on which nothing depends: it runs at the end of a run. ``once`` is
-    True if a failure is not retried, because an attempt takes minutes.
+    ``function`` runs the check with torch in a worker process. It is None if only the driver capi (without
+    torch) can run the check. ``exclusive`` is True for checks that measure time or memory: no other check may
+    use the device at the same time. ``own_process`` is True if the check needs a new process for each problem
+    or dtype. ``last`` is True for a check that runs at the end of a run, because it can freeze the machine
+    and no other check depends on it. ``once`` is True if a failure is not retried, because an attempt takes
+    minutes.
 
-    ``capi_dtypes`` are the dtypes in which the driver capi runs the check. If empty, capi uses the dtype of
-    the problem. If None, capi cannot run the check. ``verified`` is True if the recommendation depends on the
-    check, so that ``--verify`` repeats it. ``seconds`` is the expected duration without measurements, from a
-    run of level quick on a two-core desktop. ``script`` returns the computation that ``rocmprobe repro``
-    prints for an outcome. Its second argument is the name of the vendor library, or "" if the library is off.
-    ``layer`` is the layer of the vendor library that is tested. ``explanation`` is the text of the finding.
-    For a primitive without ``layer`` and ``explanation``, the text is made from its name.
+    ``capi_dtypes`` are the dtypes in which the driver capi runs the check. If ``capi_dtypes`` is empty, capi
+    uses the dtype of the problem. If it is None, capi cannot run the check. ``verified`` is True if the
+    recommendation depends on the check, so that ``--verify`` repeats it. ``seconds`` is the expected
+    duration, without measuring time. It comes from a run of level quick on a two-core desktop. ``script``
+    returns the computation that ``rocmprobe repro`` prints for an outcome. Its second argument is the name of
+    the vendor library, or "" if the library is off. ``layer`` is the layer of the vendor library that is
+    tested. ``explanation`` is the text of the finding. For a primitive without ``layer`` and ``explanation``,
+    the text is made from its name.
     """
 
     name: str
@@ -113,7 +115,7 @@ class Check:
     explanation: Optional[Explanation] = None
 
 
-#: Requirements of checks that need only PyTorch's own kernels, and of checks that measure convolution.
+#: Requirements of checks that need only PyTorch's own kernels, then of checks that measure convolution.
 KERNELS = Requires(("elementwise",))
 EVERY_DIRECTION = Requires(convolution="every")
 
@@ -126,7 +128,7 @@ def layer_check(
     limits: Mapping[str, float] = LAYER_LIMITS,
     **declared: Any,
 ) -> Check:
-    """Declare a check that compares one layer or operator to the same computation in fp64 on the CPU."""
+    """Return a check that compares one layer or operator to the same computation in fp64 on the CPU."""
 
     def function(context: CheckContext) -> CheckResult:
         return compare(context, layer(context.dtype_name, draw, call, least, limits=limits))

@@ -19,9 +19,9 @@ from rocmprobe.checks.tools.computation import (
 )
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 
-#: Number of elements: several blocks of the kernel, the last of which is not full.
+#: Number of elements. The kernel needs several blocks for it, and the last block is only partly used.
 _COUNT = 5000
-#: Initial value of the buffer. The kernel writes odd numbers.
+#: Initial value of the buffer. It is not odd, because the kernel writes odd numbers.
 _BEFORE = -2
 _IMAGES, _CHANNELS, _CLASSES = (2, 3, 14, 14), 8, 4
 
@@ -59,8 +59,8 @@ def triton(context: CheckContext) -> CheckResult:
 def inductor(context: CheckContext) -> CheckResult:
     """Train a small network with convolution and batch norm after compilation by Inductor.
 
-    Compare its output and gradients to the same network in fp64 on the CPU, not compiled. The time of the
-    first call includes compilation.
+    Compare output and gradients to those of the same network without compilation, in fp64 on the CPU. The
+    time of the first call includes compilation.
     """
     import torch
 

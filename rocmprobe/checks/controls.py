@@ -35,9 +35,9 @@ def softmax(image: Any) -> Named:
 
 
 def instance_norm(image: Any) -> Named:
-    """Apply instance norm without weights.
+    """Apply instance norm without weight and bias.
 
-    With weights, PyTorch computes it as batch norm, which the vendor library runs.
+    With weight and bias, PyTorch computes instance norm as batch norm, which runs in the vendor library.
     """
     import torch.nn.functional as F
 
@@ -45,7 +45,8 @@ def instance_norm(image: Any) -> Named:
 
 
 def local_response_norm(image: Any) -> Named:
-    """Normalize over five channels. With an alpha as large as 1, an error in the sum is visible."""
+    """Apply local response norm over five channels. The large alpha of 1 makes an error in the sum
+    visible."""
     import torch.nn.functional as F
 
     return each_with_gradient(image, {"local response norm": F.local_response_norm}, size=5, alpha=1.0)
@@ -54,8 +55,8 @@ def local_response_norm(image: Any) -> Named:
 def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], **options: Any) -> Named:
     """Apply each function to the images, and compute the gradient of the input.
 
-    The gradient of the output is the output itself with its two images swapped. A gradient of all ones would
-    be useless: the input's gradient of softmax or of a norm would be zero.
+    The gradient of the output is the output itself with its two images swapped. If it were all ones, the
+    gradient of the input would be zero for softmax and for norms, whatever the kernel computes.
     """
     import torch
 

@@ -1,7 +1,8 @@
-"""Checks of convolution, in one direction of one problem, with three tiers of increasing strictness.
+"""Checks of one direction of one convolution problem, with three tiers of increasing strictness.
 
-The tiers are limits on the error of random numbers, an error bound for each element, and integers with exact
-results. The first computation runs twice. Before each run, buffers are filled with NaN.
+The tiers are limits on the error of results for random numbers, an error bound for each element of these
+results, and integers whose results must be exact. The computation on random numbers runs twice. Before each
+run, freed memory is filled with NaN, so that elements which a kernel does not write are NaN.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ from rocmprobe.model.results import Outcome
 
 Results = Mapping[str, Any]
 _HALF = ("float16", "bfloat16")
-#: The reference uses several threads above this number of multiplications and additions.
+#: If the reference needs more multiplications and additions than this, it uses several threads.
 _WORTH_THREADS = 500_000_000
 
 
 def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
-    """Return the computation on uniform operands.
+    """Return the computation on uniformly distributed random operands.
 
-    ``owed`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). If it allows
-    transforms such as Winograd, elements have no error bounds.
+    ``owed`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). If this guarantee
+    allows transforms such as Winograd, elements have no error bounds.
     """
     limits, bounds = {}, {}
     parts = _parts(problem, direction, owed)
@@ -78,7 +79,8 @@ def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
 def exact_tier(problem: Problem, direction: str, owed: str) -> Computation:
     """Return the computation on integers whose sums are exact.
 
-    If needed for this, most elements of ``grad`` (bwd-data) or ``input`` (other directions) are zero.
+    If many products are summed, most elements of ``grad`` (bwd-data) or ``input`` (other directions) are
+    zero, so that sums stay exact.
     """
     fill = exact_fill(problem.dtype, problem.terms(direction), owed)
     draw = partial(
@@ -94,8 +96,8 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
     groups = 1
     if direction == "bwd-weights":
-        # Values cancel over the batch, so that they also cancel at the edges, or over all positions of a
-        # single sample.
+        # Values cancel over the batch, so that they also cancel at the edges. With a single sample, they
+        # cancel over its positions.
         zero_sum, along = "grad", [1] if problem.batch > 1 else space
     elif (direction == "fwd") != problem.transposed:
         zero_sum, along = "weight", [2] if drawn["weight"][1] > 1 else space
@@ -112,7 +114,8 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
 def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
     """Return a computation whose results must equal the reference.
 
-    If transforms such as Winograd are allowed, results must only round to the reference.
+    If transforms such as Winograd are allowed, results need not be equal, but must be equal after rounding to
+    integers.
     """
     measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
     return Computation(
@@ -133,18 +136,20 @@ def _results(problem: Problem, direction: str) -> tuple[str, ...]:
 def _terms(problem: Problem, direction: str, name: str) -> int:
     """Return how many numbers are summed into one element of a result.
 
-    For the gradient of the bias, these are elements of the output's gradient, otherwise products.
+    In the gradient of the bias, elements of the output's gradient are summed. In other results, products are
+    summed.
     """
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
 def _parts(problem: Problem, direction: str, owed: str) -> int:
-    """Return the number of parts of a sum that the guarantee allows to be rounded separately."""
+    """Return the largest number of parts of a sum for which the guarantee ``owed`` allows separate
+    rounding."""
     return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed, or the float tier if the outcome is not "wrong"."""
+    """Return the tier that failed in ``outcome``, or the float tier if the outcome is not "wrong"."""
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
     owed = str(numerics.get("owed", SUMS))
@@ -165,14 +170,14 @@ def script(outcome: Outcome, library: str) -> Computation:
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
-    """Return True if the worst element is from a computation on integers."""
+    """Return True if the worst element is from a computation on integers: the reference is an integer."""
     worst = numerics.get("worst")
     reference = worst.get("reference") if isinstance(worst, Mapping) else None
     return isinstance(reference, (int, float)) and float(reference).is_integer()
 
 
 def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
-    """Return True if the outcome has the measure ``name`` with a value above the limit or not a number."""
+    """Return True if ``numerics`` has a value of ``name`` that is above the limit or is not a number."""
     values = (numerics.get(name, 0), limit)
     return name in numerics and not (
         all(isinstance(value, (int, float)) for value in values) and values[0] <= values[1]
@@ -180,10 +185,10 @@ def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
 
 
 def convolution(context: CheckContext) -> CheckResult:
-    """Compare one direction of a convolution to fp64 on the CPU, which the setting does not influence.
+    """Compare one direction of a convolution to fp64 on the CPU. The setting has no effect on this reference.
 
-    The limits follow from the numerical guarantee of the kernels that can run (e.g. ``numerics.SUMS``). If
-    two runs differ, both results are compared.
+    The limits follow from the numerical guarantee of the kernels that can run (e.g. ``numerics.SUMS``). The
+    convolution runs twice. If the two results differ, both are compared.
     """
     tier = float_tier(_problem(context), _direction(context), _owed(context))
     operands = tier.operands(context.dtype, context.seed())
@@ -259,10 +264,12 @@ def _float_tier(
     answer: CheckResult,
     words: str = "",
 ) -> None:
-    """Compare each result to the limits and, if ``sums`` has the result, each element to its error bound.
+    """Compare each result to the limits. If ``sums`` has an entry of the same name, also compare each element
+    to its error bound.
 
-    ``sums`` are the results for the magnitudes of the operands. ``answer`` keeps the numbers of the first
-    incorrect result, or of the first result if all are correct. ``words`` is the beginning of the message.
+    ``sums`` are the results of the same computation with the absolute values of the operands, from which the
+    error bounds follow. The numbers of the first incorrect result are stored in ``answer``. If all results
+    are correct, those of the first result are stored. ``words`` is the beginning of the message.
     """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
@@ -285,7 +292,8 @@ def _float_tier(
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    """Test integer operands: plain ones, and cancelling ones if the guarantee is plain sums."""
+    """Test integer operands. If the guarantee is plain sums, also test integers whose products cancel in the
+    sum."""
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     answer.numerics["exact_demanded"] = context.exact
     _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)
@@ -296,10 +304,11 @@ def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -
 def _equal_integers(
     context: CheckContext, floats: Computation, fill: str, tier: Computation, answer: CheckResult
 ) -> None:
-    """Store in ``answer`` under ``fill`` ("exact" or "cancelling") whether every element is equal, and judge
-    it.
+    """Test the computation ``tier`` on integers. Store under ``fill`` ("exact" or "cancelling") in ``answer``
+    if every element is equal to the reference.
 
-    Each element must equal the reference, or only round to it if transforms are allowed.
+    An element that differs makes the result wrong. If transforms are allowed, only elements that differ after
+    rounding to integers count.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)
@@ -310,7 +319,8 @@ def _equal_integers(
         answer.numerics[fill] = not any(unequal(result[name], expected[name]) for name in expected)
     nearest = _owed(context) == TRANSFORMS
     if nearest:
-        # The operands differ from those of the first call, so this detects leftovers of that call.
+        # The operands differ from those of the first call, so this test detects results that the first call
+        # left in memory.
         _float_tier(context, floats, result, expected, {}, answer, "on integers, ")
     for name, right in expected.items():
         with one_thread():

@@ -1,7 +1,8 @@
 """Checks of gradients through autograd.
 
-``gradients`` compares to finite differences in fp64. ``gradient_flow`` computes gradients in the ways that
-training programs use, and compares each to fp64 on the CPU.
+The check ``gradients`` compares gradients to finite differences in fp64. The check ``gradient_flow`` computes
+gradients in different ways that training programs use, e.g. with checkpointing, and compares them to fp64 on
+the CPU.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
 
 #: Limit for the error of a gradient relative to the reference's largest value, keyed by the dtype of the
-#: convolution. Each limit is more than five times the error in benchmarks/results/layer_limits.json. In
-#: float32 it is more than thirty times as large, because MIOpen may choose Winograd, whose error is ten times
-#: as large.
+#: convolution. Each limit is more than five times the error in benchmarks/results/layer_limits.json. The
+#: limit for float32 is more than thirty times its error, because MIOpen may choose Winograd, whose error is
+#: ten times as large.
 GRADIENT_LIMITS: Mapping[str, float] = {
     "float32": 1e-4,
     "float16": 1e-2,
@@ -33,7 +34,8 @@ Convolve = Callable[..., Any]
 
 @dataclass
 class Leaves:
-    """Operands as leaves of autograd, the gradient of the output, and the convolution function."""
+    """Operands that are leaves of the autograd graph, the gradient of the output, and the convolution
+    function."""
 
     input: Any
     weight: Any
@@ -45,7 +47,8 @@ class Leaves:
         return self.convolve(self.input, self.weight, self.bias)
 
     def gradients(self) -> dict[str, Any]:
-        """Return the gradients by operand. A gradient that autograd did not compute is zero."""
+        """Return the gradient of each operand that requires one, by name. If autograd did not compute it, it
+        is zero."""
         import torch
 
         named = {"input": self.input, "weight": self.weight, "bias": self.bias}
@@ -73,13 +76,14 @@ def retained(leaves: Leaves) -> None:
 
 
 def shared(leaves: Leaves) -> None:
-    """Use the same weight in two convolutions."""
+    """Compute the gradients if two convolutions use the same weight."""
     other = leaves.convolve(leaves.input.flip(0), leaves.weight, leaves.bias)
     _backward(leaves.output() + other, leaves.grad)
 
 
 def summed(leaves: Leaves) -> None:
-    """Differentiate the sum of the output. Its gradient is a single number, expanded with strides of 0."""
+    """Differentiate the sum of the output. The gradient of the output is then a single number, expanded with
+    strides of 0."""
     leaves.output().sum().backward()
 
 
@@ -117,7 +121,7 @@ def frozen(leaves: Leaves) -> None:
 
 
 Way = Callable[[Leaves], None]
-#: (function for the device, function for the reference), by name.
+#: (function that runs on the device, function that computes the reference), by name.
 WAYS: Mapping[str, tuple[Way, Way]] = {
     "plain": (once, once),
     "accumulated": (accumulated, accumulated),
@@ -218,7 +222,8 @@ def gradients(context: CheckContext) -> CheckResult:
             try:
                 check(forward, leaves, fast_mode=True)
             except RuntimeError as error:
-                # A mismatch is gradcheck's result. Any other error is a failure of the device.
+                # gradcheck reports a mismatch with this exception. Any other error is a failure of the
+                # device.
                 if type(error).__name__ != "GradcheckError":
                     raise
                 return f"{check.__name__}: {str(error).splitlines()[0]}"

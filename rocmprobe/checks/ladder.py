@@ -62,7 +62,7 @@ def copy(context: CheckContext) -> CheckResult:
 
 
 def affine(values: Any) -> Named:
-    """Multiply, add, take the maximum and sum integers. The result is exact in any order of the sums."""
+    """Multiply, add, take the maximum of and sum integers. The result is exact in any order of summation."""
     import torch
 
     result = torch.relu(values * 2 + 1)
@@ -73,7 +73,7 @@ _ELEMENTWISE = exact(partial(small_integers, {"values": (64, 1024)}), affine)
 
 
 def unfold_and_fold(image: Any) -> Named:
-    """Copy elements with unfold, and add small integers with fold. Both are exact."""
+    """Copy elements with unfold, and add small integers with fold. Both results are exact."""
     import torch.nn.functional as F
 
     geometry: Any = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 1), "stride": (2, 1)}
@@ -96,7 +96,8 @@ def product(left: Any, right: Any) -> Named:
 
 
 def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
-    """Return (float tier, exact tier) of matrix products. The exact tier uses integers."""
+    """Return (float tier, exact tier) of matrix products. The float tier uses random numbers, the exact tier
+    integers."""
     draw = partial(uniform, {"left": (4, 192, _TERMS), "right": (4, _TERMS, 320)})
     limits = {"": float_limits(dtype, _TERMS)}
     fill = exact_fill(dtype, _TERMS)
@@ -132,7 +133,7 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed. The exact tier runs only if the float tier passes."""
+    """Return the tier that failed in ``outcome``. The exact tier runs only if the float tier passes."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 
@@ -140,7 +141,8 @@ def gemm_script(outcome: Outcome, library: str) -> Computation:
 CHECKS = (
     Check(
         "copy", "copy", "Does the device open, and do bytes come back as they went?", copy,
-        # A device that does not open is not tested again for every dtype.
+        # Required by the other checks, so that a device that does not open is not tested again for every
+        # dtype.
         Requires(float32=("copy",)), capi_dtypes=("float32",),
         script=lambda outcome, library: _COPY,
     ),

@@ -11,14 +11,14 @@ from rocmprobe.checks.tools.computation import Named, leaf, unequal, uniform, wi
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Number of rows, inputs and outputs of the layer.
+#: (number of rows, of inputs, of outputs) of the linear layer.
 _ROWS, _INPUTS, _OUTPUTS = 48, 96, 64
 #: Maximum magnitude of the integers. Their products and sums are exact in int32.
 _LARGEST_BYTE = 8
 
 
 def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
-    """Compute a plain product, and a linear layer with a bias and its gradients.
+    """Compute a plain matrix product, and a linear layer with a bias and its gradients.
 
     hipBLASLt adds the bias in the same kernel. The backward pass multiplies transposed operands. The weights
     are divided by ``sqrt(inputs)``, as in the usual initialization of layers.
@@ -35,7 +35,7 @@ def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
 def int_matmul(context: CheckContext) -> CheckResult:
     """Test that ``torch._int_mm`` of int8 matrices, summed in int32, is exact.
 
-    PyTorch always sends this product to hipBLASLt, whatever library is preferred for other products.
+    PyTorch always uses hipBLASLt for this product, whatever library is preferred for other products.
     """
     import torch
 

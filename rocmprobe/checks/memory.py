@@ -14,11 +14,11 @@ from rocmprobe.model.problems import Problem
 #: The prediction is wrong if the measured memory exceeds it by more than this factor. Smaller factors are
 #: normal, because allocators round sizes up.
 TOLERANCE = 1.2
-#: For PyTorch's own kernels: (forward, backward), True if a CPU needs memory for the columns of the whole
-#: batch. Otherwise, and on a GPU, memory for the columns of one sample is needed. Source:
-#: aten/src/ATen/native/
-#: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp, NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp,
-#: NaiveDilatedConvolution.cpp of torch 2.13. 1.13.1 needs less in transposed forward, also one sample.
+#: (forward, backward) for each of PyTorch's own kernels. True means that the kernel allocates the columns of
+#: the whole batch on a CPU. False means that it allocates those of one sample. On a GPU, it always allocates
+#: those of one sample. Source: aten/src/ATen/native/ ConvolutionMM2d.cpp, ConvolutionMM3d.cpp,
+#: NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp, NaiveDilatedConvolution.cpp of torch
+#: 2.13. In torch 1.13.1, transposed forward allocates only the columns of one sample on a CPU, too.
 _WHOLE_BATCH = {
     "Slow2d": (True, True),
     "Slow3d": (True, True),
@@ -33,14 +33,14 @@ def memory(context: CheckContext) -> CheckResult:
     """Measure the peak memory of forward and backward, and the memory that is saved for backward.
 
     All values are in bytes and do not include input, weight and the output's gradient. ``peak_bytes``
-    includes the output and the gradients of input and weight. ``above_output_bytes`` is the same without the
-    output, ``forward_workspace_bytes`` the same for forward alone. ``saved_bytes`` are saved for backward.
-    ``predicted_saved_bytes`` is the size of input and weight, because ``convolution_backward`` needs only
-    these (tools/autograd/derivatives.yaml).
+    includes the output and the gradients of input and weight. ``above_output_bytes`` is ``peak_bytes``
+    without the output. ``forward_workspace_bytes`` is the peak of forward alone without the output.
+    ``saved_bytes`` is the memory saved for backward. ``predicted_saved_bytes`` is the size of input and
+    weight, because ``convolution_backward`` needs only these (tools/autograd/derivatives.yaml).
 
-    ``predicted_bytes`` is the predicted peak, if the implementation reports its workspace. Otherwise
-    ``least_bytes`` is the size of output and gradients. The result is wrong if a value exceeds ``TOLERANCE``
-    times its prediction.
+    If the workspace of the implementation is known, ``predicted_bytes`` is the predicted peak. Otherwise
+    ``least_bytes`` is the size of output and gradients. The state is "wrong" if a measured value exceeds
+    ``TOLERANCE`` times its prediction.
     """
     import torch
 
@@ -110,7 +110,8 @@ class Workspace:
 
 
 def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
-    """Return the workspace of the plans of the bypass. ``taken`` are the algorithms that ran.
+    """Return the workspace according to the plans of the bypass. ``taken`` has the names of the algorithms
+    that ran.
 
     Return None for operands with gaps between elements, because the algorithms copy these first.
     """
@@ -129,15 +130,16 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
 
 
 def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
-    """Return the workspace of the PyTorch kernel that is selected under the current setting.
+    """Return the workspace of PyTorch's own kernel, if PyTorch selects such a kernel under the current
+    setting.
 
-    Return None if PyTorch selects a library, which does not report its workspace, or if the memory layout
-    needs copies.
+    Return None if PyTorch selects a library, because libraries do not report their workspace, or if PyTorch
+    copies operands because of their memory layout.
     """
     problem = context.the_problem
     kernel = taken_kernel(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
-        # Other layouts need additional copies.
+        # PyTorch copies operands of other layouts.
         return None
     size = input.element_size()
     image, filters = size * prod(problem.input_shape), size * prod(problem.weight_shape)
@@ -174,7 +176,7 @@ def _columns(problem: Problem) -> int:
     windows = prod(problem.input_size if problem.transposed else problem.output_size)
     ones = {*problem.kernel, *problem.stride, *problem.dilation} == {1}
     if ones and not any(problem.padding) and not problem.transposed:
-        # The image serves as columns without a copy.
+        # The kernel uses the image itself as columns.
         return 0
     return channels // problem.groups * prod(problem.kernel) * windows
 

@@ -1,6 +1,7 @@
 """Check of the largest batch that fits into memory.
 
-The batch is doubled until it does not fit, then bisected. Running out of memory is a result, not a failure.
+The batch is doubled until it does not fit. Then the largest batch that fits is found by bisection. If memory
+runs out, this is a result, not a failure.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from rocmprobe.model.results import DIRECTIONS
 MOST = 1 << 16
 #: Time limit of the search, in multiples of the time for one throughput measurement (5 s at level quick).
 _SECONDS = 10
-#: The search ends when the smallest batch that did not fit is larger than the largest that fitted by at most
-#: this fraction.
+#: The search ends when the largest batch that fitted and the smallest batch that did not fit differ by at
+#: most this fraction.
 _PRECISION = 1 / 8
 
 Limit = Callable[[], AbstractContextManager[None]]
@@ -50,8 +51,8 @@ class Found:
 
 
 def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool], most: int = MOST) -> Found:
-    """Search for the largest batch that ``fits``, beginning with ``first``, while ``may_go_on`` returns
-    True."""
+    """Search for the largest batch for which ``fits`` returns True, beginning with ``first``. Stop when
+    ``may_go_on`` returns False."""
     largest, refused, batch = 0, None, min(first, most)
     while may_go_on():
         if fits(batch):
@@ -72,9 +73,9 @@ def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool
 def memory_sweep(context: CheckContext) -> CheckResult:
     """Run forward and backward of the problem with larger and larger batches.
 
-    The process may use ``bound_bytes`` more memory than after a first call. After the search, the problem
-    must still give correct results, because an out-of-memory error must not leave damage. The search needs
-    its own process, see ``_in_a_new_thread``.
+    The memory limit is ``bound_bytes`` above the memory in use after a first call. After the search, the
+    problem must still give correct results, because the process must work after an out-of-memory error. The
+    search needs its own process, see ``_in_a_new_thread``.
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
     with context.measured():
@@ -96,8 +97,8 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
     """Run ``call`` in a new thread and return its result.
 
-    When oneDNN once had no memory for generated code, it generates no more code in the same thread: its code
-    generator Xbyak keeps an error per thread.
+    If oneDNN has no memory for generated code once, it never generates code in the same thread again, because
+    its code generator Xbyak stores an error for each thread.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()
@@ -106,7 +107,7 @@ def _in_a_new_thread(call: Callable[[], Result]) -> Result:
 class Fits:
     """Predicate: True if a batch fits into memory under ``limit``.
 
-    ``soured`` is set if oneDNN cannot generate code any more. Then the search must end.
+    ``soured`` becomes True if oneDNN cannot generate code any more in this thread. The search then ends.
     """
 
     def __init__(self, context: CheckContext, limit: Limit) -> None:
@@ -135,14 +136,15 @@ class Fits:
                 _forward_and_backward(problem, self._context)
                 self._context.backend.synchronize(self._context.device)
 
-        # For the vendor library every batch size is a new problem, for which it may search and compile.
+        # For the vendor library every batch size is a new problem, for which it may search for kernels and
+        # compile them.
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
         """Return True if a failure was caused by the memory limit, although its message does not say so.
 
-        Without memory, oneDNN reports "could not create a primitive". On a GPU, only PyTorch has the limit,
-        and it always reports lack of memory.
+        If memory is missing, oneDNN reports "could not create a primitive". On a GPU, the limit applies to
+        PyTorch's allocator, which always reports lack of memory.
         """
         if self._context.backend.device_type != "cpu":
             return False

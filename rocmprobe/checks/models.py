@@ -1,4 +1,5 @@
-"""Checks that train small real networks for some steps, compare to fp64, and time a step."""
+"""Checks that train small real networks for some steps, compare the training to fp64, and measure the time of
+a step."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from rocmprobe.text.tables import table
 if TYPE_CHECKING:
     from rocmprobe.checks.networks.training import Trained, Trainer
 
-#: Number of steps before the timed ones, until allocators and caches are stable.
+#: Number of steps before the timed steps. Afterwards, allocators and caches are stable.
 _WARM_UP = 3
-#: Minimum seconds of timed steps, minimum number of steps, and the time limit in seconds for this number.
+#: (minimum seconds of all timed steps, minimum number of timed steps, seconds after which fewer steps
+#: suffice).
 _TIMED_SECONDS, _FEWEST, _MOST_SECONDS = 0.5, 8, 10.0
 _DIGITS = 6
 
 
 def _trains(name: str, context: CheckContext) -> CheckResult:
-    """Train a network, compare to fp64, then time its steps.
+    """Train a network, compare the training to fp64, then measure the time of a step.
 
-    In float32, the network trains without autocast. In another dtype, it trains in fp32 under autocast to
-    that dtype, with a scaled loss.
+    In float32, the network trains without autocast. In another dtype, the network trains in fp32 under
+    autocast to that dtype, with a scaled loss.
     """
     from rocmprobe.checks.networks import training
     from rocmprobe.checks.networks.catalogue import NETWORKS
@@ -67,8 +69,8 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
 
 @lru_cache(maxsize=1)
 def limits() -> dict[str, dict[str, dict[str, float]]]:
-    """Return the maximum deviations of ``losses``, ``gradients`` and ``ways``, keyed by network, then
-    dtype."""
+    """Return the maximum allowed deviations of ``losses``, ``gradients`` and ``ways`` (see
+    ``training.Trained``), keyed by network, then by dtype."""
     found: dict[str, dict[str, dict[str, float]]] = table("model_limits")
     return found
 
@@ -76,7 +78,7 @@ def limits() -> dict[str, dict[str, dict[str, float]]]:
 def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
     """Return NotApplicable if ``failure`` says that oneDNN has no LSTM kernel, else ``failure``.
 
-    oneDNN lacks an LSTM in float16 on some CPUs, but PyTorch still calls it under autocast.
+    On some CPUs oneDNN lacks an LSTM in float16, but PyTorch calls oneDNN under autocast all the same.
     """
     text = str(failure.__cause__)
     if context.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:
@@ -85,7 +87,8 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
 
 
 def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
-    """Return a result, without timings, that says whether ``result`` deviates too much from ``expected``."""
+    """Return a check result whose state is "wrong" if ``result`` deviates too much from ``expected``. It has
+    no timings."""
     from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)
@@ -116,9 +119,9 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Che
 
 
 def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
-    """Return the median seconds of a step with 10th and 90th percentile, after a warm-up.
+    """Run a warm-up, and return the median seconds of a step with the 10th and 90th percentile.
 
-    If a step takes seconds, only few steps run.
+    If a step takes seconds, only few steps are run.
     """
     warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []

@@ -1,8 +1,8 @@
-"""Checks of operators that training needs besides layers: selection, sorting, scans, padding, losses and
-more.
+"""Checks of operators that training needs in addition to layers: selection, sorting, scans, padding, losses
+and more.
 
-PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM, which each build
-compiles for its chips. Integer results must be exact.
+PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM. Each build of
+PyTorch contains these kernels for the chips of the build. Integer results must be exact.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rocmprobe.checks.tools.computation import (
     with_gradients,
 )
 
-#: Number of elements. It is larger than a tile, because faults appear where the tiles of a select, sort or
-#: scan wait for each other: hipCUB's DeviceSelect, built for gfx1010, selects wrong elements
+#: Number of elements, more than one tile has. Tiles of a select, sort or scan wait for each other, and faults
+#: appear there: hipCUB's DeviceSelect, built for gfx1010, selects wrong elements
 #: (https://github.com/jc1122/pytorch-gfx1010).
 _MANY = 70_000
-#: Number of elements for dropout, and limit for the error of a fraction: six standard deviations of the
-#: fraction that two calls treat alike, 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
+#: Number of elements for dropout, and limit for the error of a fraction. The limit is six standard deviations
+#: of the fraction of elements that two calls treat alike, 6 * sqrt(0.58 * 0.42 / 2^18) = 0.0058.
 _DROPPED, _DROPOUT_LIMIT = 1 << 18, 6e-3
 
 
@@ -111,8 +111,8 @@ def reductions(values: Any) -> Named:
 
 
 def embedding(table: Any, grad: Any) -> Named:
-    """Look up embedding rows, each several times, compute the gradient of the table, and sum groups of
-    rows."""
+    """Look up each row of an embedding table several times, compute the gradient of the table, and sum groups
+    of rows."""
     import torch
     import torch.nn.functional as F
 
@@ -173,7 +173,8 @@ def grid_sampling(image: Any, grid: Any, grad: Any) -> Named:
     positions."""
     import torch.nn.functional as F
 
-    # Places that half precision holds exactly in pixels, so that rounding moves none to another pixel.
+    # Positions, in pixels, that half precision represents exactly. So rounding cannot move a position to
+    # another pixel.
     leaves = {"input": leaf(image), "grid": leaf((grid * 16).round() * 1.25 / 16)}
     x, places = leaves.values()
     output = F.grid_sample(x, places, padding_mode="border", align_corners=False)
@@ -190,7 +191,8 @@ def prelu(image: Any, slopes: Any, grad: Any) -> Named:
 
 
 def global_pooling(image: Any) -> Named:
-    """Pool whole images, pool to a size that does not divide the image size, and compute the gradients."""
+    """Pool whole images to one value, pool images to a size that does not divide the image size, and compute
+    the gradients."""
     import torch.nn.functional as F
 
     functions: Any = {
@@ -230,8 +232,9 @@ def losses(scores: Any) -> Named:
 def dropout(ones: Any) -> Named:
     """Apply dropout with probability 0.3 twice.
 
-    Return three fractions: of dropped elements, of elements that both calls treat alike, and of gradients
-    that differ from the output. Also return the largest and smallest value of the elements that remain.
+    Return three fractions: of elements that were dropped, of elements that both calls treat alike, and of
+    elements whose gradient differs from the output. Also return the largest and smallest value of the
+    elements that remain.
     """
     import torch
     import torch.nn.functional as F
@@ -249,7 +252,8 @@ def dropout(ones: Any) -> Named:
 
 
 def dropout_expected(ones: Any) -> Named:
-    """Return the expected values of ``dropout``. Correct random results differ by less than the limit."""
+    """Return the expected values of ``dropout``. Correct random results differ from these by less than the
+    limit."""
     shares = {
         "share dropped": 0.3, "share that two calls treat alike": 0.3**2 + 0.7**2,
         "share of gradients that differ": 0.0, "largest": 1 / 0.7, "least of the rest": 1 / 0.7,

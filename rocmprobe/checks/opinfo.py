@@ -4,12 +4,13 @@ Each case tests one operator in one dtype, forward and gradient, against fp64 on
 if it is close to the exact result for slightly changed inputs: this is mixed forward and backward stability
 (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). Errors and changes are counted in unit
 roundoffs u of the dtype, and both may be up to ``limit / u``. So each sample is also computed in fp64 for
-inputs that are changed by one roundoff. If this changes an element, a larger error of the element is allowed,
-in proportion to its change.
+inputs that are changed by one roundoff. If this changes an element of the result, a larger error of this
+element is allowed, in proportion to the change.
 
-Integers and booleans that do not change must equal the reference. An infinite element is wrong, unless the
-CPU also returns infinity in the same dtype because an intermediate value overflows. ``rocmprobe repro``
-prints the source of the functions that compute. These functions follow the rules of ``tools/computation.py``.
+Results that are integers or booleans must equal the reference, unless they change with these inputs. An
+infinite element is wrong, unless the CPU also returns infinity in the same dtype because an intermediate
+value overflows. ``rocmprobe repro`` prints the source of some of these functions, so they follow the rules in
+``tools/computation.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 NAME = "operator"
 #: Maximum number of samples per operator, taken evenly from all its samples.
 _SAMPLES = 12
-#: All operators of one of these namespaces share a process. Other operators share a process by first letter.
+#: All operators of one of these namespaces share a process. Of the other operators, those with the same first
+#: letter share a process.
 _NAMESPACES = ("fft", "linalg", "masked", "nn", "signal", "special")
 
 
@@ -51,7 +53,7 @@ def unjudged(operator: str, dtype: str) -> Optional[str]:
 
 
 def judged(kind: str) -> dict[str, list[str]]:
-    """Return, by dtype, the names of the operators to test on devices of type ``kind``.
+    """Return the names of the operators to test on devices of type ``kind``, keyed by dtype.
 
     Raise ImportError if the database cannot be imported.
     """
@@ -68,7 +70,8 @@ def judged(kind: str) -> dict[str, list[str]]:
 
 
 def database() -> dict[str, Any]:
-    """Return the operators of PyTorch's OpInfo database by name. A variant follows the name after a dot."""
+    """Return the operators of PyTorch's OpInfo database by name. The name of a variant has a dot and the
+    variant at the end."""
     import os
     from unittest import mock
 
@@ -76,7 +79,8 @@ def database() -> dict[str, Any]:
 
     if torch.version.hip:
         os.environ.setdefault("PYTORCH_TEST_WITH_ROCM", "1")
-    # The import would forbid this process to set flags of torch.backends, as settings do.
+    # After this import, torch would not allow this process to set flags of torch.backends, which settings
+    # need.
     with mock.patch.object(torch.backends, "disable_global_flags"):
         from torch.testing._internal.common_methods_invocations import op_db
     return {f"{each.name}.{each.variant_test_name}".rstrip("."): each for each in op_db}
@@ -89,7 +93,7 @@ def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
     from torch.testing._internal import common_utils
     from torch.utils._pytree import tree_flatten
 
-    # Newer versions seed each sample with this constant.
+    # Newer versions of torch seed each sample with this constant.
     common_utils.SEED = seed
     common_utils.set_rng_seed(seed)
     gradients = operator.supports_autograd and dtype in operator.supported_backward_dtypes(kind)
@@ -169,8 +173,8 @@ def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: A
 
     ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
     ``others``, the larger is its allowed error. ``witness`` is the result in ``dtype`` on the CPU. Elements
-    that are not finite in ``witness`` are skipped. Return infinity if the shape is wrong, or an integer that
-    does not change in ``others``.
+    that are not finite in ``witness`` are skipped. Return infinity if the shape is wrong, or if an integer is
+    wrong that is the same in all ``others``.
     """
     import torch
 
@@ -203,7 +207,7 @@ def judge(
     try:
         witness = results(operator, moved(sample, "cpu"), dtype)
     except RuntimeError:
-        # The CPU has no kernel for the dtype.
+        # The CPU has no kernel for this operator and dtype.
         witness = expected
     found = call(lambda: results(operator, moved(sample, device), dtype))
     if found.keys() != expected.keys():
@@ -273,7 +277,7 @@ def _tested(context: CheckContext, tested: Any) -> CheckResult:
         except Exception as error:
             if len(seconds) > calls:
                 raise
-            # PyTorch has samples that it can compute in one dtype only.
+            # Some of PyTorch's samples can be computed in one dtype only.
             why = f"no reference in fp64 on the CPU: {type(error).__name__}: {error}"
             continue
         for name, found in errors.items():

@@ -14,13 +14,14 @@ from rocmprobe.checks.tools.failures import NotApplicable
 _PRODUCTS = (
     (512, 512, 512), (64, 576, 3136), (128, 1152, 784), (256, 2304, 196), (512, 4608, 49), (4096, 4096, 4096),
 )  # fmt: skip
-#: Maximum seconds of a product, as predicted from the lowest throughput so far.
+#: A product is skipped if it would take more seconds than this at the lowest throughput so far.
 _LONGEST_PRODUCT = 0.5
 _REPEATS = 5
 
 
 def kernel(context: CheckContext) -> CheckResult:
-    """Run the self-test of the kernels of a dtype, store its verdict for the bypass, then measure throughput.
+    """Run the self-test of rocmprobe's own kernels for a dtype, and store its verdict for the bypass, which
+    replaces MIOpen by these kernels. If the self-test passes, measure throughput.
 
     The throughput of ``torch.mm`` is measured in every dtype, that of the kernels only in float32.
     """

@@ -42,7 +42,7 @@ def batch_norm(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 def batch_norm_eval(image: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> Named:
     """Apply batch norm with running mean and variance, forward only.
 
-    In this mode, the library has no backward pass.
+    The library has no backward pass for this mode.
     """
     import torch
     import torch.nn.functional as F
@@ -65,14 +65,14 @@ def gru(**operands: Any) -> Named:
 
 
 def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
-    """Return the output for a short sequence, and the gradients of the input and all weights, with 1 and 2
-    layers."""
+    """Return the output for a short sequence and the gradients of the input and of all weights, for a network
+    of one layer and for a network of two layers."""
     import torch
 
     found = {}
     for layers in (1, 2):
         net = getattr(torch.nn, kind)(8, 10, layers).to(sequence.device, sequence.dtype)
-        # About as large as torch draws them; larger ones amplify errors from step to step.
+        # About as large as torch's initial weights. Larger weights would amplify errors from step to step.
         torch.nn.utils.vector_to_parameters(weights / 4, net.parameters())
         leaves = {"input": leaf(sequence), **dict(net.named_parameters())}
         results = with_gradients(net(leaves["input"])[0], leaves, grad)
@@ -93,7 +93,8 @@ def _sequence(gates: int) -> partial[Named]:
 def ctc_loss(frames: Any, grad: Any) -> Named:
     """Compute the CTC loss of two sequences, and the gradient.
 
-    Targets and lengths are as the libraries require: one row of int32 on the CPU, all frames used, blank 0.
+    Targets and lengths have the form that the libraries require: one row of int32 on the CPU, all frames
+    used, blank 0.
     """
     import torch
     import torch.nn.functional as F
@@ -164,12 +165,13 @@ def convolution_relu(context: CheckContext) -> CheckResult:
 
 
 def convolution_add_relu(context: CheckContext) -> CheckResult:
-    """Test fused convolution with a second image added before ReLU, as at the end of a residual block."""
+    """Test convolution fused with the sum of a second image and ReLU, as at the end of a residual block."""
     return compare(context, _fused(context.dtype_name, True, _library(context)))
 
 
 def _library(context: CheckContext) -> str:
-    """Return the name of the library whose operator PyTorch calls, or "" if the library is switched off.
+    """Return the name of the library whose fused operator PyTorch calls, or "" if the library is switched
+    off.
 
     Raise NotApplicable if the library has no such operator.
     """
@@ -193,7 +195,7 @@ def _library(context: CheckContext) -> str:
 
 _CHANNELS = (16,)
 _NORMALIZED = (4, 16, 14, 14)
-#: Weights and variances that are far from zero.
+#: Function that draws weights and variances far from zero.
 _positive = partial(uniform, least=0.5, width=1)
 _primitive_check = partial(layer_check, rung="primitives", verified=False)
 _recurrent_check = partial(_primitive_check, requires=Requires(("elementwise", "gemm")))

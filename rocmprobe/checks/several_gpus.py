@@ -55,7 +55,8 @@ def all_reduce(context: CheckContext) -> CheckResult:
 def data_parallel(context: CheckContext) -> CheckResult:
     """Run one training step with DataParallel over all GPUs, and compare loss and gradients to one GPU.
 
-    The network has no batch norm, because DataParallel computes its statistics separately on each GPU.
+    The network has no batch norm, because DataParallel computes the statistics of batch norm separately on
+    each GPU.
     """
     import torch
     from torch import nn

@@ -12,13 +12,14 @@ from rocmprobe.checks.tools.computation import uniform
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.model.numerics import LAYER_LIMITS
 
-#: (height, width) that no other check uses, each once, so that a library cannot reuse the result of a search.
+#: (height, width) of the images. No other check uses these sizes, so a library cannot reuse the result of an
+#: earlier search.
 SIZES = tuple((17 + number, 21 + number * 7 % 24) for number in range(24))
 _KNOWN = (16, 20)
-#: Time limit for all first calls, in multiples of the time for one throughput measurement, and the minimum
-#: number of sizes.
+#: Time limit for the first calls of all sizes, in multiples of the time for one throughput measurement, and
+#: minimum number of sizes.
 _MOST, _FEWEST = 10, 3
-#: Number of calls with a size after its first call.
+#: Number of calls with each size after the first call with this size.
 _REPEATS = 3
 _CHANNELS = (3, 8, 8)
 

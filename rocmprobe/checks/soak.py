@@ -1,7 +1,7 @@
 """Check that repeats a training step for minutes: under load, the device must always give the same result.
 
-The controller stores the progress of the check, so if the process is killed or the device is reset, only the
-last second is lost.
+The controller stores the progress of the check. So if the process is killed or the device is reset, only the
+progress of the last second is lost.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from rocmprobe.checks.networks.repeated import Comparison, RepeatedStep
 
 NAME = "soak"
-#: If this many of the first steps give the same bits, the setting is deterministic. Not all need to, because
-#: a device that computes one step wrong must not be mistaken for a setting that is not deterministic.
+#: If at least this many of the first steps give the same bits, the setting counts as deterministic. Not all
+#: of the steps need to, because one wrong step must count as a fault of the device, not of the setting.
 _FIRST, _ALIKE = 10, 8
 #: A step loads the device if it takes this many seconds. Launches and comparisons take only milliseconds.
 _LOADED = 0.05
-#: Number of copies of the images at the start, and at most. With the maximum, a step takes about 1 GiB.
+#: (number of copies of the images at the start, maximum number). With the maximum, a step needs about 1 GiB.
 _COPIES = {"cpu": 1, "cuda": 64}
 _MOST_COPIES = 256
 #: Seconds between two progress reports.
 _EVERY = 1.0
-#: Maximum number of mismatches that are described. All mismatches are counted.
+#: Maximum number of mismatches that are described in the report. All mismatches are counted.
 _DESCRIBED = 10
 
 
 def soak(context: CheckContext) -> CheckResult:
     """Repeat a seeded training step, and compare each result to the first one bit for bit.
 
-    If already the first results differ in their bits, compare each result to fp64 on the CPU, within a
+    If the first results differ in their bits, compare each result to fp64 on the CPU instead, with a
     tolerance.
     """
     from rocmprobe.checks.networks.repeated import Comparison
@@ -57,10 +57,10 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
 
 
 def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
-    """Return (a step whose batch is large enough to load the device, the number of copies of the images in
-    it).
+    """Return (step whose batch is large enough to load the device, number of copies of the images in this
+    batch).
 
-    Only few batch sizes are tried, because the library may compile kernels for each.
+    Only few batch sizes are tried, because the library may compile new kernels for each size.
     """
     copies = _COPIES[context.backend.device_type]
     step = _made(context, copies)
@@ -111,7 +111,7 @@ class _Soak:
         return not self._goes_on or self._progress["seconds"] >= self._soak.seconds
 
     def compare_first(self, results: list[Tensor]) -> None:
-        """Choose the most frequent of the first results as the baseline, and compare all of them to it."""
+        """Choose the most frequent result as the baseline, and compare all ``results`` to the baseline."""
         from rocmprobe.checks.networks.repeated import most_frequent
 
         self._first, alike = most_frequent(results)
@@ -128,7 +128,7 @@ class _Soak:
     def compare(self, result: Tensor) -> None:
         """Count a step and compare its result.
 
-        Send a report if one is due, or if this is one of the first mismatches, which are described.
+        Send a progress report if enough time has passed, or if the result is one of the first mismatches.
         """
         from rocmprobe.checks.networks.repeated import same_bits
 
@@ -156,8 +156,8 @@ class _Soak:
         self._goes_on = self._soak.report(self._progress) and self._goes_on
 
     def result(self) -> CheckResult:
-        """Return the result: ``wrong`` if a mismatch is larger than rounding errors, ``flaky`` if all are
-        smaller."""
+        """Return the result of the check. Its state is "wrong" if a mismatch is larger than rounding errors,
+        and "flaky" if all mismatches are smaller."""
         self._report(self._reported)
         progress = self._progress
         answer = CheckResult(numerics=dict(progress))

@@ -1,7 +1,8 @@
-"""Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs them.
+"""Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs these checks.
 
-They are operations on tensors (e.g. the sum of two), bias, and batch norm fused with ReLU. MIOpen's RNN and
-convolutions use the operations on tensors. PyTorch computes bias and ReLU with its own kernels.
+The operators are operations on tensors (e.g. the sum of two tensors), bias, and batch norm fused with ReLU.
+MIOpen's RNN and convolutions use the operations on tensors. PyTorch computes bias and ReLU with its own
+kernels.
 """
 
 from __future__ import annotations

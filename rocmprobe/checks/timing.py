@@ -15,12 +15,12 @@ from rocmprobe.checks.tools.tensors import Tensors, operands_on_device, run
 from rocmprobe.checks.tools.yardsticks import LONGEST_RUN, YARDSTICKS, Yardstick, has_naive, run_naive
 from rocmprobe.model.results import DIRECTIONS
 
-#: Number of untimed calls after the first call, until allocators and caches are stable.
+#: Number of untimed calls after the first call. Afterwards, allocators and caches are stable.
 _WARM_UP = 2
 #: Minimum number of timed runs of each call.
 _LEAST = 5
-#: Seconds that one call runs before the next call has its turn: so short that all calls run at the same
-#: clocks, but long enough for several runs.
+#: Seconds for which one call is repeated before the next call has its turn. This is so short that all calls
+#: run at the same clocks, but long enough for several runs.
 _TURN = 0.005
 #: Seconds of steady calls after a first call. The check runs in several processes, so this can be short.
 STEADY_SECONDS = 0.2
@@ -31,11 +31,12 @@ Calls = dict[str, Callable[[], Any]]
 def throughput(context: CheckContext) -> CheckResult:
     """Measure the seconds of each direction, and of forward plus backward by autograd.
 
-    The result has the median and the 10th and 90th percentile. If a direction is requested, only this one is
-    measured. Yardsticks take turns with convolution: a matrix product, a copy and, on request, naive im2col.
+    The result has the median and the 10th and 90th percentile. If a direction is requested, only this
+    direction is measured. Yardsticks take turns with convolution: a matrix product, a copy and, on request,
+    naive im2col.
 
     The times of convolution are sent to the controller before the first yardstick runs. So if a yardstick
-    crashes or hangs, only the yardsticks' times are lost.
+    crashes or hangs, only the times of the yardsticks are lost.
     """
     operands = operands_on_device(context)
     own = _calls(context, run, operands)
@@ -114,7 +115,7 @@ def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
 
 
 def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
-    """Return the timings of each call in ``own`` (convolution) and in ``beside`` (yardsticks).
+    """Measure each call in ``own`` (convolution) and in ``beside`` (yardsticks), and return the timings.
 
     All calls together run for ``at_least`` seconds. They take turns, so that a change of the device's clock
     affects all of them.
@@ -147,10 +148,11 @@ def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
 
 
 def start_up(context: CheckContext) -> CheckResult:
-    """Measure the first call of a problem in this process, and more calls after it.
+    """Measure the first call of a problem in this process, and further calls.
 
-    The first call includes search, compilation and loading. It runs all directions, or the requested one. The
-    controller decides whether the process finds databases and caches empty or filled.
+    The first call includes search, compilation and loading. Each call runs all directions, or only the
+    requested direction. The controller decides if databases and caches are empty or filled when the process
+    starts.
     """
     import torch
 
@@ -161,7 +163,7 @@ def start_up(context: CheckContext) -> CheckResult:
         for direction in directions:
             run(problem, direction, operands)
 
-    # This call starts the runtime, whose time must not count for the first convolution.
+    # This call starts the runtime, so that its start does not count for the first convolution.
     context.first_call(lambda: torch.ones(8, device=context.device) * 2)
     with context.measured():
         _, seconds = context.first_call(call)
@@ -178,7 +180,8 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
 
 
 def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> list[float]:
-    """Return the seconds of each run, with at least ``_LEAST`` runs and ``at_least`` seconds in total."""
+    """Repeat a call, and return the seconds of each run. There are at least ``_LEAST`` runs, which take at
+    least ``at_least`` seconds together."""
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
     while len(seconds) < _LEAST or time.perf_counter() < ends:
@@ -196,7 +199,8 @@ def _timed(context: CheckContext, call: Callable[[], Any]) -> float:
 CHECKS = (
     Check(
         "throughput", "conv", "How fast is convolution, forward and with backward?", throughput,
-        # Its yardstick is a matrix product. If the product hangs, every problem would wait for it.
+        # A matrix product is a yardstick of this check. If the product hangs, every problem would wait for
+        # it.
         Requires(("gemm",), convolution="every"), exclusive=True, verified=False, seconds=0.6,
     ),
     Check(

@@ -1,4 +1,4 @@
-"""Checks of two training steps of a small CNN: in the requested dtype, under autocast, and in
+"""Checks that train a small CNN for two steps: in the requested dtype, under autocast, or in
 channels-last."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _against_fp64(
     )
     answer = CheckResult(timings={"first_call": seconds}, numerics={"losses": losses})
     if precision.scaler.is_enabled():
-        # A scale below the initial scale shows that a step was skipped because a gradient overflowed.
+        # If the scale is below the initial scale, a step was skipped because a gradient overflowed.
         answer.numerics["loss_scale"] = precision.scaler.get_scale()
     names = (f"parameter {number}" for number in range(len(trained)))
     reference = torch.tensor(expected_losses, dtype=torch.float64)

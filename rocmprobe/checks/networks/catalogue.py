@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, Stack, UNet
 
-#: Width and height of images in pixels, number of steps in a sequence, and number of features in each step.
+#: Width and height of images in pixels, then (number of steps in a sequence, number of features in each
+#: step).
 SIDE, STEPS, FEATURES = 32, 24, 16
 _CLASSES = 4
 
@@ -22,8 +23,8 @@ class Recipe:
     """Network, data and learning rate of a training.
 
     ``build()`` returns the network. ``draw(generator, batch)`` returns inputs and targets in fp64 on the CPU.
-    ``rate`` is the learning rate, so small that rounding errors do not grow from step to step. ``input`` is
-    the shape of a sample. ``sample`` is the word for a sample ("image" or "sequence").
+    ``rate`` is the learning rate. It is so small that rounding errors do not grow from step to step.
+    ``input`` is the shape of a sample. ``sample`` is the word for a sample ("image" or "sequence").
     """
 
     build: Callable[[], nn.Module]
@@ -43,7 +44,8 @@ def drawn(recipe: Recipe, seed: int) -> nn.Module:
     for name, parameter in network.named_parameters():
         values = _uniform(generator, parameter.shape)
         if parameter.dim() > 1:
-            # Kaiming's bound: layers with ReLU, which halves the variance, keep the variance.
+            # Kaiming's bound: with it, a layer followed by ReLU (which halves the variance) does not change
+            # the variance.
             values *= math.sqrt(6 / parameter[0].numel())
         else:
             values = 0.1 * values + name.endswith("weight")

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """Three basic blocks with batch norm. Two have a stride and a projection shortcut (He et al., 2016)."""
+    """Three basic blocks with batch norm. Two of the blocks have a stride and a projection shortcut (He et
+    al., 2016)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -72,8 +73,8 @@ class Detector(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Block of two branches, with and without a bottleneck. Each has half of the channels. A 1x1
-    convolution joins them."""
+    """Block of two branches: one has a bottleneck, the other has none. Each branch has half of the channels.
+    A 1x1 convolution joins the branches."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -91,7 +92,8 @@ class CrossStage(nn.Module):
 class UNet(nn.Module):
     """Two levels down by pooling and two levels up by transposed convolution (Ronneberger et al., 2015).
 
-    Levels of the same size are concatenated. Batch norm is added, as is usual today.
+    On the way up, each level is concatenated with the level of the same size on the way down. Unlike in the
+    paper, there is batch norm.
     """
 
     def __init__(self, classes: int) -> None:
@@ -115,7 +117,7 @@ class UNet(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Two layers of LSTM over a sequence. The last step gives the class."""
+    """Two layers of LSTM over a sequence. The output of the last step gives the class."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()

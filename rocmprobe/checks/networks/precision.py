@@ -9,14 +9,14 @@ from typing import Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: With this scale, the loss is far below float16's largest number, and small gradients are above its
-#: smallest.
+#: Initial scale of the loss. With it, the loss is far below float16's largest number, and small gradients are
+#: above float16's smallest number.
 _LOSS_SCALE = 2.0**8
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Dtype of weights and data, context of the forward pass, and scaler of the loss."""
+    """Dtype of weights and data, context in which the forward pass runs, and scaler of the loss."""
 
     dtype: Any
     autocast: Callable[[], AbstractContextManager[Any]]
@@ -41,7 +41,8 @@ def autocast(kind: str, dtype: Any) -> Precision:
 
 
 def _scaler(kind: str, enabled: bool) -> Any:
-    """Return torch's GradScaler. If torch supports it only on GPUs, it is disabled on a CPU."""
+    """Return torch's GradScaler. If this torch supports scaling only on GPUs, the scaler is disabled on a
+    CPU."""
     import torch
 
     if hasattr(torch.amp, "GradScaler"):

@@ -1,4 +1,5 @@
-"""Training step that always starts from the same weights and data, and the comparison of its results."""
+"""Training step that always starts from the same weights and data, and functions to compare the results of
+such steps."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ IMAGES, SEED = 4, 0
 #: The error of a correct result is at most this many times the error of fp32 on the CPU, because the errors
 #: of Winograd and FFT are up to ten times as large as those of plain sums (model/numerics.py).
 _MARGIN = 10.0
-#: An error is divided by the tensor's norm, but at least by this fraction of the largest norm, because a
-#: tensor whose sums nearly cancel has no correct digits.
+#: An error is divided by the norm of the tensor, but at least by this fraction of the largest norm in its
+#: group. Otherwise a tensor whose sums nearly cancel would have a large error even in a correct result.
 _LEAST_SCALE = 0.1
 
 
@@ -40,7 +41,7 @@ class Difference:
 class RepeatedStep:
     """Forward, backward and one step of SGD on one device, always from the same weights.
 
-    The batch contains the same images ``copies`` times, so the mean loss and the gradients are the same as
+    The batch contains the same images ``copies`` times. So the mean loss and the gradients are the same as
     for one copy.
     """
 
@@ -58,7 +59,7 @@ class RepeatedStep:
         return len(self._images)
 
     def run(self) -> Tensor:
-        """Run the step, and return loss, gradients and new weights in one tensor on the CPU."""
+        """Run the step, and return loss, gradients and new weights, joined into one tensor on the CPU."""
         parameters = list(self._network.parameters())
         with torch.no_grad():
             for parameter, start in zip(parameters, self._start):
@@ -72,8 +73,8 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield groups of (name, size) for the tensors in a result. All tensors of a group have a similar
-        scale."""
+        """Yield groups of (name, size) for the tensors that are joined in a result. The values of all tensors
+        in a group have a similar scale."""
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]
         yield [(f"the gradient of {name}", size) for name, size in sizes]
@@ -104,7 +105,7 @@ class Comparison:
     def error(self, result: Tensor) -> float:
         """Return the largest error of any tensor, or infinity if a number is not finite.
 
-        The error is the norm of the deviation from fp64, divided by the expected norm.
+        The error of a tensor is the norm of its deviation from fp64, divided by its norm in fp64.
         """
         parts = zip(result.double().split(self._sizes), self._truth.split(self._sizes), self._scales)
         errors = [float((part - truth).norm()) / scale for part, truth, scale in parts]
@@ -130,7 +131,7 @@ def _in_one_thread(step: RepeatedStep) -> Tensor:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Return True if two results have the same bits. This also compares NaN."""
+    """Return True if two results have the same bits. NaN equals NaN if the bits are the same."""
     return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 

@@ -24,9 +24,9 @@ class Trained:
     """Result of a training, with all tensors in fp64 on the CPU.
 
     ``losses`` has the loss of every step. ``gradients`` maps each parameter to its gradient in the last step.
-    ``ways`` maps each parameter to its final value minus its initial value. ``scale`` is the GradScaler's
-    final scale, or None without a scaler. ``skipped`` is the number of steps that the scaler skipped because
-    a gradient overflowed.
+    ``ways`` maps each parameter to its way: its final value minus its initial value. ``scale`` is the
+    GradScaler's final scale, or None without a scaler. ``skipped`` is the number of steps that the scaler
+    skipped because a gradient overflowed.
     """
 
     losses: tuple[float, ...]
@@ -39,8 +39,8 @@ class Trained:
 class Trainer:
     """Training of one network on one device, with its data.
 
-    The optimizer is SGD with momentum, because it is linear in the gradients. Adam would turn the rounding
-    error of a zero gradient into a full step.
+    The optimizer is SGD with momentum, because its steps are proportional to the gradients. With Adam, the
+    rounding error of a zero gradient would become a full step.
     """
 
     def __init__(self, name: str, device: str, precision: Precision, batch: int, seed: int) -> None:
@@ -84,7 +84,7 @@ class Trainer:
 
 @cache
 def reference(name: str, seed: int = SEED) -> Trained:
-    """Return the training in fp64 on the CPU. PyTorch does not use oneDNN for fp64."""
+    """Return the result of the training in fp64 on the CPU. PyTorch does not use oneDNN for fp64."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
     threads = torch.get_num_threads()
     # With such a small network, several threads mostly wait for each other.
@@ -114,8 +114,9 @@ class Deviation:
 def deviation(result: Trained, expected: Trained) -> Deviation:
     """Return the deviation of a training. It is infinite if a number is not finite.
 
-    The deviation of losses is relative to the largest expected loss. The deviations of gradients and ways are
-    those of the worst parameter, see :func:`_worst`.
+    The deviation of losses is relative to the largest expected loss. For the gradients, and for the ways (how
+    far each parameter moved in training), the parameter with the largest deviation counts, see
+    :func:`_worst`.
     """
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))
@@ -124,9 +125,9 @@ def deviation(result: Trained, expected: Trained) -> Deviation:
     )
 
 
-#: An error is divided by the tensor's norm, but at least by this fraction of the largest expected norm of any
-#: parameter. A tensor whose sums nearly cancel, e.g. the gradient of a batch norm's weight before another
-#: batch norm, has no correct digits.
+#: An error is divided by the norm of the expected tensor, but at least by this fraction of the largest such
+#: norm. Otherwise a tensor whose sums nearly cancel, e.g. the gradient of the weight of a batch norm before
+#: another batch norm, would have a large error even if it is correct.
 _LEAST_SCALE = 0.1
 
 

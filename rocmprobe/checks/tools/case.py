@@ -1,7 +1,7 @@
-"""Case: a check with a setting, problem and dtype. Its id is the same in every run.
+"""Case: a check with a setting, problem and dtype. The id of a case is the same in every run.
 
-A case becomes one pytest item and one outcome. ``needs`` has the ids of the cases that must pass: if one of
-them failed, the case is blocked. If ``if_failed`` is not empty, the case runs only if one of these cases
+A case becomes one pytest item and one outcome. ``needs`` has the ids of other cases that must pass. If one of
+these failed, the case is blocked. If ``if_failed`` is not empty, the case runs only if one of these cases
 failed. Otherwise it is skipped.
 """
 
@@ -45,11 +45,12 @@ class Case:
 
     @property
     def trial_key(self) -> str:
-        """Key of the child process that runs the case: cases with the same key share a process.
+        """Key of the child process that runs the case. Cases with the same key share a process.
 
-        Measurements have their own process, without tracing in the vendor library, because tracing takes
-        time. Each start-up check also has its own databases. Each memory sweep has a process whose memory no
-        other case has filled. A group of operators shares a process.
+        Measurements do not share a process with other cases, because the vendor library must not write its
+        log during measurements. Each start-up check has its own process with its own databases. Each memory
+        sweep has its own process, whose memory no other case has filled. The operators of a group share a
+        process.
         """
         return trial_key(self.id)
 

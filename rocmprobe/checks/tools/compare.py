@@ -66,8 +66,8 @@ Compared = Iterable[tuple[str, Any, Any]]
 
 
 def compare(context: CheckContext, computation: Computation) -> CheckResult:
-    """Run the computation on the device under the setting, and compare it to its reference in fp64 on the
-    CPU."""
+    """Run the computation on the device under the setting, and compare its results to the reference in fp64
+    on the CPU."""
     compared, seconds = _computed(context, computation)
     (measure,) = computation.measures
     answer = CheckResult(timings={"first_call": seconds})
@@ -77,7 +77,7 @@ def compare(context: CheckContext, computation: Computation) -> CheckResult:
 def compare_exactly(
     context: CheckContext, computation: Computation, what: str = "elements differ"
 ) -> CheckResult:
-    """Count the differences between the computation on the device and on the CPU.
+    """Count the elements that differ between the device and the CPU.
 
     The message is the count followed by ``what``.
     """
@@ -90,7 +90,7 @@ def compare_exactly(
 
 
 def compare_each_exactly(context: CheckContext, computation: Computation) -> CheckResult:
-    """Compare each named result to its exact reference. The message lists all results that differ."""
+    """Compare each result to its exact reference. The message lists all results that differ."""
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     wrong = {}
@@ -135,10 +135,12 @@ def held(
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """Describe the elements of the mask ``bad``, or of the whole result if no element is marked.
+    """Describe the elements that the mask ``bad`` marks. If it marks none, describe the worst element of the
+    result.
 
-    Return (numbers, lines): the worst element and the fraction of bad elements as a mapping, and the same as
-    text with an error map. ``name`` is the name of the result: "output", "input", "weight" or "bias".
+    Return (numbers, lines). The numbers are the worst element and the fraction of bad elements. The lines say
+    the same as text, followed by an error map. ``name`` is the name of the result: "output", "input",
+    "weight" or "bias".
     """
     import torch
 
@@ -156,7 +158,7 @@ def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict
     else:
         worst["result"] = str(found)
     if not bool(bad.any()):
-        # No element is too wrong by itself, only the mean of all is.
+        # No element has too large an error, but the mean error of all elements is too large.
         return {"worst": worst}, [description]
     share = float(bad.to(torch.float64).mean())
     description += f"; {share:.2%} of {reference.numel()} elements are wrong"
@@ -175,7 +177,7 @@ def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
 def error_map(bad: Any, channel_dimension: int) -> list[str]:
     """Return the mask as lines of text. Rows are channels, columns are all other positions in memory order.
 
-    A lost channel appears as a line, an incorrect tile as a block.
+    In the map, a channel that was not computed appears as a line, an incorrect tile as a block.
     """
     import torch
     import torch.nn.functional as F

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocmprobe.checks.tools.failures import NotApplicable
 
-#: Reason in rocmprobe's words, keyed by a part of the compiler's message, if a tool to compile is missing.
+#: Messages for missing tools (e.g. a C compiler), keyed by a part of the message from Triton or Inductor.
 _NOTHING_TO_COMPILE_WITH = {
     "No working C++ compiler": "there is no working C++ compiler, which Inductor needs on a CPU",
     "InvalidCxxCompiler": "there is no working C++ compiler, which Inductor needs on a CPU",
@@ -59,8 +59,8 @@ class Compiler:
     def compiling(self) -> Iterator[None]:
         """Prepare Inductor for the first calls of a network from ``compiled``, inside of a ``with`` block.
 
-        Inductor compiles in this process only, because other processes could outlive it. Raise NotApplicable
-        if the tools to compile are missing.
+        Inductor compiles in this process only, because helper processes could continue to run after this
+        process. Raise NotApplicable if a tool to compile is missing.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError):

@@ -1,7 +1,7 @@
 """Computation: operands, a function of the operands, and limits for its error.
 
-A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So they import
-torch themselves, use no constants of this module, and call only each other.
+A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So each function
+imports torch itself, uses no constants of this module, and calls only functions of this kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.model.numerics import LAYER_LIMITS, share
 
-#: An error is relative to the largest value, but at least to this number. UNIT is for layers whose gradients
+#: An error is divided by the largest value, but at least by this number. UNIT is for layers whose gradients
 #: nearly cancel (batch norm, training).
 UNIT = 1.0
 TINY = 1e-30
@@ -30,11 +30,11 @@ class Computation:
     """Functions that draw operands, compute with them, and measure the error.
 
     ``draw`` returns operands for a ``dtype`` and a ``seed``. ``call`` takes the operands as keyword
-    arguments. ``reference`` (default: ``call``) computes the expected results, in fp64 on the CPU. Each
-    function in ``measures`` takes a result and its reference. ``limits`` are keyed by the name of the result
-    ("" for every result), then by the name of the measure. ``bounds`` are arguments of ``rounding``, keyed by
-    the name of the result, for an error bound of each element. ``layout`` changes the memory format of
-    operands on the device.
+    arguments. ``reference`` computes the expected results in fp64 on the CPU. If it is None, ``call`` does.
+    Each function in ``measures`` takes a result and its reference. ``limits`` are keyed by the name of the
+    result ("" for every result), then by the name of the measure. ``bounds`` are arguments of ``rounding``,
+    keyed by the name of the result, for an error bound of each element. ``layout`` changes the memory format
+    of operands on the device.
     """
 
     draw: partial[Named]
@@ -94,7 +94,8 @@ def exact(draw: partial[Named], call: Callable[..., Named]) -> Computation:
 def one_thread() -> Iterator[None]:
     """Let PyTorch use only one thread inside of a ``with`` block or a decorated function.
 
-    PyTorch's threads wait for each other after every small step, on a busy machine most of the time.
+    With several threads, PyTorch's threads wait for each other after every small operation. On a busy machine
+    they would wait most of the time.
     """
     import torch
 
@@ -148,9 +149,9 @@ def cancelling(
 ) -> Named:  # fmt: skip
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
-    The operand named ``zero_sum``, split into ``groups``, sums to zero over the dimensions ``along``. The
-    operands that it is multiplied with are ``base`` plus -1, 0 or 1. At the edges, where padding removes
-    terms, sums can be large.
+    The values of the operand named ``zero_sum``, split into ``groups``, add up to zero over the dimensions
+    ``along``. This operand is multiplied with operands whose values are ``base`` plus -1, 0 or 1. At the
+    edges, where padding removes terms, sums can be large.
     """
     import torch
 
@@ -168,7 +169,7 @@ def cancelling(
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
     """Return fp64 integers of magnitude 1 to ``largest``, of which a fraction ``1 - density`` is set to zero.
 
-    ``random_`` also draws zeros, so values of 0 and above are increased by one.
+    ``random_`` also draws zeros, so 1 is added to values of 0 and above.
     """
     import torch
 
@@ -221,7 +222,8 @@ def max_ratio(result: Any, reference: Any) -> float:
 
 
 def rms_range(result: Any, reference: Any) -> float:
-    """Return the root mean square of the error relative to the largest value in result and reference."""
+    """Return the root mean square of the error, divided by the largest absolute value in result and
+    reference."""
     actual = result.cpu().double()
     error = (actual - reference).square().mean().sqrt()
     return share(float(error), float(max(actual.abs().max(), reference.abs().max())))
@@ -230,8 +232,8 @@ def rms_range(result: Any, reference: Any) -> float:
 def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:
     """Return the largest error that rounding can cause in each element.
 
-    ``sums`` are the results for the operands' magnitudes. ``of_sums``, ``of_reference`` and ``least`` are the
-    three numbers from ``numerics.error_bound``.
+    ``sums`` are the results for the absolute values of the operands. ``of_sums``, ``of_reference`` and
+    ``least`` are the three numbers from ``numerics.error_bound``.
     """
     return of_sums * sums + of_reference * reference.abs() + least
 

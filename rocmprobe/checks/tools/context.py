@@ -1,4 +1,4 @@
-"""Arguments and result of the function of a check."""
+"""Argument and result of a check's function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocmprobe.model.problems import Problem
 
 @dataclass
 class Meter:
-    """Peak of tensor memory, in bytes, above the memory in use when the measurement began."""
+    """Peak of tensor memory in bytes, minus the memory that was in use when the measurement began."""
 
     peak_bytes: int = 0
 
@@ -35,7 +35,8 @@ class TestedLibrary(Protocol):
 
     @property
     def rounds_parts(self) -> bool:
-        """True if half-precision sums may be rounded part by part, as in PyTorch's own kernels."""
+        """True if a half-precision sum may be computed in parts whose sums are rounded to half precision, as
+        in PyTorch's own kernels."""
 
     def synchronize(self, device: str) -> None:
         """Wait until all queued work on ``device`` is done. Raise its errors."""
@@ -46,7 +47,7 @@ class TestedLibrary(Protocol):
     def fillable_bytes(self, device: str, wanted: int) -> int:
         """Return how many bytes a test may allocate without harm to other users of the memory.
 
-        On a CPU, return at most ``wanted`` bytes, because filling more would take too long.
+        On a CPU, return at most ``wanted`` bytes, because it would take too long to fill more.
         """
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
@@ -62,7 +63,8 @@ class CheckResult:
     """Result of a check.
 
     ``message`` explains any state except "pass". ``solver``, ``algorithm`` and ``workspace_bytes`` are set if
-    the calls of the library report them. Otherwise they can still come from the library's log.
+    the library's functions return them. Otherwise the controller takes them from the library's log, if
+    possible.
     """
 
     state: str = "pass"
@@ -85,8 +87,7 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Soak:
-    """Parameters of the check soak: its length in seconds, measured with ``clock``, and the receiver of its
-    progress.
+    """Parameters of the check soak. It lasts ``seconds``, measured with ``clock``.
 
     ``report`` sends progress to the controller. It returns False if the check must end.
     """
@@ -98,19 +99,20 @@ class Soak:
 
 @dataclass
 class CheckContext:
-    """A case with everything that the function of a check needs in this process.
+    """Argument of a check's function: the case, and functions and objects that the check needs in this
+    process.
 
     ``device`` is torch's name of the device. ``under`` creates a context in which the setting applies (its
     environment variables are already set). ``report_phase`` tells the controller which time limit applies
-    from now on. ``settle`` sends a result to the controller, which uses it if this process ends in the phase
-    ``yardstick``. ``seconds`` is the time for a throughput measurement. ``sweep_bytes`` is how much memory a
-    memory sweep may fill on a CPU.
+    from now on. ``settle`` sends a preliminary result to the controller, which uses this result if the
+    process dies in the phase ``yardstick``. ``seconds`` is the time for a throughput measurement.
+    ``sweep_bytes`` is how much memory a memory sweep may fill on a CPU.
 
-    ``exact`` is True if sums of integers must equal the reference. ``bypass`` is True if the setting installs
-    the bypass. ``naive`` is True if naive im2col is also timed. ``batch`` is the batch size for timing
-    networks. ``operator`` is the tested operator of an operator sweep. ``compiler`` compiles kernels at run
-    time. ``clock`` measures first and steady calls. The controller reads clocks and temperatures of the
-    device before and after a ``measured`` block. Only the check soak uses ``soak``.
+    ``exact`` is True if results for integer operands must equal the reference. ``bypass`` is True if the
+    setting installs the bypass. ``naive`` is True if naive im2col is also timed. ``batch`` is the batch size
+    for timing networks. ``operator`` is the operator that a case of the operator sweep tests. ``compiler``
+    compiles kernels at run time. ``clock`` measures first and steady calls. The controller reads clocks and
+    temperatures of the device before and after a ``measured`` block. Only the check soak uses ``soak``.
     """
 
     dtype: Any
@@ -148,8 +150,8 @@ class CheckContext:
 
     @contextmanager
     def tested(self) -> Iterator[None]:
-        """Apply the setting inside of a ``with`` block, then wait for the device. Turn exceptions into
-        DeviceFailure."""
+        """Apply the setting inside of a ``with`` block, and wait for the device at its end. Turn exceptions
+        into DeviceFailure."""
         try:
             with self.under():
                 yield
@@ -174,9 +176,10 @@ class CheckContext:
         return result
 
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Return (result, seconds) of the first run of ``call``, which may search for kernels and compile.
+        """Run ``call`` for the first time, and return (result, seconds). This run may search for kernels and
+        compile them.
 
-        The time limit of steady calls applies afterwards.
+        After this run, the time limit of steady calls applies.
         """
         self.report_phase("first-call")
         started = self.clock()
@@ -187,7 +190,7 @@ class CheckContext:
         return result, seconds
 
     def steady_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
-        """Return (result, seconds) of one more run of ``call``."""
+        """Run ``call`` once more, and return (result, seconds)."""
         self.report_phase("steady")
         started = self.clock()
         with self.tested():

@@ -41,14 +41,15 @@ class Tensors:
 
 
 def layout(problem: Problem) -> Optional[Callable[[Any], Any]]:
-    """Return the function that changes the memory format of an operand, or None for contiguous operands."""
+    """Return the function that gives an operand the memory format of the problem, or None for contiguous
+    operands."""
     if problem.channels_last:
         return channels_last
     return with_gaps if problem.noncontiguous else None
 
 
 def shapes(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the operands, in the order in which they are drawn."""
+    """Return the shapes of the operands by name, in the order in which the operands are drawn."""
     bias = {"bias": (problem.out_channels,)} if problem.bias else {}
     return {
         **bias, "input": problem.input_shape, "weight": problem.weight_shape, "grad": problem.output_shape
@@ -64,9 +65,9 @@ def problem_operands(problem: Problem, dtype: Any, seed: int) -> Tensors:
 def leave_poison(results: Mapping[str, Any], dtype: Any, device: str) -> None:
     """Fill memory of the same sizes as ``results`` with NaN, and free it.
 
-    An allocator uses this memory for the next request of the same size. So if a kernel does not write its
-    whole result, NaN remains in the result. Fill the memory twice, because the C library returns a large
-    block to the system when it is freed for the first time.
+    An allocator uses freed memory for the next request of the same size. So if a kernel does not write its
+    whole result, NaN remains in the result. The memory is filled twice, because the C library returns a large
+    block to the system when the block is freed for the first time.
     """
     import torch
 
@@ -85,7 +86,7 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
     """Compute those gradients of a convolution that ``output_mask`` selects.
 
-    No forward pass runs before, because its failure would hide the result of the backward pass.
+    No forward pass is run, because a failure of the forward pass would hide the result of the backward pass.
     """
     import torch
 

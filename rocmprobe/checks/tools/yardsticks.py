@@ -1,7 +1,9 @@
-"""Yardsticks to compare the time of convolution to: a matrix product, a copy, and naive im2col.
+"""Yardsticks: calls whose time is compared to the time of convolution. They are a matrix product, a copy, and
+naive im2col.
 
-The product and the copy show what a device can reach. Naive im2col is the replacement of convolution that
-users often patch into a model. If a yardstick fails, only its own time is missing.
+The product and the copy show the throughput that a device can reach. Naive im2col is a replacement of
+convolution that users often patch into a model. If a yardstick fails, only the time of this yardstick is
+missing.
 """
 
 from __future__ import annotations
@@ -19,23 +21,25 @@ from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.checks.tools.tensors import Tensors
 from rocmprobe.model.problems import Problem
 
-#: Maximum seconds of one run. A slower yardstick is skipped, because it would take most of the time.
+#: Maximum seconds of one run. A slower yardstick is skipped, because it would take most of the check's time.
 LONGEST_RUN = 0.5
 #: Numbers of rows and columns of the square matrices to try. Three of the largest take 192 MiB in fp32.
 _SIDES = (128, 256, 512, 1024, 2048, 4096)
-#: Maximum seconds of one product. It is small, because each problem repeats the product about ten times.
+#: Maximum seconds of one product. This limit is small, because the product is repeated about ten times for
+#: each problem.
 _LONGEST_PRODUCT = 0.03
-#: The smallest matrix is used that no tried matrix exceeds in throughput by more than this factor.
+#: The smallest matrix is used whose throughput times this factor is at least the highest throughput of all
+#: tried matrices.
 _PLATEAU = 1.1
 _MIB = 1 << 20
 #: Bytes to copy on a GPU: 512 MiB, more than any GPU cache (up to 256 MiB), but at most this fraction of the
-#: GPU's memory. Source and target together take 1/24. This fits into a 6 GB card with a desktop, and is more
-#: than the caches of every card in data/gpus.toml.
+#: GPU's memory. Source and target together take 1/24. This fits into the memory of a 6 GB card that also runs
+#: a desktop, and is more than the caches of every card in data/gpus.toml.
 _COPIED_OF_GPU, _SHARE_OF_GPU = 512 * _MIB, 1 / 48
 #: Bytes of a small copy, which predicts the time of the full copy.
 _TRIED = 4 * _MIB
-#: Bytes to copy on a CPU: this many times its last cache, so that source and target take four times its size,
-#: within these limits.
+#: Bytes to copy on a CPU: this many times the size of its last cache, within these limits. Source and target
+#: together are then four times as large as the cache.
 _TIMES_OF_CACHE, _COPIED_OF_CPU = 2, (64 * _MIB, 256 * _MIB)
 _CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
@@ -57,7 +61,7 @@ class Yardstick:
 def gemm(context: CheckContext) -> Yardstick:
     """Return a yardstick that multiplies two square matrices in the requested dtype.
 
-    The matrices are just large enough for about the highest throughput.
+    The matrices are the smallest with about the highest throughput.
     """
     import torch
 
@@ -91,8 +95,8 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the smallest size with about the highest throughput. Sizes whose product takes long are not
-    tried."""
+    """Return the smallest number of rows with about the highest throughput. Matrices whose product takes long
+    are not tried."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
