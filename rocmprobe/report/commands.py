@@ -22,14 +22,11 @@ def env_command(results: Results) -> str:
 
 
 def simulated_option(results: Results) -> str:
-    """Return the option with which commands accept a simulated run, or "" for a real run."""
+    """Return the option that a command needs to accept a simulated run, or "" for a real run."""
     return "--simulated " if results.simulated else ""
 
 
 def results_place(results: Results) -> str:
-    """Return the run's folder, quoted for a shell.
-
-    If the folder is unknown, return the path of the results file.
-    """
+    """Return the run's folder, or if unknown the path of the results file, quoted for a shell."""
     path = PurePosixPath(results.named_file)
     return shlex.quote(str(path.parent if path.parent.name else path))

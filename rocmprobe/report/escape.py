@@ -1,7 +1,7 @@
 """Escaping of untrusted text for Markdown, so that no HTML, link, image, mention or reference appears.
 
 Backslashes are not enough: GitHub searches the parsed text for ``@name``, ``#123`` and URLs. GitHub does not
-search code, so everything but plain words goes into a code span or a fence.
+search code, so everything except plain words is put into code spans or code blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rocmprobe.report import text
 
-#: Text that needs no code span: letters and numbers with the punctuation of prose.
+#: Text that needs no code span: letters, numbers and punctuation.
 _PROSE = re.compile(
     r"[^\W_]+(?:[-'\u2019.,%+/\xd7\xb7\u2026][^\W_]+)*(?:%|\((?:R|TM|C)\))?|[-\u2013\u2014+\xd7\xb7=\u2026]"
 )
@@ -20,19 +20,19 @@ _LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
 #: Markers that start a list at the beginning of a line.
 _MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")
-#: Code spans in rocmprobe's own sentences.
+#: A code span in a sentence of rocmprobe.
 _QUOTED = re.compile(r"`([^`]+)`")
 _FIRST = 0.25
-#: Characters reserved for the line that marks a cut.
+#: Number of characters reserved for the line that marks a cut.
 _MARK = 60
-#: Long runs of backticks, which are cut: a code span must have more backticks than any run in its text.
+#: Long runs of backticks, which are shortened, because a code span needs more backticks than any run in it.
 _TICKS = re.compile("`{10,}")
 
 
 def words(foreign: str, limit: int = 400) -> str:
     """Return untrusted text as one line of Markdown, made from at most ``limit`` characters.
 
-    Plain words stay as they are. All other words become code spans.
+    Plain words stay unchanged. All other words become code spans.
     """
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
@@ -62,7 +62,8 @@ def _word(word: str, first: bool) -> str:
 def code(foreign: str, limit: int = 400) -> str:
     """Return a code span of one line that is also safe in a table cell.
 
-    Markdown parsers split cells at a bar even inside code, so bars stay outside the span.
+    Markdown parsers split cells at a bar even inside a code span. So a text with a bar becomes two spans with
+    an escaped bar between them.
     """
     return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
 
@@ -95,9 +96,9 @@ def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
 
 
 def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
-    """Return a fence with the first ``most`` lines, each of at most ``width`` characters.
+    """Return a code block with the first ``most`` lines, each of at most ``width`` characters.
 
-    If lines are left out, the last line says how many.
+    If lines are left out, the last line of the block says how many.
     """
     found = list(foreign)
     shown = [text.plain(line[: 8 * width]).replace("\n", " ") for line in found[:most]]
@@ -110,8 +111,8 @@ def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
 def cut(body: str, limit: int) -> str:
     """Return ``body``, shortened to at most ``limit`` characters.
 
-    A quarter of the result is the beginning, and the rest is the end. A line between them says how many
-    characters were cut.
+    A quarter of the result is the beginning of ``body``, the other part is the end. Between them, a line says
+    how many characters were cut.
     """
     if len(body) <= limit:
         return body

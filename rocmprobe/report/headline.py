@@ -45,7 +45,6 @@ def _something_to_set(results: Results) -> bool:
 
 
 def _native_fails(results: Results) -> bool:
-    """Return True if every native convolution in the dtype of the recommendation failed."""
     tried = [
         outcome
         for outcome in results.outcomes

@@ -11,11 +11,11 @@ from rocmprobe.model.results import Gpu, Machine, Results
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table
 
-#: Statement in reports about rocmprobe's own tests. docs/how-it-was-tested.md has the details.
+#: Statement in reports about the machines on which rocmprobe was tested (docs/how-it-was-tested.md).
 TRIED_ON = (
     "rocmprobe itself was tried on an emulated gfx1010, with MIOpen 3.4.0 and 3.5.1; not on AMD hardware."
 )
-#: Rows of the identity strip: label, and the facts that can be the value. The first known fact is used.
+#: Rows of the identity strip: label, and names of facts. The first known fact is the value.
 _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
     ("Kernel", ("kernel.release",)),
     ("ROCm", ("rocm.version", "hip.version")),
@@ -30,7 +30,7 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 def identity(results: Results) -> list[tuple[str, str]]:
     """Return the rows of the identity strip (machine, software, date) as label and value.
 
-    If a value of a GPU is unknown, the row says so. Unknown software is shown only in the table of facts.
+    An unknown value of a GPU is shown as unknown. Unknown software is shown only in the table of facts.
     """
     machine = results.machine
     rows = []
@@ -57,10 +57,7 @@ def identity(results: Results) -> list[tuple[str, str]]:
 
 
 def tried_on(results: Results) -> str:
-    """Return a sentence that says on which machines rocmprobe itself was tested.
-
-    Return "" if the run tested no AMD GPU.
-    """
+    """Return a sentence about the machines on which rocmprobe was tested, or "" if no AMD GPU was tested."""
     asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
     return TRIED_ON if asked and not results.simulated else ""
 

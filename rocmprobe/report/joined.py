@@ -1,4 +1,4 @@
-"""Report of a joined run: the version of torch in each Python environment, with result and speed."""
+"""Report of a joined run: each Python environment with its torch version, result and speed."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _CAPTION = "Time: over the convolutions that all were timed on"
 def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
     """Write results.json and report.html of the joined run in ``folder``.
 
-    All member runs must be reported already. Return the joined run, and the results of each member run by
-    name.
+    The reports of all member runs must exist already. Return the joined run, and the results of each member
+    run by name.
     """
     begun = read_joined(folder / "results.json")
     assert begun is not None, f"{folder} holds a joined run"
@@ -49,9 +49,9 @@ def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
 
 
 def as_text(source: Path, form: str) -> str:
-    """Return a joined run as Markdown, or "" if ``source`` is an ordinary run or ``form`` is not "md".
+    """Return a joined run as Markdown. ``source`` is the run's results.json or folder.
 
-    ``source`` is the run's results.json or folder.
+    Return "" if ``source`` is an ordinary run or ``form`` is not "md".
     """
     found = read_joined(results_file(source)) if form == "md" else None
     return markdown(found) if found else ""
@@ -60,8 +60,8 @@ def as_text(source: Path, form: str) -> str:
 def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path]:
     """Write the page of the joined run ``source`` to ``output``, and return the path of the page.
 
-    By default, the page is written next to the results. Return None for an ordinary run. Also return None if
-    ``form`` is not "html", because the other forms exist only for the recommended member.
+    By default, write the page next to the results. Return None if ``source`` is an ordinary run or ``form``
+    is not "html". Other forms exist only for the recommended member.
     """
     path = results_file(source)
     found = read_joined(path) if form == "html" else None
@@ -78,7 +78,7 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
         return replace(member, note=member.unusable)
     if results is None:
         return replace(member, note="The run was stopped before this environment was tested.")
-    # The report of the recommended run already says how long the training takes.
+    # Leave out the duration of the training, which the report of the recommended run already states.
     estimate = "" if member.name == joined.chosen else networks.line(results)
     return replace(member, note=_why_none(results) or estimate)
 
@@ -86,7 +86,8 @@ def _noted(member: Member, joined: JoinedRun, tested: dict[str, Results]) -> Mem
 def _why_none(results: Results) -> str:
     """Return the reason why no setting is recommended, or "" if a setting is recommended.
 
-    If no setting gave correct results, the reason is the first failure, which is the lowest on the ladder.
+    If no setting gave correct results, the reason is the first failure, in the order from simple to complex
+    checks.
     """
     found = results.recommendation
     if found and found.configuration.setting:
@@ -99,7 +100,7 @@ def _why_none(results: Results) -> str:
 def side_by_side(joined: JoinedRun) -> Table:
     """Return the members as a table, with their devices if the devices differ.
 
-    Devices differ if a torch without GPU support computes on the CPU.
+    Devices differ if e.g. one torch has no GPU support and computes on the CPU.
     """
     differ = len({each.device for each in joined.members if each.device}) > 1
     found = [

@@ -16,13 +16,13 @@ from rocmprobe.report.page import evidence
 from rocmprobe.report.page.layout import clipped
 from rocmprobe.report.states import reason
 
-#: Largest number of characters of evidence per case, because readers of JUnit load all of it.
+#: Largest number of characters of evidence per case, because programs that read JUnit load the whole file.
 _TEXT = 20_000
 
 
 @dataclass(frozen=True)
 class Reported:
-    """One outcome with cleaned text, which only needs escaping for HTML or XML.
+    """One outcome with cleaned text, which must only be escaped for HTML or XML.
 
     ``name`` is unique among the outcomes of a run. ``outcome`` is pytest's name for the state, in lower case.
     ``seconds`` is finite and not negative.
@@ -47,7 +47,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
         name = text.one_line(outcome.id, 300) or "outcome"
         seen[name] = seen.get(name, 0) + 1
         if seen[name] > 1:
-            # Programs that read JUnit would merge two cases of the same name.
+            # Make names unique, because programs that read JUnit would merge cases of the same name.
             name = f"{name} #{seen[name]}"
         look = outcome.meaning
         found.append(
@@ -64,7 +64,7 @@ def reported(results: Results) -> tuple[Reported, ...]:
                     "state": outcome.state,
                     "setting": text.one_line(outcome.setting),
                     "device": text.one_line(outcome.device),
-                    # JUnit has no result for a test that passes although it was expected to fail.
+                    # JUnit has no result for an xpass.
                     **({"expected": text.one_line(outcome.expected.reason)} if outcome.expected else {}),
                 },
             )
@@ -96,15 +96,14 @@ def _text(outcome: Outcome) -> str:
 _ATTRIBUTE = 1_000
 #: Largest number of characters of all texts together.
 _ALL_TEXTS = 10_000_000
-#: XML element and type for a case that did not pass, by pytest's outcome. A case that passes although a
-#: failure was expected has no element.
+#: XML element and type for a case that did not pass, by pytest's outcome. An xpass has no element.
 _ELEMENTS = {
     "failed": ("failure", ""),
     "error": ("error", ""),
     "skipped": ("skipped", "pytest.skip"),
     "xfailed": ("skipped", "pytest.xfail"),
 }
-#: Elements that get the full text. For a skipped test, programs show only the message.
+#: Elements that get the full text. Of a skipped test, programs show only the message.
 _WITH_TEXT = ("failure", "error")
 
 
@@ -112,8 +111,8 @@ def document(cases: Sequence[Reported], results: Results) -> str:
     """Return the JUnit file of a run: one suite with the run's date, time and facts.
 
     The form is pytest's junit_family xunit2, without a host name. Names and groups become ``name`` and
-    ``classname`` unchanged, because a CI service recognises a test by its name. Long texts are cut, and the
-    cut is marked.
+    ``classname`` unchanged, because a CI service uses both to recognise a test. Long texts are cut, with a
+    mark at the cut.
     """
     elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
     root = ET.Element("testsuites", name="rocmprobe")
@@ -151,7 +150,7 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
-    """Add one test case with a text of about ``limit`` characters or fewer. Return the length of the text."""
+    """Add one test case with a text of at most about ``limit`` characters. Return the length of the text."""
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )

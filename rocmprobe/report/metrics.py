@@ -74,7 +74,7 @@ def _questions(verdict: Verdict) -> Samples:
             }  # fmt: skip
             value = state == each["state"]
             key = tuple(labels.values())
-            # Problems of one check and direction have equal labels, so their states are merged.
+            # Merge the states of problems of the same check and direction, because their labels are equal.
             rows[key] = (labels, value or (key in rows and rows[key][1]))
     return list(rows.values())
 

@@ -13,7 +13,7 @@ import pytest
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.redact import redacted_text
 
-#: Fields of an outcome that are columns of the table, after the result.
+#: Fields of an outcome that become columns of the table, after the result.
 _COLUMNS = ("state", "setting", "cause")
 _hook = pytest.hookimpl(optionalhook=True, tryfirst=True)
 
@@ -45,7 +45,7 @@ class HtmlRows:
     def pytest_html_results_summary(self, prefix: list[str], session: pytest.Session) -> None:
         page = Path(os.path.expandvars(session.config.getoption("--html"))).expanduser().resolve()
         report = os.path.relpath(self._report.resolve(), page.parent)
-        # If redaction would change the path, the link would be broken.
+        # Leave the link out if redaction would change its path.
         public = redacted_text(report) == report
         name = f'<a href="{escape(quote(report))}">report.html</a>' if public else "report.html"
         prefix.append(

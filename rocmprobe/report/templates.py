@@ -14,7 +14,7 @@ import jinja2
 def environment(package: str, shown: Callable[[Any], Any]) -> jinja2.Environment:
     """Return the Jinja environment for the templates of ``package``.
 
-    ``shown`` converts each value of a page before the value is escaped.
+    ``shown`` is applied to each value of a page, before the value is escaped.
     """
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),
@@ -40,7 +40,7 @@ def style_sheet(package: str, name: str) -> str:
 def content_security_policy(scripts: Iterable[str]) -> str:
     """Return the policy of a page that makes no request and runs only the given scripts.
 
-    The policy is a second safeguard, because escaping already makes untrusted text harmless.
+    The policy is only a second safeguard, because untrusted text is escaped.
     """
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -1,4 +1,4 @@
-"""Text and numbers in readable form, and functions that make untrusted text harmless for any medium."""
+"""Readable forms of text and numbers, and functions that make untrusted text harmless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ one_line = plain_text.one_line
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without control characters. Markup stays Markup."""
+    """Return ``text`` without control characters. If ``text`` is Markup, the result is Markup, too."""
     cleaned = plain_text.plain(str(text))
     return Markup(cleaned) if isinstance(text, Markup) else cleaned  # noqa: S704 - was Markup before
 
@@ -67,7 +67,7 @@ def seconds(value: Optional[float]) -> str:
 
 
 def spread(median: Optional[float], low: Optional[float], high: Optional[float]) -> str:
-    """Return a time with its range, such as "20 ms (10 ms to 40 ms)"."""
+    """Return a time with its range, e.g. "20 ms (10 ms to 40 ms)"."""
     return f"{seconds(median)} ({seconds(low)} to {seconds(high)})"
 
 
@@ -86,7 +86,7 @@ def count(amount: int, noun: str, plural: str = "") -> str:
 
 
 def moment(text: Optional[str]) -> Optional[datetime]:
-    """Parse an ISO 8601 time. Return None if it is invalid. Python 3.9 does not accept the suffix Z."""
+    """Parse an ISO 8601 time, also with the suffix Z. Return None if it is invalid."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00"))
     except ValueError:

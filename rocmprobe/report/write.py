@@ -32,14 +32,14 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
     "json": results_document,
     "junit": lambda results: junit.document(reported(results), results).encode(),
 }
-#: Formats for pasting into an issue. They go to the terminal unless the user names a file.
+#: Formats for pasting into an issue. They are printed to the terminal unless the user names a file.
 TEXTS = ("md", "issue")
 
 
 def write_report(folder: Path) -> Results:
     """Write results.json, report.html and junit.xml for the run in ``folder``. Return the results.
 
-    If the run died, the results in the journal are judged and marked as partial.
+    If the run ended early, judge the results in the journal and mark them as partial.
     """
     results = judged_results(folder)
     write_results(results, folder / "results.json")
@@ -51,8 +51,8 @@ def write_report(folder: Path) -> Results:
 def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     """Write ``source`` in the form ``form`` ("html", "json" or "junit") to ``output``, and return the path.
 
-    ``source`` is a results.json or the folder of a run. By default, the output is next to the results. Raise
-    BadInput if ``source`` holds no results.
+    ``source`` is a results.json or the folder of a run. By default, the output is written next to the
+    results. Raise BadInput if ``source`` contains no results.
     """
     folder = source if source.is_dir() else source.parent
     results = read(source)
@@ -65,7 +65,7 @@ def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
     """Return ``source``, a results.json or the folder of a run, as text in a format of ``TEXTS``.
 
     The format "issue" is for ``tracker``. If ``full``, return the long version. Raise BadInput if ``source``
-    holds no results.
+    contains no results.
     """
     results = read(source)
     return markdown(results) if form == "md" else issue_block(results, tracker, full)
@@ -74,7 +74,7 @@ def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
 def read(source: Path) -> Results:
     """Return the results of ``source``, a results.json or the folder of a run.
 
-    Raise BadInput if ``source`` holds no results.
+    Raise BadInput if ``source`` contains no results.
     """
     source = ordinary_run(source)
     return recorded(source) if source.is_dir() else read_results(source)
@@ -83,7 +83,7 @@ def read(source: Path) -> Results:
 def recorded(folder: Path) -> Results:
     """Return the judged results of the run in ``folder``, after a check of the journal.
 
-    Raise BadInput if the journal holds content that no run writes.
+    Raise BadInput if the journal has content that no run writes.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.journal import NAME

@@ -15,16 +15,15 @@ from rocmprobe.report.repro.script import backend
 
 _EVENTS = 10
 _SETTINGS = 12
-#: The setting without find-db and kernel cache, and the setting with the user's own databases and caches.
+#: The setting with empty databases and caches, and the setting with the user's databases and caches.
 _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
-    """Return the maintainers' questions, each with the run's answer.
+    """Return the questions that maintainers ask, each with an answer from the run.
 
-    There are seven questions for MIOpen, and one question for any other library.
-
-    If the run has no answer, the text says so.
+    There are seven questions for MIOpen, and one question for any other library. If the run has no answer,
+    the text says so.
     """
     others = same_question(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":
@@ -104,7 +103,7 @@ def _supported(results: Results, others: Mapping[str, Outcome]) -> str:
 
 
 def support(isa: str) -> str:
-    """Return a sentence that says if AMD and PyTorch have ever listed ``isa`` as supported."""
+    """Return a sentence that says whether AMD and PyTorch have ever listed ``isa`` as supported."""
     row = target(isa)
     if row is None:
         return f"{words(isa, 40)}: rocmprobe does not know this target, nor who supports it."

@@ -1,7 +1,7 @@
 """One failure as an issue of at most 30 lines: error, short script, MIOpenDriver line, environment, report.
 
-A maintainer can read the issue in a minute. The module ``issue`` writes the long text, with log and every
-detail.
+A maintainer can read such an issue in a minute. The module ``issue`` writes the long text, with the log and
+all details.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rocmprobe.report.repro.script import backend
 from rocmprobe.report.repro.short import short_script
 
 MAX_LINES = 30
-#: Headings of each tracker's form: problem, script, environment. If a form has no heading for the script, the
-#: heading is "", and the script is part of the problem.
+#: Headings of each tracker's form: problem, script, environment. "" means that the form has no heading for
+#: the script, so the script is part of the problem.
 _ROCM = ("Problem Description", "Steps to Reproduce", "Operating System, CPU, GPU, ROCm Version")
 _HEADINGS = {
     "miopen": _ROCM,
@@ -34,7 +34,7 @@ _HEADINGS = {
     "pytorch": ("🐛 Describe the bug", "", "Versions"),
     "ultralytics": ("Bug", "Minimal Reproducible Example", "Environment"),
 }
-#: The program whose output the form demands.
+#: Programs whose output a form requires, keyed by tracker.
 _DEMANDED = {"pytorch": "python -m torch.utils.collect_env", "ultralytics": "yolo checks"}
 _DIRECTIONS = {
     "fwd": "forward",
@@ -49,7 +49,7 @@ _LIBRARIES = {"miopen": "MIOpen", "cudnn": "cuDNN", "onednn": "oneDNN"}
 _OPERATORS = {"gemm": "Matrix multiplication", "batch-norm": "Batch norm in training"}
 _ENOUGH_EVIDENCE, _MOST_EVIDENCE = 3, 6
 _NAMES = 6
-#: Output lines that help no maintainer: messages of rocmprobe and source lines of a traceback, for example.
+#: Output lines that do not help a maintainer, e.g. messages of rocmprobe and source lines of a traceback.
 _NOISE = re.compile(
     r"\[rocmprobe\]|MIOpenDriver |MIOpen\(HIP\): (Info|Command)|Current thread|Extension modules|/proc "
     r'|State:|VmRSS:|Threads:|\s*File ".*(/rocmprobe/|/multiprocessing/|<string>|<frozen)|\s+(?!\s|File ")'
@@ -58,7 +58,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def brief(results: Results, failure: Failure, tracker: str) -> str:
-    """Return the issue for ``tracker``. The error text gets the lines that the other parts do not need."""
+    """Return the issue for ``tracker``. The error's text fills the lines that the other parts do not need."""
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
@@ -81,7 +81,7 @@ def _height(parts: Sequence[str]) -> int:
 
 
 def top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
-    """Yield a warning if the machine was simulated, and then the title."""
+    """Yield the title, and before it a warning if the machine was simulated."""
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
     torch = results.machine.value("torch.version")
@@ -128,10 +128,7 @@ def _subject(failure: Failure) -> str:
 
 
 def _sizes(problem: Problem) -> str:
-    """Return the convolution's arguments under PyTorch's names.
-
-    Arguments with PyTorch's default are left out.
-    """
+    """Return the convolution's arguments as PyTorch names them, without arguments that have their default."""
     arguments = {
         "stride": (problem.stride, 1), "padding": (problem.padding, 0), "dilation": (problem.dilation, 1),
         "output padding": (problem.output_padding, 0),
@@ -150,7 +147,7 @@ def _crossed(sizes: Sequence[int]) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Return the largest error and its limit, both divided by the largest value."""
+    """Return the largest error and its limit, both relative to the largest value."""
     error, limit = (text.numeric(outcome.numerics.get(name)) for name in ("max_ratio", "max_ratio_limit"))
     if error is None or limit is None or error <= limit:
         return ""
@@ -159,12 +156,12 @@ def _numbers(outcome: Outcome) -> str:
 
 def _evidence(failure: Failure, room: int) -> str:
     useful = [line for line in failure.outcome.evidence if not _NOISE.match(line)]
-    # Cut here, because ``lines`` would add one more line with the number of lines left out.
+    # Cut here, because ``lines`` would add a line with the number of lines that are left out.
     return lines((collapse(useful) or [failure.message])[:room], room)
 
 
 def _others(results: Results, failure: Failure) -> Iterator[str]:
-    """Yield one line on the results under the other settings, with the reason if the reason is known."""
+    """Yield one line on the results under the other settings, with the reason if known."""
     settings = {setting.name: setting for setting in results.settings}
     same: list[str] = []
     different: list[str] = []
@@ -201,7 +198,7 @@ def _is_without_library(setting: Setting, outcome: Outcome) -> bool:
 
 
 def _gist(outcome: Outcome) -> str:
-    """Return the first message without its numbers, because numbers differ between runs."""
+    """Return the first message without its numbers, so that messages of similar failures become equal."""
     messages = (attempt.message for attempt in outcome.attempts)
     return _NUMBER.sub("", next(filter(None, (*outcome.evidence, *messages)), ""))
 
@@ -221,7 +218,7 @@ def _steps(results: Results, failure: Failure) -> Iterator[str]:
 
 
 def _script(results: Results, failure: Failure) -> tuple[str, str]:
-    """Return the script and "". If there is no script, return "" and a line to print instead."""
+    """Return the script and "". If there is no script, return "" and the line to print instead."""
     if _is_import(failure):
         return "", 'Run `python -c "import torch"`.'
     try:

@@ -1,6 +1,6 @@
 """The machine's facts in the forms that issue trackers request.
 
-The forms imitate the output of other programs, and the issue says so.
+The texts have the form of other programs' output. The issue says that rocmprobe wrote them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _bytes(value: Any) -> Optional[str]:
 
 
 def library_version(results: Results) -> Any:
-    """Return the version of the vendor library, or "" if the run does not know the version."""
+    """Return the version of the vendor library, or "" if unknown."""
     elsewhere = {setting.name for setting in results.settings if setting.device}
     versions = {
         trial.library
@@ -131,7 +131,7 @@ def _variables(machine: Machine) -> Iterable[tuple[str, Any]]:
 
 
 def _lines(rows: Iterable[tuple[str, Any]], gap: str, width: int = 0) -> str:
-    """Return a fence with one line for each row. A row with an empty label makes an empty line."""
+    """Return a code block with one line for each row. A row with an empty label makes an empty line."""
     shown = []
     for label, value in rows:
         known = _UNKNOWN if value in (None, "", [], ()) else text.one_line(text.show(value)[:2000], 200)

@@ -15,12 +15,12 @@ from rocmprobe.model.states import STATES
 from rocmprobe.report.repro.script import backend, child_variables, driver_line, script
 
 TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
-#: Rungs whose operations run in MIOpen. Other rungs use the HIP runtime, rocBLAS or PyTorch's own kernels.
+#: Rungs whose checks run in MIOpen. Checks of other rungs run in HIP, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
-#: Number of criteria by which one failure is graver than another: driver, library, setting, state.
+#: Number of criteria that make one failure graver than another: driver, library, setting, state.
 _GRAVE = 4
-#: Largest number of failures that are tried to find a failure that a script without rocmprobe can reproduce.
+#: Largest number of failures for which a script is tried, to find a failure that a script can reproduce.
 _TRIED = 50
 
 
@@ -42,7 +42,7 @@ class Failure:
 
     @property
     def state(self) -> str:
-        """Observed state, such as "wrong" instead of "xfail"."""
+        """Observed state, e.g. "wrong" instead of "xfail"."""
         return came_to(self.outcome)
 
     @property
@@ -55,12 +55,12 @@ class Failure:
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
 
-    The first setting of the run (PyTorch's default) and the worst state come first. Among equal failures,
-    those that a script can reproduce come first. Further criteria are the rung of the ladder, then the dtype
-    (float32 first). For Ultralytics, layers of YOLO come first among failures that are still equal.
+    The criteria, in order: the first setting of the run (PyTorch's default), the worst state, the existence
+    of a script, the rung (simple checks first), the dtype (float32 first), and for Ultralytics layers of
+    YOLO.
 
     Failures of the bypass, and of the CPU as a replacement for a GPU, concern no tracker. MIOpen's tracker
-    gets only failures of settings that use MIOpen.
+    gets only failures under settings that use MIOpen.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -98,10 +98,7 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes that ran and failed, under all settings.
-
-    Failed predictions of memory are left out.
-    """
+    """Return the outcomes that ran and failed, under all settings, without failed predictions of memory."""
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 
@@ -116,7 +113,7 @@ def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str
 
 
 def entered_miopen(failure: Failure) -> bool:
-    """Return True if the failing computation ran in MIOpen. The result is only valid for an AMD GPU."""
+    """Return True if the failing computation ran in MIOpen. Call this only for a failure on an AMD GPU."""
     outcome = failure.outcome
     return failure.setting.vendor_library and outcome.rung in _OF_MIOPEN and outcome.phase != "start"
 
@@ -156,7 +153,7 @@ def _question(outcome: Outcome) -> tuple[object, ...]:
 
 
 def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
-    """Yield the trials of ``outcome``, beginning with the last attempt."""
+    """Yield the trials of ``outcome``, the trial of the last attempt first."""
     tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
     by_id = {trial.id: trial for trial in results.trials}
     yield from (by_id[name] for name in tried if name in by_id)

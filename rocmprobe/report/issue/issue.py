@@ -1,8 +1,9 @@
-"""One failure as text for a tracker's issue form, with the form's fields in order.
+"""One failure as text for a tracker's issue form, with the form's fields in order and details for
+maintainers.
 
-The text also has details for maintainers. ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the same form,
+ROCm/ROCm, ROCm/MIOpen and ROCm/rocm-libraries have the same form,
 ``.github/ISSUE_TEMPLATE/issue_report.yml``. pytorch/pytorch and ultralytics/ultralytics have a form
-``bug-report.yml`` in that folder.
+``bug-report.yml`` in the same folder.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rocmprobe.report.issue.repeats import collapse
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.terminal.markdown import banners
 
-#: Largest number of characters of a block. GitHub accepts 65 536, and users add text before they submit.
+#: Largest number of characters of the text. GitHub accepts 65 536, and users add their own text.
 LIMIT = 60_000
 _LOG = 40_000
 _LEAST_LOG = 2_000
@@ -44,8 +45,8 @@ def issue_block(results: Results, tracker: str, full: bool = False) -> str:
     """Return the gravest failure that concerns ``tracker`` (an entry of ``TRACKERS``) as Markdown.
 
     If no failure concerns the tracker, return one line that says so. The text has at most ``brief.MAX_LINES``
-    lines. If ``full``, add the log and every detail, and return at most ``LIMIT`` characters. If the log is
-    too long, its middle is cut, and a line marks the cut.
+    lines. If ``full``, add the log and all details, and return at most ``LIMIT`` characters. If the log is
+    too long, its middle is replaced by a line that marks the cut.
     """
     failure = gravest(results, tracker)
     if failure is None:
@@ -243,7 +244,7 @@ def _log(results: Results, failure: Failure, limit: int) -> str:
     log = next((trial.log for trial in trials_of(results, failure.outcome) if trial.log.strip()), "")
     if not log:
         return "The process printed nothing."
-    # Only a bounded part of the log is collapsed, because collapsing compares lines with each other.
+    # Collapse only a bounded part of the log, because collapsing compares many pairs of lines.
     collapsed = "\n".join(collapse(cut(log, 5 * _LOG).splitlines()))
     inner = fence(collapsed, limit=max(limit, _LEAST_LOG))
     return folded("What the process printed (for every check that ran in it)", inner)

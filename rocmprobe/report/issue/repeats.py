@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: Largest number of lines of a repeated block that is recognised.
+#: Largest number of lines of a block whose repetition is recognised.
 _LONGEST = 40
 #: Parts that differ between two prints of the same line: times, addresses, names of temporary files.
 _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{4}(?:-[0-9a-f]{4})+|\d+(?:\.\d+)?(?:e-?\d+)? ?[mun]?s\b")
@@ -14,7 +14,8 @@ _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{4}(?:-[0-9a-f]{4})+|\d+(?:\.\d+
 def collapse(lines: Sequence[str]) -> list[str]:
     """Return the lines, with each repeated line or block shown once and followed by its count.
 
-    Only direct repetitions collapse. Times, addresses and names of temporary files can differ between them.
+    Only repetitions that follow each other collapse. Times, addresses and names of temporary files can differ
+    between repetitions.
     """
     keys = [_VOLATILE.sub("", line.rstrip()) for line in lines]
     made: list[str] = []

@@ -1,4 +1,4 @@
-"""The table of all outcomes at the end of the page, with the number of outcomes for each result of pytest."""
+"""The table of all outcomes at the end of the page, and the number of outcomes for each result of pytest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESULTS = {
 
 @dataclass(frozen=True)
 class Result:
-    """A result of pytest, with the number of outcomes that have the result."""
+    """A result of pytest (e.g. "passed"), and the number of outcomes with this result."""
 
     tone: str
     word: str
@@ -47,7 +47,7 @@ class AllOutcomes:
 
 
 def all_outcomes(results: Results, fit: Fit) -> AllOutcomes:
-    """Return a row for each outcome, as many as ``fit`` allows, sorted by result."""
+    """Return one row for each outcome, sorted by result. ``fit`` limits the number of rows."""
     cases = reported(results)
     counts = Counter(case.outcome for case in cases)
     found = {

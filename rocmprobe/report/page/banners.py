@@ -14,8 +14,8 @@ from rocmprobe.report import text
 from rocmprobe.report.identity import card, overridden, show_gpu_name
 from rocmprobe.report.page.layout import FITS, Fit
 
-#: GPU use by other programs that needs a warning: per cent of the GPU's time, and fraction of its memory.
-#: A desktop alone stays below these limits.
+#: Smallest GPU use by other programs that causes a warning: per cent of the GPU's time, and fraction of its
+#: memory. A desktop alone stays below these limits.
 _BUSY, _FULL = 20, 0.5
 _NAMED = 8
 
@@ -28,7 +28,7 @@ class Banner:
 
 
 def banners(results: Results, fit: Fit = FITS[0]) -> list[Banner]:
-    """Return the warnings, gravest first."""
+    """Return the warnings, the most severe first."""
     return [
         *_simulated(results), *_partial(results), *_noted(results), *_overridden(results.machine),
         *_dirty(results.machine), *_busy(results.machine.gpus), *_probe_errors(results), *_shortened(fit),
@@ -73,7 +73,7 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
 def _dirty(machine: Machine) -> Iterator[Banner]:
     """Yield a warning for environment variables that change the behaviour of ROCm or PyTorch.
 
-    Ignore the ISA override and variables that are set to their default.
+    Ignore the ISA override, and variables that are set to their default.
     """
     reach: list[str] = []
     dropped: list[str] = []

@@ -9,7 +9,7 @@ _LONGEST = 3
 
 
 def short_codes(names: Iterable[str]) -> dict[str, str]:
-    """Return a unique code for each name: initials, or the first two letters of a single word."""
+    """Return a unique code for each name: its initials, or its first two letters if it is a single word."""
     codes: dict[str, str] = {}
     for name in names:
         words = [word for word in re.split(r"\W+", name) if word]

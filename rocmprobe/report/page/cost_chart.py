@@ -1,4 +1,4 @@
-"""Chart of time and memory under the settings that give correct results, relative to a reference setting."""
+"""Chart of time and memory of the settings that give correct results, relative to a reference setting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 100.0
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A bar from 0 to ``length``, with its ``note``. ``low`` and ``high`` are the ends of the error bar."""
+    """A bar from 0 to ``length``, with a ``note``. ``low`` and ``high`` are the ends of the error bar."""
 
     length: float
     note: str
@@ -32,7 +32,7 @@ class ChartRow:
 
 @dataclass(frozen=True)
 class CostChart:
-    """Rows of the chart. ``busy`` is True if noise is so large that times are not shown."""
+    """Rows of the chart. If ``busy``, times are not shown, because the noise is too large."""
 
     caption: str
     rows: tuple[ChartRow, ...]

@@ -29,7 +29,7 @@ _SHORT = ("Not learned", "Worked")
 
 @dataclass(frozen=True)
 class Entry:
-    """An outcome with full detail.
+    """A failed outcome with full detail.
 
     If an earlier entry has the same lines, ``same`` is the anchor of the earlier entry. ``log`` is the anchor
     of the trial's output. ``arch`` has the native and effective ISA.
@@ -63,8 +63,8 @@ class Row:
 class Bundle:
     """Outcomes with the same reason for failure, or passed outcomes of the same check.
 
-    For failures there are ``entries`` and a ``script`` that reproduces one of the failures. For other
-    outcomes there are ``rows``.
+    For failures, ``entries`` has the details, and ``script`` reproduces one of the failures. For other
+    outcomes, ``rows`` has one row each.
     """
 
     heading: str
@@ -83,7 +83,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Log:
-    """Output and mapped libraries. Trials with the same output and libraries have one Log."""
+    """Output and mapped libraries, shared by all trials with the same output and libraries."""
 
     anchor: str
     trials: tuple[str, ...]
@@ -94,18 +94,18 @@ class Log:
 def anchor(position: int) -> str:
     """Return the HTML anchor for the outcome at ``position``.
 
-    The id is not used as an anchor, because the id comes from a file and can hold any text.
+    The outcome's id is no safe anchor, because it comes from a file and can be any text.
     """
     return f"o{position}"
 
 
 def anchors(results: Results) -> dict[int, str]:
-    """Return the HTML anchor of each outcome. The keys are the results of Python's ``id(outcome)``."""
+    """Return the HTML anchor of each outcome. The keys are ``id(outcome)``."""
     return {id(outcome): anchor(position) for position, outcome in enumerate(results.outcomes)}
 
 
 def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
-    """Return the outcomes in groups, as many as ``fit`` allows. Failures come first."""
+    """Return the outcomes in groups, failures first. ``fit`` limits the number of outcomes."""
     by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
     for position, outcome in enumerate(results.outcomes):
         by_heading[outcome.meaning.heading].append((position, outcome))
@@ -145,7 +145,8 @@ def _failures(results: Results, members: _Members, entries: _Entries) -> tuple[B
 def _why(outcome: Outcome) -> str:
     """Return state, cause and the first words of the reason.
 
-    For wrong results the reason is a fixed text, because the numbers in the message differ between problems.
+    For wrong results, the reason is a fixed text, because the message contains numbers that differ between
+    problems.
     """
     first = text.one_line(reason(outcome), 100)
     if outcome.state == "wrong":
@@ -154,7 +155,7 @@ def _why(outcome: Outcome) -> str:
 
 
 def _script(results: Results, members: _Members) -> str:
-    """Return a stand-alone script for the first of at most three members that has a script."""
+    """Return a stand-alone script for one of the first three members, or "" if none of these has a script."""
     for _, outcome in members[:3]:
         try:
             return reproduction(results, outcome.id)
@@ -207,14 +208,14 @@ def _share(outcome: Outcome) -> str:
 
 
 def arch(outcome: Outcome) -> str:
-    """Return native and effective ISA, separated by a space. The page's filter searches this text."""
+    """Return native and effective ISA, separated by a space, for the page's search filter."""
     return " ".join(dict.fromkeys(filter(None, (outcome.native_isa, outcome.effective_isa))))
 
 
 class _Entries:
     """Factory of entries.
 
-    If the page already shows the same lines or log, a new entry only links to the earlier place.
+    If the page already shows the same lines or log, a new entry only links to them.
     """
 
     def __init__(self, results: Results, fit: Fit) -> None:
@@ -303,7 +304,7 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:
-    """Return the output of the trials. Trials with the same output and libraries get one entry."""
+    """Return the output of the trials, once for all trials with the same output and libraries."""
     found = []
     for number, ((log, mapped), same) in enumerate(_alike(results.trials).items()):
         tail = log.splitlines()

@@ -1,6 +1,6 @@
 """The self-contained HTML page of a run.
 
-It embeds the compressed results.json and texts for issue trackers.
+The page contains the compressed results.json, and texts for issue trackers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rocmprobe.report.templates import asset, content_security_policy, environme
 from rocmprobe.report.terminal.markdown import markdown
 
 _PACKAGE = "rocmprobe.report.page"
-#: Indentation before an HTML element, which is removed. Lines of text, script or style never begin with "<".
+#: Indentation before an HTML element, which is removed. Lines of text, script or style do not begin with "<".
 _INDENT = re.compile(r"\n\s+(?=<)")
 _NAMES = {"miopen": "MIOpen", "rocm": "ROCm", "pytorch": "PyTorch", "ultralytics": "Ultralytics"}
 
@@ -60,7 +60,7 @@ def _templates(fit: Fit) -> jinja2.Environment:
 
 
 def _shown(value: Any, fit: Fit) -> Any:
-    """Return a value as plain text within the limits of ``fit``. Markup made by rocmprobe is not cut."""
+    """Return a value as plain text within the limits of ``fit``. Do not cut markup made by rocmprobe."""
     if value is None:
         return ""
     plain = text.plain(value)
@@ -75,7 +75,7 @@ def _issue_texts(results: Results) -> dict[str, str]:
 
 
 def _pack(data: Any) -> Markup:
-    """Return ``data`` as compressed JSON in base64, which has no HTML characters and no date."""
+    """Return ``data`` as compressed JSON in base64, which contains no HTML characters."""
     plain = json.dumps(data, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(plain.encode(), 9, mtime=0)).decode()
     return Markup(packed)  # noqa: S704 - letters and numbers

@@ -19,7 +19,7 @@ class Table:
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
     """Return a table of ``rows``, which can have any keys.
 
-    The columns ``first`` come first. Other columns follow in the order in which their keys appear.
+    The columns ``first`` come first. The other columns follow in the order in which their keys appear.
     """
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
@@ -28,7 +28,7 @@ def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
 
 
 def with_device(name: str, device: str, devices: Collection[str]) -> str:
-    """Return ``name``, followed by the device if ``devices`` has more than one device."""
+    """Return ``name``, followed by the device if there are several ``devices``."""
     return f"{name} ({device})" if len(devices) > 1 else name
 
 
@@ -53,10 +53,12 @@ CAP = 20_000_000
 class Fit:
     """Size limits for the content of the page.
 
-    ``value`` and ``width`` are the largest numbers of characters of a value and of a line. ``lines`` limits
-    the lines of a failed outcome. ``entries`` limits the outcomes with evidence, and ``rows`` the outcomes
-    with one row. ``data`` is the largest number of bytes of embedded data. If ``tables`` is True, tables of
-    measurements are shown. ``left_out`` names what the page lacks.
+    - ``value``, ``width``: characters of a value, and of a line.
+    - ``lines``: lines of a failed outcome.
+    - ``entries``, ``rows``: outcomes with evidence, and outcomes with one row.
+    - ``data``: bytes of embedded data.
+    - ``tables``: True if tables of measurements are shown.
+    - ``left_out``: names of the parts that the page lacks.
     """
 
     value: int
@@ -69,7 +71,7 @@ class Fit:
     left_out: str
 
 
-#: Limits in the order in which they are tried, until the page is below CAP.
+#: Limits, from the largest page to the smallest. The first limits that give a page below CAP are used.
 FITS = (
     Fit(4000, 2000, 200, 1_000_000, 1_000_000, CAP, True, ""),
     Fit(
@@ -92,7 +94,7 @@ FITS = (
 def fit_lines(lines: list[str], fit: Fit) -> list[str]:
     """Return ``lines`` within the limits of ``fit``.
 
-    Long lines are clipped. If there are too many lines, the middle lines are left out.
+    Clip long lines. If there are too many lines, leave out the middle ones.
     """
     if len(lines) > fit.lines:
         head = fit.lines // 2
@@ -103,7 +105,7 @@ def fit_lines(lines: list[str], fit: Fit) -> list[str]:
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return ``text`` cut after ``limit`` characters, with a note that says how many characters were cut."""
+    """Return the first ``limit`` characters of ``text``, followed by the number of cut characters."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]} … [{len(text) - limit} characters left out]"

@@ -54,12 +54,12 @@ class Matrix:
 
     @property
     def compact(self) -> bool:
-        """True if there are so many columns that cells show only symbols."""
+        """True if there are so many columns that cells can only show symbols."""
         return len(self.columns) > _WORDY_COLUMNS
 
 
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
-    """Return a matrix with settings as columns, and problems and directions of ``check`` as rows.
+    """Return a matrix with settings as columns, and the problems and directions of ``check`` as rows.
 
     Return None if there are no outcomes.
     """
@@ -96,7 +96,7 @@ def _matrix(
     order = {setting.name: position for position, setting in enumerate(results.settings)}
     reasons = {setting.name: setting.reason for setting in results.settings}
     chosen = results.recommendation.configuration.setting if results.recommendation else None
-    # The default and the recommended setting come first, so that even a narrow screen shows both.
+    # Put the default and the recommended setting first, so that even a narrow screen shows both.
     order.update({name: place for place, name in ((-2, "default"), (-1, chosen)) if name in order})
     columns = sorted({(o.driver, o.setting) for o in mine}, key=lambda c: (order.get(c[1], len(order)), c))
     drivers = {driver for driver, _ in columns}
@@ -114,7 +114,7 @@ def _matrix(
             return None
         culprit = worst(found)
         look = culprit.meaning
-        # A good result needs no explanation.
+        # Explain only bad results.
         good = look.tone == "good"
         hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
         return Cell(look, hint, own[id(culprit)])
@@ -148,7 +148,7 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
 
 
 def unlearned(results: Results) -> list[tuple[State, str, int]]:
-    """Return state, reason and count of outcomes without a result. The most frequent reason comes first."""
+    """Return state, reason and count of outcomes without a result, the most frequent reason first."""
     counts = Counter(
         (outcome.meaning, text.one_line(reason(outcome)) or outcome.meaning.meaning)
         for outcome in results.outcomes
@@ -157,16 +157,13 @@ def unlearned(results: Results) -> list[tuple[State, str, int]]:
     return [(state, why, amount) for (state, why), amount in counts.most_common()]
 
 
-#: Classes of results without information. A solver that has only such results gets no row.
+#: Kinds of results without information. A solver that has only such results gets no row.
 _SILENT = ("does not apply", "skipped", "blocked")
 
 
 @dataclass(frozen=True)
 class SolverRow:
-    """A row for one solver, with a word and a cell for each problem and direction.
-
-    An entry is None if nothing ran.
-    """
+    """A row for one solver, with a word and a cell for each problem and direction, or None if nothing ran."""
 
     solver: str
     cells: tuple[Optional[tuple[str, Cell]], ...]
@@ -174,7 +171,7 @@ class SolverRow:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Solvers that ran one at a time.
+    """Results of solvers that ran one at a time.
 
     ``questions`` are pairs of problem and direction. ``silent`` are the solvers without a row, each with the
     reason.

@@ -1,4 +1,4 @@
-"""Measured memory: a table for each problem with a row for each setting."""
+"""Measured memory: one table for each problem, with one row for each setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER = ("setting", "peak", "kept for backward", "largest batch")
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory tables with labels, one for each problem. ``plots`` has label and SVG of the first problems."""
+    """Memory tables with labels, one for each problem. ``plots`` (label and SVG) shows the first problems."""
 
     caption: str
     tables: tuple[tuple[str, Table], ...]
@@ -84,10 +84,7 @@ def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
 
 
 def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
-    """Return the peak and the bytes kept for backward, each with its prediction.
-
-    Return two empty texts if there is no outcome.
-    """
+    """Return the peak and the bytes kept for backward, each with its prediction, or two empty texts."""
     if outcome is None:
         return "", ""
     peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})

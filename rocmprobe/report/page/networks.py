@@ -12,7 +12,7 @@ from rocmprobe.model.results import Estimate, Outcome, Results, TrainingTime
 from rocmprobe.report import text
 from rocmprobe.report.page.layout import Table, with_device
 
-#: Names of the errors that have a limit, by their key in ``numerics``.
+#: Column names for the errors that have a limit, by their key in ``numerics``.
 _ERRORS = {"losses": "losses", "gradients": "last gradients", "ways": "weights"}
 _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"}
 
@@ -21,8 +21,8 @@ _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"
 class Models:
     """Tables of the networks.
 
-    All fields except ``caption`` and ``trained`` belong to the estimate of training time. They are empty if
-    the user requested no estimate.
+    All fields except ``caption`` and ``trained`` belong to the estimate of training time. These fields are
+    empty if the user requested no estimate.
     """
 
     caption: str
@@ -89,7 +89,7 @@ def _spread(timings: Any, name: str) -> str:
 def _training(asked: Estimate) -> str:
     """Return a description of the planned training.
 
-    If the user's own network was recorded, the batch size is the one of that network.
+    The batch size is that of the user's own network if this network was recorded.
     """
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
@@ -114,8 +114,8 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 def line(results: Results) -> str:
     """Return the estimate of training time in one line, or "" if no estimate was requested.
 
-    The line is about the user's own network if that network was timed, else about each small network. The
-    line uses the recommended setting if that setting was timed.
+    The line is about the user's own network if this network was timed, else about each small network. It uses
+    the recommended setting if this setting was timed.
     """
     asked = results.estimate
     if asked is None:

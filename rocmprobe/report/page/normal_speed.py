@@ -32,8 +32,8 @@ _ENDED = {
 class Judged:
     """Speeds of one device.
 
-    ``peak`` is a sentence about the peak rates. ``table`` is None if the peak is unknown. ``slow`` is a
-    sentence with the number of slow speeds, and ``reasons`` (text and source) explain them.
+    ``peak`` is a sentence about the peak rates. ``table`` is None if the peak rates are unknown. ``slow`` is
+    a sentence with the number of slow speeds. ``reasons`` (text and source) explain the slow speeds.
     """
 
     device: str
@@ -142,7 +142,7 @@ def _slow_words(slow: Sequence[NormalSpeed]) -> str:
 
 
 def _reasons(slow: Sequence[NormalSpeed]) -> tuple[tuple[str, str], ...]:
-    """Return every explanation once. If an explanation applies only to some speeds, name these speeds."""
+    """Return each explanation once. If an explanation applies only to some speeds, name these speeds."""
     found = []
     for reason in dict.fromkeys(reason for each in slow for reason in each.explanations):
         names = dict.fromkeys(each.name for each in slow if reason in each.explanations)

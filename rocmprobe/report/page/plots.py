@@ -1,6 +1,7 @@
 """Plots of bars, points and lines as inline SVG without script, font or colour.
 
-The page's style sheet adds the colours. Dash patterns, and names at the ends, distinguish the lines.
+The page's style sheet adds the colours. Lines also differ in their dash pattern, and have names at their
+ends.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from pygal.style import Style
 from rocmprobe.report import text
 
 _SVG = "http://www.w3.org/2000/svg"
-#: SVG elements that are removed, because the page forbids or replaces them.
+#: SVG elements that are removed, because the page forbids them or has replacements.
 _DROPPED = frozenset({"script", "style", "desc", "title"})
 _WIDTH, _BAR_HEIGHT, _SCATTER_HEIGHT, _MARGIN, _FONT = 360, 24, 230, 6, 12
 #: Largest number of characters of a short note.
 _SHORT = 16
 _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
-#: Width of the space for names at the right end of lines, and height of a name.
+#: Width of the space for names to the right of the lines, and height of a name.
 _NAMES, _LEADING = 70, 13
-#: Height of a plot over amounts such as batch sizes, width for names, and number of labels on the axis.
+#: Of a plot over amounts, e.g. batch sizes: height, width for names, and largest number of axis labels.
 _CURVES_HEIGHT, _CURVE_NAMES, _MOST_AMOUNTS = 220, 130, 6
-#: Possible distances, in seconds, between two marks of the time axis.
+#: Possible distances in seconds between two marks of the time axis.
 _MARKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 _DIGITS = re.compile(r"(\.\d)\d+")
 
@@ -62,7 +63,7 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
         height=_BAR_HEIGHT * len(rows) + 2 * _MARGIN,
         margin=_MARGIN,
         spacing=4,
-        # The range is larger than the longest bar, which leaves room for the printed values.
+        # Make the range larger than the longest bar, to leave room for the printed values.
         range=(0, 1.75 if max(len(bar.note) for bar in rows) < _SHORT else 2.2),
         style=Style(label_font_size=_FONT, value_font_size=_FONT, font_family="sans-serif"),
     )
@@ -81,14 +82,14 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
 
 
 def _drawn(chart: Graph) -> ET.Element:
-    """Return pygal's drawing without the elements that the page replaces or forbids."""
+    """Return pygal's drawing without the elements in ``_DROPPED``."""
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     _strip(root)
     return root
 
 
 def _inline(root: ET.Element, label: str) -> Markup:
-    """Return a drawing for the page. ``label`` describes the drawing to screen readers."""
+    """Return a drawing as inline SVG. ``label`` describes the drawing to screen readers."""
     root.set("role", "img")
     root.set("aria-label", label)
     ET.register_namespace("", _SVG)
@@ -116,7 +117,7 @@ def scatter(
     axes: tuple[str, str],
     formatters: tuple[Callable[[float], str], Callable[[float], str]],
 ) -> Markup:
-    """Draw the points of each series and the line ``line``, which is an upper limit.
+    """Draw the points of each series, and ``line``, which is the upper limit of the points.
 
     ``label`` describes the drawing to screen readers. ``axes`` are the names of the x and y axis, and
     ``formatters`` convert values to axis labels.
@@ -146,7 +147,7 @@ def scatter(
 
 
 def _decades(logarithms: Sequence[float]) -> list[float]:
-    """Return the powers of ten from just below to just above the values, all as logarithms."""
+    """Return the powers of ten from just below to just above the values. Input and result are logarithms."""
     return [float(power) for power in range(floor(min(logarithms)), ceil(max(logarithms)) + 1)]
 
 
@@ -154,8 +155,8 @@ def _decades(logarithms: Sequence[float]) -> list[float]:
 class Line:
     """A quantity over time.
 
-    Each point is (seconds, value). The value is None at a gap. At least two values must follow each other
-    without a gap. ``series`` is a CSS class: first, second, third or limit.
+    Each point is (seconds, value). The value is None at a gap. At least two consecutive points must have
+    values. ``series`` is a CSS class: first, second, third or limit.
     """
 
     name: str
@@ -170,8 +171,8 @@ class Line:
 def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
     """Draw ``rows`` over time.
 
-    ``label`` describes the plot to screen readers. ``unit`` is the unit of the values. The y axis includes
-    the values ``within``.
+    ``label`` describes the plot to screen readers. ``unit`` is the unit of the values. The y axis also
+    includes the values ``within``.
     """
     known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))

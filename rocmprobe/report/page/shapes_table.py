@@ -39,12 +39,12 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """Return the step time under the recommended setting on the first device, or None if it is missing."""
+    """Return the step time under the recommended setting on the first device, or None if there is none."""
     return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 
 def sentence(results: Results) -> str:
-    """Return a sentence on the step time under the recommended setting, or "" if the time is unknown."""
+    """Return a sentence on the step time under the recommended setting, or "" if this time is unknown."""
     found, shapes = recommended(results), shapes_of(results)
     if found is None or shapes is None or found.convolution_seconds is None:
         return ""
@@ -114,7 +114,7 @@ def _spread(each: StepTime) -> str:
 
 
 def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
-    """Return a table of the problems under ``setting``. The problem with the longest time comes first."""
+    """Return a table of the problems under ``setting``, the problem with the longest time first."""
     timed = {
         problem: outcome
         for (device, name, problem), outcome in reversed(timed_problems(results).items())
@@ -150,5 +150,5 @@ def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
 
 
 def _written(counts: Mapping[str, int]) -> str:
-    """Return the counts of the directions fwd, bwd-data and bwd-weights as a text such as "4 / 4 / 4"."""
+    """Return the counts of fwd, bwd-data and bwd-weights as text, e.g. "4 / 4 / 4"."""
     return " / ".join(str(counts.get(direction, 0)) for direction in DIRECTIONS)

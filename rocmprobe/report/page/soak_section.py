@@ -1,4 +1,4 @@
-"""Tables of the soak tests: the result of each soak, and the steps whose result differed."""
+"""Tables of the soak tests: the result of each soak, and the steps with differing results."""
 
 from __future__ import annotations
 

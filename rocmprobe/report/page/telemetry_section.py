@@ -16,7 +16,7 @@ from rocmprobe.report.page.layout import Table
 from rocmprobe.report.page.plots import Line, lines
 from rocmprobe.report.states import SEVERITY_SYMBOLS
 
-#: A line is flat if its values differ by at most this fraction of the largest value.
+#: Largest difference between the values of a flat line, as a fraction of the largest value.
 _FLAT = 0.02
 _HEADER = ("quantity", "least", "median", "most", "limit")
 _SERIES = ("first", "second", "third")
@@ -35,7 +35,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Telemetry of all sampled devices. ``note`` says if the readings are simulated."""
+    """Telemetry of all sampled devices. ``note`` says whether the readings are simulated."""
 
     devices: tuple[Watched, ...]
     note: str = ""
@@ -98,7 +98,7 @@ def _plots(device: DeviceTelemetry, number: int) -> list[tuple[str, Markup]]:
     found: list[tuple[str, Markup]] = []
     for plot in PLOTS:
         rows: list[Line] = []
-        # A plot shows one limit, from the first quantity that has a limit.
+        # Show only one limit in a plot, from the first quantity that has a limit.
         limit: Optional[float] = None
         for quantity in (each for each in WATCHED if each.plot == plot and each.line):
             values = [_divided(moment.get(quantity.name), plot.divisor) for _, moment in timed]

@@ -28,7 +28,7 @@ from rocmprobe.report.page.cost_chart import ChartBar
 from rocmprobe.report.page.layout import Table, with_device
 
 _PASSES = {"fwd": "fwd", "bwd_data": "bwd-data", "bwd_weights": "bwd-weights", "fwd_bwd": "fwd + bwd"}
-#: Passes that have a panel of bars, with the title of the panel. Other passes are only in the tables.
+#: Passes with bars, and the title of their bar panel. Other passes are only in the tables.
 _PANELS = {"fwd": "Forward", "fwd_bwd": "Forward and backward"}
 _MOST_PROBLEMS = 12
 #: Largest number of settings with bars. Further settings are only in the tables.
@@ -72,7 +72,7 @@ class TimeBar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars of one pass: for each problem, a bar for each setting."""
+    """Bars of one pass: for each problem, one bar for each setting."""
 
     title: str
     problems: tuple[tuple[str, tuple[TimeBar, ...]], ...]
@@ -83,7 +83,7 @@ class Throughput:
     """Content of the section: bar panels, tables of all ``figures``, and rooflines.
 
     ``legend`` explains the short codes of the settings. ``left_out`` is a sentence on the problems and
-    settings without bars, or "".
+    settings that have no bars, or "".
     """
 
     caption: str
@@ -96,7 +96,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class _Timed:
-    """A time of one problem under a setting, or of a reference such as naive im2col."""
+    """A time of one problem, under a setting or of a reference measurement such as naive im2col."""
 
     name: str
     key: str
@@ -153,7 +153,7 @@ def _left_out(problems: int, settings: int) -> str:
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
     """Return the timed outcomes by device and problem.
 
-    If a setting changes the memory format, its outcome is listed under the problem in the original format.
+    If a setting changes the memory format, list its outcome under the problem in the original format.
     """
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
@@ -174,7 +174,7 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times to which the settings are compared, by column name and by the key of the time.
+    """Times with which the settings are compared, by column name and by the key of the time.
 
     ``baseline`` has the times under "default", or the shortest times if "default" was not timed. ``of_cpu``
     are the settings that compute on the CPU.
@@ -187,13 +187,13 @@ class _Rivals:
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
         """Return the ratio of the time ``each`` to the time ``rival``, or "same" or "too noisy".
 
-        Return "" if one of the times was not measured, and "itself" if both are the same measurement.
+        Return "" if one of the times was not measured, and "itself" if both times are the same measurement.
         """
         if rival is None or each.spread is None or rival.spread is None:
             return ""
         if rival is each:
             return _ITSELF
-        # Reference measurements on the CPU say nothing about the clocks of the GPU.
+        # Ignore reference measurements on the CPU, which say nothing about the clocks of the GPU.
         alike = (each.name in self.of_cpu) == (rival.name in self.of_cpu)
         moved = drift(each.outcome.timings, rival.outcome.timings) if alike else 1.0
         found = ratio(each.spread, rival.spread, moved)
@@ -203,7 +203,7 @@ class _Rivals:
 def _rivals(
     timed: Sequence[_Timed], outcomes: Sequence[Outcome], of_cpu: frozenset[str], working: frozenset[str]
 ) -> _Rivals:
-    """Return the rivals.
+    """Return the times with which ``timed`` are compared.
 
     ``working`` are the settings that use the vendor library and give correct results.
     """
@@ -240,7 +240,7 @@ def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
 def _panels(
     drawn: Sequence[tuple[str, Sequence[_Timed], _Rivals]], codes: Mapping[str, str], chosen: Optional[str]
 ) -> tuple[Panel, ...]:
-    """Return a panel for each timed pass. Lengths are relative to the longest bar of the same problem."""
+    """Return a panel for each timed pass. Bars are relative to the longest bar of the same problem."""
     panels = []
     for key, title in _PANELS.items():
         problems = []
@@ -269,7 +269,7 @@ def _high(each: _Timed) -> float:
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
-    """Return the time, with the ratio to the baseline if the ratio exceeds the noise."""
+    """Return the time. Add the ratio to the baseline if the difference exceeds the noise."""
     ratio = rivals.ratio(each, rivals.baseline.get(each.key))
     known = (text.seconds(each.median), ratio)
     return " · ".join(part for part in known if part not in ("", _ITSELF, _TOO_NOISY))
@@ -285,9 +285,9 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 
 
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Return a table of time, rate and fraction of the roofline for each setting.
+    """Return a table of time, rate and fraction of the roofline.
 
-    Rows for naive im2col and for the reference measurements follow.
+    After the rows of the settings, there are rows for naive im2col and for the reference measurements.
     """
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
@@ -303,7 +303,7 @@ def _rated(each: _Timed) -> tuple[str, ...]:
     try:
         todo = work(parse_problem(str(each.outcome.problem)), each.key)
     except BadInput:
-        # Results from another version can have problems that this version cannot parse.
+        # Results from another version of rocmprobe can have problems that this version cannot parse.
         return (*start, "", "", "")
     ceiling = roof(each.outcome.timings)
     share = ""
@@ -351,7 +351,7 @@ def _extent(values: Sequence[float]) -> str:
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
-    """Return a plot for each device and dtype with both reference measurements and a timed problem."""
+    """Return a plot for each device and dtype that has a timed problem and both reference measurements."""
     points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
@@ -370,7 +370,7 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 
 def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
-    """Return at most ``most`` of ``names``. Default, recommended, bypass and vendor-off come first."""
+    """Return at most ``most`` of ``names``. Prefer default, recommended, bypass and vendor-off."""
     first = ("default", results.recommended, "bypass", "vendor-off")
     wanted = dict.fromkeys(filter(None, (*first, *names)))
     return [name for name in wanted if name in names][:most]
@@ -390,10 +390,7 @@ def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
 
 
 def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    """Draw a roofline with two logarithmic axes.
-
-    The roof bends at the intensity above which FLOP/s is the limit.
-    """
+    """Draw a roofline with two logarithmic axes. At the bend, the limit changes from memory to FLOP/s."""
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
     low = min([bend, *(x for x, _ in placed)]) / 2

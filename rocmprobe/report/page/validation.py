@@ -18,7 +18,7 @@ from rocmprobe.report import text
 from rocmprobe.report.page import plots
 from rocmprobe.report.page.evidence import anchor, share_of_limit
 
-#: Measures that are shown without a limit, with their column headings.
+#: Column headings of the measures that are shown without a limit.
 VIEWS = {"bound_ratio": "of its bound", "exact": "integers equal", "cancelling": "and where they cancel"}
 #: First line and rows of an error map in the evidence, as ``checks.tools.compare`` writes them.
 _MAP = "error map:"
@@ -26,7 +26,7 @@ _MAP_ROW = re.compile(r" *[0-9]+ [.+#]+")
 _SHOWN_MAPS = 6
 
 
-#: If all errors are below this fraction of their limits, the page has no chart.
+#: Fraction of its limit that an error must reach for the page to have a chart.
 _NEAR = 0.5
 
 
@@ -43,8 +43,8 @@ class Validation:
     """Errors of the bypass, divided by their limits.
 
     ``summary`` is a sentence on the largest error. ``plots`` (label and SVG) show the largest error of each
-    dtype and direction. ``maps`` (label, text and anchor) are the first error maps. ``wrong`` is the number
-    of results with an error map, under any setting.
+    dtype and direction. ``maps`` (label, text and anchor) are the first error maps. ``wrong`` counts the
+    results with an error map, under all settings.
     """
 
     measures: tuple[str, ...]
@@ -91,9 +91,9 @@ def validation(results: Results) -> Optional[Validation]:
 
 
 def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
-    """Return a plot for each dtype with the largest error of each direction.
+    """Return one plot for each dtype, with the largest error of each direction.
 
-    The scale ends at the limit unless an error exceeds the limit.
+    The scale ends at the limit, or at the largest error if it exceeds the limit.
     """
     found = []
     for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):

@@ -85,7 +85,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs that one driver tested. If torch is the only driver, ``driver`` is ""."""
+    """The rungs that one driver tested. ``driver`` is "" if torch is the only driver."""
 
     driver: str
     rungs: tuple[Rung, ...]
@@ -152,7 +152,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 
 
 def _measured(results: Results) -> dict[str, Any]:
-    """Return the sections of measurements. A section is None if the results have nothing for it."""
+    """Return the sections of measurements. A section without results is None."""
     return {
         "operators": operators.operators(results),
         "program": shapes_table.program(results),
@@ -178,7 +178,7 @@ def title(results: Results) -> str:
 
 
 def sentence(results: Results) -> str:
-    """Return the sentence of the recommendation, or a sentence that says that there is no recommendation."""
+    """Return the sentence of the recommendation, or a sentence that there is no recommendation."""
     if results.recommendation:
         return results.recommendation.sentence
     return "The run ended before a recommendation could be made."
@@ -218,7 +218,7 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
-    """Return True if users must change their program to use the setting, for example to use another dtype."""
+    """Return True if users must change their program to use the setting, e.g. to use another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 
@@ -250,7 +250,7 @@ def device(results: Results, name: str, fit: Fit = FITS[0]) -> DeviceSection:
 
 def ladder(results: Results, outcomes: Sequence[Outcome], driver: str, several: bool) -> Ladder:
     mine = [outcome for outcome in outcomes if outcome.driver == driver]
-    # The driver capi runs only the rungs that need no PyTorch.
+    # Show only rungs that need no PyTorch, because capi cannot run other rungs.
     steps = [step for step in RUNGS if driver != "capi" or step in _DIRECT]
     rungs = tuple(rung(results, mine, step) for step in steps)
     return Ladder(driver if several or driver != "torch" else "", rungs, ladder_caption(rungs))
@@ -272,7 +272,7 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
 
 
 def _counted(outcomes: Sequence[Outcome]) -> str:
-    """Return how many outcomes passed, failed and did not run, such as "7 passed, 3 not run"."""
+    """Return how many outcomes passed, failed and did not run, e.g. "7 passed, 3 not run"."""
     tones = Counter(outcome.meaning.tone for outcome in outcomes)
     failed = tones["bad"] + tones["fault"]
     passed, idle = tones["good"] + tones["slow"], tones["unlearned"]
@@ -281,7 +281,7 @@ def _counted(outcomes: Sequence[Outcome]) -> str:
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
-    """Return a sentence on the first rung that fails, because users should examine that layer first."""
+    """Return a sentence on the first rung that fails, the layer that users should examine first."""
     applicable = [step for step in rungs if step.look is None or step.look.name != "n/a"]
     for position, step in enumerate(applicable):
         if step.look and step.look.tone == "bad":
@@ -320,7 +320,7 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
     """Return a table of the recommendations for several devices.
 
-    Each row has the variable that hides other devices.
+    Each row has the environment variable that hides the other devices.
     """
     rows = [
         {
@@ -341,16 +341,13 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def unlabelled(machine: Machine) -> dict[str, Fact]:
-    """Return the facts other than the explanations of environment variables."""
+    """Return the facts without the explanations of environment variables."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 
 
 def labelled(machine: Machine) -> dict[str, Fact]:
-    """Return the environment variables that are set.
-
-    If the meaning of a variable is known, ``Fact.source`` holds the meaning.
-    """
+    """Return the environment variables that are set. ``Fact.source`` is the variable's meaning, if known."""
     found = {}
     for name, fact in machine.variables.items():
         label = machine.facts.get(f"variables.{name}")
@@ -364,7 +361,7 @@ def fact_rows(facts: Mapping[str, Fact]) -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Caused:
-    """Findings with the same cause. ``about`` is None if rocmprobe does not know the cause."""
+    """Findings with the same cause. ``about`` is None if the cause is unknown."""
 
     name: str
     about: Optional[Cause]

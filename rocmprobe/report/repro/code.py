@@ -1,4 +1,4 @@
-"""Conversion of a computation to lines of a script: the source of its functions, and calls of them."""
+"""Conversion of a computation to the lines of a script: source of its functions, and calls of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_WIDTH = 110
 def lines(computation: Union[Computation, Program], seed: int) -> list[str]:
     """Return the lines that draw operands, compute on the device and on the CPU, and compare the results.
 
-    The lines expect that the names ``torch``, ``sys``, ``device`` and ``dtype`` exist.
+    The script must define the names ``torch``, ``sys``, ``device`` and ``dtype`` before these lines.
     """
     if isinstance(computation, Program):
         functions = (line for function in _needed(computation.functions) for line in _source(function))
@@ -58,7 +58,7 @@ def _drawn(draw: partial[Any], seed: int) -> list[str]:
 
 
 def _literal(value: Any) -> list[str]:
-    """Return a value as Python source, in parts between which a line can break."""
+    """Return a value as Python source, split at the places where a line can break."""
     if not isinstance(value, Mapping):
         return [json.dumps(value) if isinstance(value, str) else repr(value)]
     items = [f"{json.dumps(key)}: {', '.join(_literal(each))}" for key, each in value.items()]
@@ -132,7 +132,7 @@ def _function(call: Callable[..., Any]) -> FunctionType:
 
 
 def _needed(called: Sequence[Callable[..., Any]]) -> list[FunctionType]:
-    """Return the functions and all functions that they call. A called function comes before its caller."""
+    """Return the given functions and all functions that they call, each before its caller."""
     found: dict[FunctionType, None] = {}
 
     def visit(function: FunctionType) -> None:
@@ -159,7 +159,7 @@ def _names(code: CodeType) -> Iterator[str]:
 def _source(function: FunctionType) -> list[str]:
     """Return the source of a function without annotations, docstring, blank lines and import of torch.
 
-    If the body is one statement and fits, the source is one line.
+    If the body is one statement and the line is short enough, return one line.
     """
     source = inspect.getsource(function)
     (definition,) = ast.parse(source).body
@@ -185,7 +185,7 @@ def _signature(function: FunctionType) -> inspect.Signature:
 
 
 def _left_out(statement: ast.stmt) -> bool:
-    """Return True for a docstring, and for ``import torch``, which is among the first lines of the script."""
+    """Return True for a docstring and for ``import torch``, which the script has in its first lines."""
     if isinstance(statement, ast.Import):
         return ast.unparse(statement) == "import torch"
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -13,7 +13,7 @@ from rocmprobe.model.problems import Problem
 _BASES = {"float32": "conv", "float16": "convfp16", "bfloat16": "convbfp16"}
 _FORWARD, _BACKWARD_DATA, _BACKWARD_WEIGHTS = 1, 2, 4
 _FLAGS = {"fwd": _FORWARD, "bwd-data": _BACKWARD_DATA, "bwd-weights": _BACKWARD_WEIGHTS}
-#: Flags for transposed convolutions. PyTorch computes their forward pass as the backward data of a plain
+#: Flags for transposed convolutions. PyTorch computes their forward pass as the backward-data pass of a plain
 #: convolution, and vice versa.
 _TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
 
@@ -35,9 +35,9 @@ def convolution_line(
 ) -> tuple[str, str]:
     """Return the command line for one direction of ``problem``, and "".
 
-    If there is no command line, return "" and the reason. ``immediate`` selects immediate mode instead of
-    Find. ``torch`` is PyTorch's version, which decides if PyTorch sends the problem to MIOpen. It is None if
-    PyTorch was not used.
+    If there is no command line, return "" and the reason. If ``immediate``, MIOpen chooses the solver in
+    immediate mode instead of Find. ``torch`` is PyTorch's version, which decides whether PyTorch sends the
+    problem to MIOpen. ``torch`` is None if PyTorch was not used.
     """
     if torch is None and problem.dtype not in _BASES:
         return "", "the driver has no convolution of this dtype"
@@ -59,7 +59,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _shrunk(problem: Problem) -> tuple[int, ...]:
-    """Return the output size of a plain convolution whose input is as large as the transposed output."""
+    """Return the output size of a plain convolution whose input has the size of the transposed output."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 
@@ -85,9 +85,6 @@ def _words(problem: Problem, direction: str) -> list[str]:
 
 
 def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:
-    """Return the options for the sizes of each dimension.
-
-    A 1-d convolution becomes a 2-d convolution of height 1.
-    """
+    """Return the options for the sizes. A 1-d convolution becomes a 2-d convolution of height 1."""
     values = (usual, *values) if len(values) == 1 else values
     return [f"{name} {value}" for name, value in zip(names[3 - len(values) :], values)]

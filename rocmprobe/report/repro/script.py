@@ -1,7 +1,7 @@
 """One outcome as a torch script that does not need rocmprobe, and as a command line for MIOpenDriver.
 
-The script draws the same random numbers as the run, so the errors are the same. To be safe, text from
-results.json enters the script only as numbers, words of closed lists, quoted text and ASCII comments.
+The script draws the same random numbers as the run, so the errors are the same. For safety, text from
+results.json enters the script only as numbers, words from fixed lists, quoted text and ASCII comments.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from rocmprobe.simulate.machines import torch_version
 from rocmprobe.text.redact import census
 
 MAX_LINES = 44
-#: Larger limit for operators of the sweep, whose sample inputs need more lines.
+#: Largest number of lines for operators of the sweep, whose sample inputs need more lines.
 MAX_PROGRAM_LINES = 140
-#: Variables for MIOpen's databases and caches. Every setting of a run starts with empty folders.
+#: Variables with the folders of MIOpen's databases and caches. In a run, each setting starts with empty
+#: folders.
 _OWN_FOLDERS = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 _LISTED = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -40,7 +41,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def find_outcome(results: Results, case: str) -> Outcome:
     """Return the outcome whose id is ``case``, or the only outcome whose id contains ``case``.
 
-    Raise BadInput with the matching ids if there are several, or with the nearest ids if no id matches.
+    Raise BadInput if several ids contain ``case``, or if none does. The message names these ids, or similar
+    ids.
     """
     outcomes = {outcome.id: outcome for outcome in results.outcomes}
     if case in outcomes:
@@ -75,9 +77,9 @@ def reproduction(results: Results, case: str) -> str:
 def script(results: Results, outcome: Outcome) -> str:
     """Return a torch script of at most ``MAX_LINES`` lines that repeats the case of ``outcome``.
 
-    A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script accepts another
-    device as argument, prints state and errors, and exits with 0 if the result is correct. The script
-    does not catch exceptions from the device. Raise BadInput if no script can repeat the outcome.
+    A script for an operator of the sweep has at most ``MAX_PROGRAM_LINES`` lines. The script accepts a device
+    as argument, prints state and errors, and exits with 0 if the result is correct. It does not catch
+    exceptions from the device. Raise BadInput if no script can repeat the outcome.
     """
     setting = setting_of(results, outcome)
     if outcome.driver != "torch":
@@ -86,7 +88,7 @@ def script(results: Results, outcome: Outcome) -> str:
             + driver_line(results, outcome)
         )
     if leaves(setting, outcome):
-        # PyTorch's own kernels compute this layer, as if the library were switched off.
+        # Switch the library off, because PyTorch's own kernels compute this layer.
         setting = replace(setting, vendor_library=False)
     computation = computation_of(results, outcome, setting)
     device = device_of(outcome, setting)
@@ -158,8 +160,8 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
 def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
     """Return the statements that set the flags of torch.backends, in two lists.
 
-    The first list has cuDNN's flags, which also control MIOpen. The second list has other flags. Its
-    statements set a flag only if the installed torch has the flag. Raise BadInput for an unknown flag.
+    The first list has cuDNN's flags, which also control MIOpen. The second list has other flags, each set
+    only if the installed torch has it. Raise BadInput for an unknown flag.
     """
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
@@ -184,8 +186,8 @@ def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
     """Return name and value of the environment variables that the child process had.
 
-    The variables come from the setting and from the user's environment. Redacted values are left out, because
-    they are unknown. Variables of the dynamic loader are left out, because a script would set them too late.
+    They come from the setting and from the user's environment. Redacted values are left out, because they are
+    unknown. Variables of the dynamic loader are left out, because a script would set them too late.
     """
     found = _inherited(results, outcome, setting)
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}
@@ -271,7 +273,7 @@ def setting_of(results: Results, outcome: Outcome) -> Setting:
 
 
 def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
-    """Return the name of the vendor library on the device of ``outcome``, such as "miopen"."""
+    """Return the name of the vendor library for the device of ``outcome``, e.g. "miopen"."""
     if (setting.device or outcome.device) == "cpu":
         return "onednn"
     targets: Any = results.options.get("targets") or ()

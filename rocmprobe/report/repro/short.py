@@ -1,7 +1,7 @@
-"""Scripts of about eight lines for a failure: they compare an operator on the device with fp64 on the CPU.
+"""Scripts of about eight lines for a failure, which compare an operator on the device with fp64 on the CPU.
 
-A maintainer can check such a script by reading it. The script draws other random numbers than the run, from
-the same distribution. The module ``script`` repeats the run exactly, with a script several times as long.
+A maintainer can check such a script by reading it. It draws other random numbers than the run, but from the
+same distribution. The module ``script`` repeats a run exactly, with scripts several times as long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shapes = dict[str, Sequence[int]]
 
 
 def short_script(results: Results, outcome: Outcome) -> str:
-    """Return the script, which runs on the CPU if torch finds no GPU.
+    """Return the script. If torch finds no GPU, the script runs on the CPU.
 
     Raise BadInput if no short script can show the failure.
     """
@@ -45,7 +45,7 @@ def short_script(results: Results, outcome: Outcome) -> str:
         shapes, call = _convolution(problem, outcome)
         body = _compared(outcome, computation, shapes, call, problem.channels_last)
     elif outcome.check == "gemm":
-        # The check multiplies a batch of matrices. One product is enough to enter the same library.
+        # The check multiplies a batch of matrices. One product is enough to call the same library.
         left, right = computation.draw.args[0].values()
         body = _compared(outcome, computation, {"a": left[-2:], "b": right[-2:]}, "{a} @ {b}")
     elif outcome.check == "batch-norm" and outcome.state != "wrong":
@@ -68,7 +68,7 @@ def _without_script(outcome: Outcome, why: str) -> BadInput:
 
 
 def _convolution(problem: Problem, outcome: Outcome) -> tuple[Shapes, str]:
-    """Return the shapes of the operands of one direction, and the call as text with operand placeholders."""
+    """Return the shapes of the operands of one direction, and the call as text with placeholders."""
     if problem.noncontiguous:
         raise _without_script(outcome, "uses operands that are not contiguous")
     direction = outcome.direction or "fwd"
@@ -106,8 +106,7 @@ def _geometry(problem: Problem) -> str:
 def _device(device: str, dtype: str) -> str:
     """Return the line that chooses device and dtype.
 
-    If there is no GPU, half precision becomes float32, because some CPUs do not support convolution in half
-    precision.
+    Without a GPU, half precision becomes float32, because not all CPUs support convolution in half precision.
     """
     if device == "cpu":
         return f'device, dtype = "cpu", torch.{dtype}' if dtype in _HALF else 'device = "cpu"'
@@ -123,7 +122,7 @@ def _compared(
 ) -> list[str]:
     draw = _draw(outcome, computation)
     lines = {name: draw(shape, channels_last and len(shape) == 4) for name, shape in shapes.items()}
-    # Weight and bias are drawn in one line to keep the script at eight lines.
+    # Draw weight and bias in one line to keep the script at eight lines.
     bias = lines.pop("b") if "w" in lines and "b" in lines else ""
     drawn = [f"{name} = {made}" for name, made in lines.items()]
     if bias:
@@ -138,7 +137,7 @@ def _compared(
 
 
 def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int], bool], str]:
-    """Return a function that maps an operand's shape and channels-last flag to an expression."""
+    """Return a function that maps an operand's shape and channels-last flag to a Python expression."""
     draw = computation.draw
     rounded = {"float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()"}.get(outcome.dtype, "")
     layout = ".contiguous(memory_format=torch.channels_last)"
@@ -161,10 +160,7 @@ def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int]
 
 
 def _batch_norm(outcome: Outcome, computation: Computation) -> list[str]:
-    """Return the lines for batch norm in training.
-
-    They also run backward, but compare only forward results.
-    """
+    """Return the lines for batch norm in training, which run backward but compare only forward results."""
     image = computation.draw.args[0]["image"]
     norm = f"torch.nn.BatchNorm{len(image) - 2}d({image[1]}, track_running_stats=False)"
     return [
@@ -181,9 +177,9 @@ def _moved(dtype: str) -> str:
 
 
 def _printed(limits: Mapping[str, Mapping[str, float]], measure: str) -> str:
-    """Return the line that prints the largest error, divided by the largest value, and the limit.
+    """Return the line that prints the limit and the largest error, relative to the largest value.
 
-    A computation without ``measure`` is exact, so the limit is 0.
+    A computation without ``measure`` is exact, so its limit is 0.
     """
     limit = next(iter(limits.values())).get(measure, 0)
     error = "((result.cpu() - expected).abs().max() / expected.abs().max()).item()"

@@ -23,7 +23,7 @@ from rocmprobe.report.states import VERDICT_WORDS
 
 #: Largest number of rows of each table. The JSON has all rows.
 _SHOWN = 20
-#: Largest number of setting differences that are listed. If there are more, only their number is shown.
+#: Largest number of differences in settings that are listed. If there are more, only their number is shown.
 _SETTING_VALUES = 4
 #: Largest number of settings in a line.
 _NAMED = 6
@@ -61,10 +61,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown.
-
-    Text from the files is written as code, so that it cannot become markup.
-    """
+    """Return the comparison as Markdown. Text from the files becomes code, so it cannot be markup."""
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
         "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),
@@ -166,7 +163,7 @@ def _matters(change: Change) -> bool:
 
 
 def _by_setting(changed: Iterable[Change]) -> str:
-    """Return the number of cases by setting, such as "3 of default, 3 of bypass"."""
+    """Return the number of cases by setting, e.g. "3 of default, 3 of bypass"."""
     # An id is DEVICE/DRIVER/SETTING/CHECK/...
     amounts = Counter(([*change.id.split("/"), "", "", ""])[2] for change in changed).most_common()
     named = ", ".join(f"{amount} of {setting}" for setting, amount in amounts[:_NAMED])
@@ -179,7 +176,7 @@ def _is_option(each: Difference) -> bool:
 
 
 def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each difference. Options are left out, because they are shown on another line.
+    """Yield a row for each difference, except for options, which another line shows.
 
     If many values of settings differ, they become one row.
     """

@@ -24,10 +24,10 @@ from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
 #: Largest number of terminal rows at the end of a run, and at the end of a run with ``--verify``.
 ROWS, VERIFY_ROWS = 25, 10
-#: Ranks of lines. If space is short, lines with the highest rank are left out first.
+#: Ranks of lines. If there are too many lines, lines with the highest rank are left out first.
 _MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
 _SHOWN_REASONS = 4
-#: Largest number of shell lines of a configuration. If there are more, `rocmprobe env` replaces them.
+#: Largest number of shell lines of a configuration. More lines are replaced by the command `rocmprobe env`.
 _SHOWN_ROWS = 5
 _FINDING, _REASON = "finding", "reason for failures"
 
@@ -52,7 +52,7 @@ def render_verification(
 ) -> None:
     """Print the end of a run with ``--verify``.
 
-    ``sentence`` says if the configuration ``holds``. If ``paths`` is empty, print only the sentence.
+    ``sentence`` says whether the configuration ``holds``. If ``paths`` is empty, print only the sentence.
     """
     verdict = Line(styled((sentence, f"bold {TONE_STYLES['good' if holds else 'bad']}")), most=3)
     lines = [*_banners(results), *_counts(results), *_failures(results), *_paths(paths)] if paths else []
@@ -119,7 +119,7 @@ def _findings(results: Results) -> Iterator[Line]:
 
 
 def _configurations(results: Results) -> Iterator[Line]:
-    """Yield the recommended configuration, then every other configuration that the sentence recommends."""
+    """Yield the recommended configuration, then the other configurations that the sentence recommends."""
     found = results.recommendation
     if found is None:
         return
@@ -193,7 +193,7 @@ def _devices(found: Recommendation) -> Iterator[Line]:
 
 
 def _advice(results: Results, found: Recommendation) -> Iterator[Line]:
-    """Yield a line for each advice that no finding has, and one line for all other builds of PyTorch."""
+    """Yield a line for each advice that is not in a finding, and one line for all advised PyTorch builds."""
     known = {finding.title for finding in results.findings}
     rows = [row for row in found.advice if row["title"] not in known]
     builds = [row for row in rows if "rocmprobe install" in row["text"]]

@@ -1,7 +1,4 @@
-"""The result of `rocmprobe explain` on a terminal: causes with evidence.
-
-The most likely cause comes first.
-"""
+"""The result of `rocmprobe explain` on a terminal: causes with evidence, the most likely cause first."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from rocmprobe.knowledge.causes import causes
 from rocmprobe.report import text
 from rocmprobe.report.terminal.lines import print_paragraph
 
-#: Smallest score at which each word is used.
+#: Words for a score, each with the smallest score for which it is used.
 _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a guess"))
 #: Largest number of lines of evidence for the first cause.
 _SHOWN_EVIDENCE = 2
@@ -32,10 +29,11 @@ _LONGEST_FACT = 2000
 def render_explanation(
     explanation: Explanation, console: Console, verbose: bool = False, machine: bool = False
 ) -> None:
-    """Print the summary, its evidence, the advice and the deciding test, then similar reports and the facts.
+    """Print the summary, its evidence, the advice, similar reports and the facts.
 
-    If ``verbose``, print each cause with score, evidence, advice and verification. If ``machine``,
-    the facts already include those of this machine, so print no hint to add them.
+    The advice includes the test that would decide between the possible causes. If ``verbose``, print each
+    cause with score, evidence, advice and verification. If ``machine``, the facts already include those of
+    this machine, so print no hint to add them.
     """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)

@@ -38,9 +38,9 @@ class Failures:
 
 
 def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
-    """Return the failures in groups. The worst state comes first, and within a state the largest group.
+    """Return the failures in groups, sorted by state (worst first), then by size (largest first).
 
-    Reasons that differ only in numbers, such as the size of an error, are the same reason.
+    Reasons that differ only in numbers, such as the size of an error, count as the same reason.
     """
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -57,7 +57,7 @@ def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
     return sorted(found, key=lambda each: (rank(each.state.name), -each.count))
 
 
-#: States that belong to each count, by the word for the count.
+#: States that are counted together, by the word for the count.
 _COUNTED = {
     "passed": ("pass", "slow", "xpass"),
     "failed": ("wrong", "error", "crash", "hang", "flaky", "aborted"),
@@ -65,12 +65,12 @@ _COUNTED = {
     "not run": ("blocked", "skipped", "n/a"),
     "errors of rocmprobe": ("probe-error",),
 }
-#: States whose number is also shown in parentheses after the count, as in "82 passed (8 slow)".
+#: States whose number is also shown in parentheses after the count, e.g. "82 passed (8 slow)".
 _APART = {"slow": "slow", "xpass": "expected to fail", "flaky": "flaky"}
 
 
 def counts(outcomes: Iterable[Outcome]) -> str:
-    """Return how many outcomes passed, failed or did not run, such as "82 passed (8 slow), 3 not run"."""
+    """Return how many outcomes passed, failed or did not run, e.g. "82 passed (8 slow), 3 not run"."""
     found = Counter("skipped" if _not_learned(outcome) else outcome.state for outcome in outcomes)
     parts = []
     for words, names in _COUNTED.items():

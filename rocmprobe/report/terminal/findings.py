@@ -28,10 +28,7 @@ def print_findings(findings: Iterable[Finding], console: Console) -> None:
 
 
 def styled(*parts: tuple[str, str]) -> Text:
-    """Return the parts, each a text and its style, as one Text.
-
-    A markup string would not be safe, because rich would interpret markup in a log's text.
-    """
+    """Return pairs of text and style as one Text, without interpreting markup in the texts."""
     line = Text()
     for part, style in parts:
         line.append(text.plain(part), style)

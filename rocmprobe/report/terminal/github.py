@@ -13,7 +13,7 @@ from rocmprobe.report.terminal.markdown import against, counts, left_out, title,
 #: Largest number of characters of a summary. GitHub allows 1 MiB for all programs of a step together.
 LIMIT = 60_000
 _FINDINGS = 20
-#: GitHub shows at most this many annotations of a kind for each step.
+#: Largest number of annotations of a kind that GitHub shows for each step.
 MOST = 10
 _KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 _MESSAGE = 1_000

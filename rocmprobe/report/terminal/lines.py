@@ -23,7 +23,7 @@ class Line:
     Lines of rank 0 are always shown. If the summary is too long, the lines of the highest rank are left out
     first. On a terminal, a line is wrapped and cut after ``most`` rows, where 0 means no limit. If
     ``copied``, users copy the line, so it is neither wrapped nor cut. ``counted`` is a noun for the line,
-    such as "finding": the summary says how many findings are left out.
+    e.g. "finding". If lines are left out, the summary says how many findings.
     """
 
     text: Text
@@ -36,7 +36,7 @@ class Line:
 def wrapped(words: Text, width: int) -> list[Text]:
     """Return ``words`` in rows of at most ``width`` columns.
 
-    Code in backticks stays in one row, even if too long.
+    Code in backticks is never broken, so its row can be longer.
     """
     starts: list[int] = []
     for word in _WORD.finditer(words.plain):
@@ -84,12 +84,12 @@ def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
 
 
 def _height(row: Text, console: Console) -> int:
-    """Return the number of screen rows that a row needs, because a terminal wraps a row that is too wide."""
+    """Return the number of screen rows that a row needs. A terminal wraps rows that are too wide."""
     return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
 
 
 def _rows(line: Line, console: Console) -> list[Text]:
-    # If a program reads the output, lines are not wrapped.
+    # Do not wrap lines if a program reads the output.
     if line.copied or not console.is_terminal:
         return [line.text]
     width = max(20, console.width - _INDENT)

@@ -17,7 +17,7 @@ from rocmprobe.report import text
 from rocmprobe.report.identity import poses, show_gpu_name
 from rocmprobe.report.terminal.findings import print_findings, styled
 
-#: Facts that maintainers request most often, in this order. Other facts are only in the JSON.
+#: Facts that maintainers request most often, in the order of printing. Other facts are only in the JSON.
 _SOFTWARE = (
     "os.name", "kernel.release", "container.kind", "wsl.librocdxg", "wsl.dids", "cpu.name", "memory.bytes",
     "kfd.device", "access.groups_needed", "amdgpu.version", "amdgpu.origin", "dmesg.events",
@@ -27,7 +27,7 @@ _SOFTWARE = (
     "torch.version", "torch.build", "torch.hip", "torch.targets", "torch.reroutes",
     "deep.available", "deep.arch_list", "deep.library", "deep.devices", "deep.switches", "deep.error",
 )  # fmt: skip
-#: Facts that change over time, such as clocks: position, text and name of each fact.
+#: Facts that change over time, e.g. clocks: position, text and name of each fact.
 _NOW = sorted((*row.glance, row.name) for row in QUANTITIES.values() if row.glance)
 
 
@@ -112,7 +112,7 @@ def _silicon(gpu: Gpu) -> list[str]:
 
 
 def _place(gpu: Gpu) -> str:
-    """Return the PCI address of a GPU and, if known, torch's current number for the GPU."""
+    """Return the PCI address of a GPU and, if known, torch's present number for the GPU."""
     if gpu.index.value is not None:
         return f"{text.show(gpu.address.value)} (cuda:{text.show(gpu.index.value)})"
     return text.show(gpu.address.value) + (" (hidden)" if gpu.order.value is not None else "")

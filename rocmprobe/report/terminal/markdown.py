@@ -1,7 +1,4 @@
-"""The whole judgement as Markdown that any issue tracker can show.
-
-The sections have the order of the HTML page.
-"""
+"""The whole judgement as Markdown for any issue tracker. The sections have the order of the HTML page."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ def markdown(results: Results) -> str:
     """Return the run's judgement as Markdown of at most ``LIMIT`` characters. If text is cut, a line says so.
 
     The Markdown has verdict, configuration, findings with evidence, matrices, environment and untested parts.
-    Collapsed sections are its only HTML.
+    The only HTML in it are collapsed sections.
     """
     return joined(_blocks(results), LIMIT)
 
@@ -119,7 +116,7 @@ def left_out(amount: int, noun: str) -> str:
 
 
 def against(results: Results, most: int = 50) -> Iterator[str]:
-    """Yield the changes since the baseline. Yield nothing if the run has no baseline."""
+    """Yield the changes since the baseline, or nothing if the run has no baseline."""
     if results.changes is None:
         return
     yield "## Against the baseline"
@@ -221,7 +218,7 @@ def _not_covered(results: Results) -> Iterator[str]:
 
 
 def _never_run(results: Results) -> Iterator[str]:
-    """Yield a line if readers could believe by mistake that an AMD GPU was tested."""
+    """Yield a warning if readers could believe by mistake that an AMD GPU was tested."""
     if results.simulated:
         yield "any GPU: the machine was simulated, and nothing ran on RDNA1 or any other AMD card"
     elif not any(target.get("backend") == "miopen" for target in results.options.get("targets") or ()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocmprobe.knowledge.settings import LIBRARIES, all_settings, searches
 from rocmprobe.model.results import Setting
 
-#: Description of each way in which PyTorch or the driver requests a solver from MIOpen.
+#: Descriptions of the search methods with which PyTorch or the driver requests a solver from MIOpen.
 _WAYS = {
     "find": "PyTorch calls MIOpen's Find",
     "immediate": "PyTorch calls MIOpen's immediate mode",
@@ -19,10 +19,7 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A setting described in words.
-
-    ``sets`` has an entry for each variable, flag or option that the setting changes.
-    """
+    """A setting described in words. ``sets`` has an entry for each variable, flag or option."""
 
     name: str
     libraries: str
@@ -86,7 +83,7 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Return the ways in which PyTorch requests a solver from MIOpen: description, versions and flags."""
+    """Return the search methods with which PyTorch requests a solver: description, versions and flags."""
     return [
         (
             _WAYS[way.name],

@@ -31,7 +31,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 
 def _settings() -> Table:
-    # One column with the name on its own line, because some settings set eight variables.
+    # Use one column with the name on a separate line, because some settings set eight variables.
     table = Table("setting", box=None, pad_edge=False, header_style="bold")
     for row in settings_table.rows():
         details = (
@@ -65,7 +65,7 @@ def _problems() -> Group:
 def _matrix() -> Table:
     """Return the problems of the matrix with their origins.
 
-    Problems of level "long" are only counted, because there are hundreds.
+    Count the problems of level "long" instead of listing them, because there are hundreds.
     """
     table = Table("from level", "problem of the matrix", box=None, pad_edge=False, header_style="bold")
     seen = 0
@@ -98,7 +98,7 @@ def _machines() -> Table:
 
 
 def _solvers() -> Table:
-    # One column, because the variables that switch a solver off have long names.
+    # Use one column, because the variables that switch a solver off have long names.
     table = Table("solver", box=None, pad_edge=False, header_style="bold")
     for solver in solvers():
         words = (solver.family, ", ".join(solver.directions), ", ".join(solver.dtypes))
@@ -114,7 +114,7 @@ def _solvers() -> Table:
 
 
 def _causes() -> Table:
-    # One column with the name on its own line, because the deciding test is a whole sentence.
+    # Use one column with the name on a separate line, because the test of a cause is a whole sentence.
     table = Table("cause", box=None, pad_edge=False, header_style="bold")
     for row in causes():
         details = f"{row.layer}: {row.title}\n{row.sentence}\n{row.confirm}"
@@ -143,7 +143,7 @@ def _gpus() -> Table:
 
 
 def _variables() -> Table:
-    # One column with the name on its own line, because names have up to 84 letters.
+    # Use one column with the name on a separate line, because names have up to 84 letters.
     table = Table("variable", box=None, pad_edge=False, header_style="bold")
     for row in variables():
         details = "\n".join(filter(None, (_when(row), row.effect)))
@@ -158,7 +158,7 @@ def _variables() -> Table:
 
 
 def _when(row: Variable) -> str:
-    """Return a variable's values and default, the versions that read the variable, and when they read it."""
+    """Return a variable's values and default, the versions that read it, and when they read it."""
     if row.of == "nobody":
         return "not read by any library"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
