@@ -141,8 +141,8 @@ def gemm_script(outcome: Outcome, library: str) -> Computation:
 CHECKS = (
     Check(
         "copy", "copy", "Does the device open, and do bytes come back as they went?", copy,
-        # Required by the other checks, so that a device that does not open is not tested again for every
-        # dtype.
+        # Copy in other dtypes requires copy in float32, so that a device that does not open is not tested
+        # again for every dtype.
         Requires(float32=("copy",)), capi_dtypes=("float32",),
         script=lambda outcome, library: _COPY,
     ),

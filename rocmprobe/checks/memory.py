@@ -16,7 +16,7 @@ from rocmprobe.model.problems import Problem
 TOLERANCE = 1.2
 #: (forward, backward) for each of PyTorch's own kernels. True means that the kernel allocates the columns of
 #: the whole batch on a CPU. False means that it allocates those of one sample. On a GPU, it always allocates
-#: those of one sample. Source: aten/src/ATen/native/ ConvolutionMM2d.cpp, ConvolutionMM3d.cpp,
+#: those of one sample. Source: files in aten/src/ATen/native: ConvolutionMM2d.cpp, ConvolutionMM3d.cpp,
 #: NaiveConvolutionTranspose2d.cpp, NaiveConvolutionTranspose3d.cpp, NaiveDilatedConvolution.cpp of torch
 #: 2.13. In torch 1.13.1, transposed forward allocates only the columns of one sample on a CPU, too.
 _WHOLE_BATCH = {

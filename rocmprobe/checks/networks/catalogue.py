@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from rocmprobe.checks.networks.networks import Depthwise, Detector, Lstm, ResNet, Stack, UNet
 
-#: Width and height of images in pixels, then (number of steps in a sequence, number of features in each
-#: step).
+#: Width and height of images in pixels, number of steps in a sequence, number of features of each step.
 SIDE, STEPS, FEATURES = 32, 24, 16
 _CLASSES = 4
 
