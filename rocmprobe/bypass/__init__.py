@@ -1,16 +1,16 @@
 """Convolutions of PyTorch computed as matrix products, in place of MIOpen, cuDNN or oneDNN.
 
-    import rocmprobe.bypass
-    rocmprobe.bypass.install()
+    import rocmprobe.bypass rocmprobe.bypass.install()
 
 After this call, matrix products (rocBLAS on ROCm) and PyTorch's elementwise kernels compute every convolution
 of the process on that device type, forward and backward. This holds for all callers: modules, functional
 calls, TorchScript, autocast, C++. Batch norm, RNN and other layers of the vendor library stay unchanged
 unless an argument of ``install`` changes them. Fused operators that PyTorch does not dispatch as convolutions
 (``torch.jit.optimize_for_inference``, ``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec``
-switches some of them off.
+switches some of these operators off.
 
-Other layers can use PyTorch's own kernels while convolution stays in the vendor library. For batch norm:
+Other layers can use PyTorch's own kernels while convolution stays in the vendor library. An example for batch
+norm:
 
     rocmprobe.bypass.install(convolution="native", batch_norm="pytorch")
 """
@@ -58,7 +58,7 @@ _lock = lock_across_forks()
 
 @dataclass(frozen=True)
 class _Request:
-    """Arguments of :func:`install` or :func:`enabled`.
+    """Arguments of :func:`install` or :func:`enabled`, checked and with defaults filled in.
 
     If ``interceptor`` is None, convolution stays unchanged. ``kinds`` are the layers that PyTorch's own
     kernels compute, a subset of ``other_layers.KINDS``.
@@ -113,7 +113,7 @@ def install(
         rnn: like ``batch_norm``, for RNN, LSTM and GRU.
         ctc_loss: like ``batch_norm``, for the CTC loss.
         fused_convolution: like ``batch_norm``, for convolution and ReLU in one operator of MIOpen or cuDNN.
-            With "pytorch", they are computed as several operators.
+            With "pytorch", convolution and ReLU are computed as separate operators.
 
     Raises:
         ValueError: if the device type, the algorithm or the value for a layer is unknown, or if the workspace
@@ -133,8 +133,8 @@ def install(
 def uninstall(device: Device = None) -> None:
     """Undo :func:`install` for one device type, or for all device types if ``device`` is None.
 
-    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. The backward of a convolution
-    whose forward the bypass computed is still computed by the bypass.
+    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. If the bypass computed the
+    forward of a convolution, it still computes the backward.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -185,12 +185,12 @@ def patch(
 ) -> None:
     """Make the bypass compute the convolutions of one model, on every device, until :func:`unpatch`.
 
-    The patch applies to calls of ``model`` and of its modules, including functional calls in a ``forward``.
-    It does not apply to ``model.forward(x)`` or to convolutions outside of the model. The bypass also
-    computes the backward of a patched forward, except under ``torch.compile`` as described in
-    :func:`enabled`. Hooks, parametrisations, state-dict keys and ``isinstance`` work as before.
-    ``type(module)`` becomes a derived class. Deep copies of the model are patched, pickles are not. A second
-    call replaces the arguments of the first.
+    The patch applies to calls such as ``model(x)`` and to calls of the modules in the model, including
+    functional calls in their ``forward``. It does not apply to ``model.forward(x)`` or to convolutions
+    outside of the model. The bypass also computes the backward of a patched forward, except under
+    ``torch.compile`` as described in :func:`enabled`. Hooks, parametrisations, state-dict keys and
+    ``isinstance`` work as before. ``type(module)`` becomes a derived class. Deep copies of the model are also
+    patched. Pickles contain the unpatched model. A second call replaces the arguments of the first.
 
     Raises:
         TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
@@ -210,8 +210,8 @@ def explain(
     workspace_mb: Optional[float] = None,
     algorithm: Optional[str] = None,
 ) -> dict[str, Explanation]:
-    """Return, for each direction ("fwd", "bwd-data", "bwd-weights") of a problem, the algorithm and the
-    reason for it.
+    """Return the algorithm that the bypass uses for each direction ("fwd", "bwd-data", "bwd-weights") of a
+    problem, and the reason for this choice.
 
     Args:
         problem: a ``rocmprobe.model.problems.Problem``, or a mapping with its ``input_shape``,
@@ -233,21 +233,23 @@ def explain(
 
 
 def status() -> dict[str, dict[str, Any]]:
-    """Return the counts since the last :func:`reset_status`, for all devices and threads.
+    """Return the number of calls that the bypass computed or left to PyTorch since the last
+    :func:`reset_status`, for all devices and threads.
 
     ``calls`` maps an algorithm to the number of directions that it computed. A backward has up to two
-    directions: bwd-data and bwd-weights. A bias gradient is a plain sum and is not counted. ``native`` maps a
-    reason to the number of convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a
-    kind of layer, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
+    directions: bwd-data and bwd-weights. The gradient of a bias is a plain sum and is not counted as a
+    direction. ``native`` maps a reason to the number of convolution calls that were left to PyTorch for this
+    reason. ``pytorch`` maps a kind of layer, such as "batch_norm", to the number of forward calls that
+    PyTorch's own kernels computed.
 
     ``own_kernels`` maps each GPU and dtype that occurred, such as "cuda:0 float32", to "used" if rocmprobe's
-    own kernels can be chosen, otherwise to the reason against them.
+    own kernels can be chosen, otherwise to the reason why they cannot be chosen.
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 
 
 def forget() -> None:
-    """Forget the algorithms that this process measured or read from the plan file."""
+    """Forget which algorithms were fastest, as measured by this process or read from the plan file."""
     plan_file.forget()
     own_kernels.forget()
     forget_prepared()

@@ -1,9 +1,8 @@
 """Autograd functions that send the backward of a convolution to the interceptors of its forward.
 
-Kernels of a device run below autograd. They get a backward only while they are registered, but a graph can
-live longer. So above them, under the device's autograd key, the convolution is recorded as an
-``autograd.Function`` that stores its interceptors. The function saves the same tensors as PyTorch's own node:
-input and weight.
+A graph can exist longer than the interceptors of its forward stay active. So under the device's autograd key,
+each convolution is recorded as an ``autograd.Function`` that stores its interceptors. The function saves the
+same tensors as PyTorch's own node: input and weight.
 
 The convolution is linear in input x, weight w and bias b. With T(x, w, g) = <g, conv(x, w)>, each derivative
 of any order is one of the three partial derivatives of T: the convolution, bwd-data and bwd-weights. So the
@@ -24,7 +23,7 @@ from rocmprobe.bypass import dispatch
 from rocmprobe.bypass.calls import BackwardCall, ConvolutionCall, Gradients
 from rocmprobe.bypass.operators import untraced
 
-# In torch 2, forward and setup_context of a Function are separate methods. In torch 1 they are one method.
+# True if a Function has separate methods forward and setup_context (torch 2). In torch 1, forward does both.
 _SETUP_APART = hasattr(torch.autograd.Function, "setup_context")
 
 
@@ -54,9 +53,9 @@ def backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
-    """Return a differentiable convolution that runs through the interceptors ``held``.
+    """Return the result of a differentiable convolution that runs through the interceptors ``held``.
 
-    If all of them are active on the device, a call of PyTorch's dispatcher already does this.
+    If all these interceptors are active on the device, a normal call of PyTorch's operator is enough.
     """
     if dispatch.covers(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
@@ -86,8 +85,8 @@ def _transforming() -> bool:
 
 
 def _next_below(*tensors: torch.Tensor | None) -> bool:
-    """Return True if the device's kernels are directly below autograd: no transform, mode or wrapper is
-    active."""
+    """Return True if autograd would call the device's kernels directly, because no transform, mode or tensor
+    wrapper is active."""
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False
@@ -103,11 +102,12 @@ def _plain_keys(device_type: str) -> Any:
 
 @contextmanager
 def _below_autograd() -> Iterator[None]:
-    # On torch 1.13.1 the guard is not a context manager. On all versions it is active until it is deleted.
+    # On torch 1.13.1 the guard is not a context manager. On all versions of torch, the guard is active until
+    # it is deleted.
     guard = torch._C._AutoDispatchBelowAutograd()
     try:
         if _transforming():
-            # The next level below is another transform, which may differentiate.
+            # The next lower level is another transform, which may differentiate.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 yield
         else:
@@ -126,7 +126,7 @@ def _with_outer_tangents(jvp: Callable[..., Any]) -> Callable[..., Any]:
         if not _transforming():
             return jvp(ctx, ctx.saved_tensors, tangents)
         with forward_ad._set_fwd_grad_enabled(True):
-            # Remove the tangents of the saved tensors, because they belong to this level.
+            # Remove the tangents of the saved tensors, because these tangents belong to this level.
             primals = [forward_ad.unpack_dual(each).primal for each in ctx.saved_tensors]
             return jvp(ctx, primals, tangents)
 
@@ -148,7 +148,8 @@ def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``arguments`` without the wrappers of finished functorch transforms, as Function.apply does."""
+    """Return ``arguments`` without the wrappers of finished functorch transforms. ``Function.apply`` also
+    removes these."""
     unwrap = torch._C._functorch.unwrap_if_dead
     return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 
@@ -156,7 +157,8 @@ def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 class _Tied(torch.autograd.Function):
     """Base class of the two functions below.
 
-    Subclasses define ``forward`` and ``setup_context`` separately. ``for_this_torch`` joins them for torch 1.
+    Subclasses define ``forward`` and ``setup_context`` separately. For torch 1, ``for_this_torch`` joins the
+    two methods.
     """
 
     generate_vmap_rule = True

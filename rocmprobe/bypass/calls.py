@@ -1,4 +1,4 @@
-"""Arguments and results of PyTorch's convolution operators, in the form that interceptors get."""
+"""Arguments and results of PyTorch's convolution operators, as interceptors receive them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ConvolutionCall:
     The fields have the names of the operator's schema. ``input`` is ``(N, C, *spatial)``. ``weight`` is ``(K,
     C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` for a transposed convolution. Stride, padding,
     dilation and output padding have one entry for each spatial dimension. PyTorch also allows one entry for
-    all dimensions, which :meth:`of` repeats. Other lengths stay unchanged, so that PyTorch raises its own
-    error.
+    all dimensions, which :meth:`of` repeats. Sequences of other lengths stay unchanged, so that PyTorch
+    raises its own error.
 
     ``flags`` are the four last booleans of ``aten::_convolution`` (benchmark, deterministic, cudnn_enabled,
-    allow_tf32). ``torch.jit.trace`` records this operator.
+    allow_tf32). ``torch.jit.trace`` records ``aten::_convolution``.
     """
 
     input: torch.Tensor
@@ -56,7 +56,8 @@ class ConvolutionCall:
         )
 
     def as_2d(self) -> ConvolutionCall:
-        """Return this 1-d convolution as a 2-d convolution of height 1. PyTorch's own kernels do the same."""
+        """Return this 1-d convolution as a 2-d convolution of height 1. PyTorch's own kernels also compute it
+        in this form."""
         return replace(
             self,
             input=self.input.unsqueeze(2),
@@ -68,8 +69,8 @@ class ConvolutionCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """Return everything on which the choice of algorithm depends: all arguments without the tensors'
-        values."""
+        """Return everything on which the choice of algorithm depends: all arguments except the values in the
+        tensors."""
         return (
             _form(self.input), _form(self.weight), None if self.bias is None else _form(self.bias),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -151,8 +152,8 @@ class BackwardCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """Return everything on which the choice of algorithm depends: all arguments without the tensors'
-        values."""
+        """Return everything on which the choice of algorithm depends: all arguments except the values in the
+        tensors."""
         return (
             _form(self.grad_output), _form(self.input), _form(self.weight),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -235,7 +236,8 @@ def _suggested(tensor: torch.Tensor) -> torch.memory_format:
     for dimension in order:
         if sizes[dimension] == 0 or strides[dimension] < least:
             return torch.contiguous_format
-        # With one channel and one position the two layouts are the same. PyTorch then reports contiguous.
+        # If there is only one channel and one position, the two memory formats are the same. PyTorch then
+        # reports contiguous.
         if dimension == 0 and least == strides[1]:
             return torch.contiguous_format
         least = strides[dimension] * max(1, sizes[dimension])

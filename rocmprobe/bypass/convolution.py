@@ -20,7 +20,7 @@ from rocmprobe.bypass.dispatch import RANK_BYPASS, Interceptor
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 #: Prepared calls, or reasons to leave a call to PyTorch, keyed by form of the call, cap and algorithm. All
-#: interceptors of the process share them. A network needs a few hundred.
+#: interceptors of the process share this cache. A network needs a few hundred entries.
 _prepared: dict[Any, Union[_Prepared, str]] = {}
 _MOST_PREPARED = 4096
 
@@ -31,7 +31,8 @@ def forget_prepared() -> None:
 
 
 class BypassInterceptor(Interceptor):
-    """Interceptor that computes supported calls, passes other calls to ``proceed``, and counts both.
+    """Interceptor that computes supported calls, passes other calls to ``proceed``, and counts calls of both
+    kinds.
 
     Args:
         workspace_mb: maximum workspace of one direction of one call, in MiB, see ``plan``.
@@ -60,7 +61,8 @@ class BypassInterceptor(Interceptor):
             prepared.problem.through(
                 plain_direction(FWD, call.transposed), call.input, call.weight, bias=call.bias, result=output
             )
-            # squeeze_ and not squeeze, because callers cannot modify a view in place.
+            # squeeze_ instead of squeeze, which would return a view, and callers could not modify this view
+            # in place.
             return output.squeeze_(2) if prepared.lifted else output
 
     def convolution_backward(
@@ -95,7 +97,8 @@ class BypassInterceptor(Interceptor):
         return to_input, to_weight, to_bias
 
     def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
-        """Return the preparation for calls of this form, or the reason to leave such calls to PyTorch."""
+        """Return the stored preparation for calls of this form, or the reason to leave such calls to
+        PyTorch."""
         key = (call.form(), self._cap, self._algorithm)
         known = _prepared.get(key)
         if known is None:
@@ -120,8 +123,8 @@ class BypassInterceptor(Interceptor):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Preparation for all calls of one form. ``lifted`` is True for a 1-d problem, computed as 2-d of
-    height 1."""
+    """Preparation for all calls of one form. ``lifted`` is True for a 1-d problem, which is computed as a 2-d
+    problem of height 1."""
 
     problem: ConvolutionShape
     layout: torch.memory_format
@@ -176,7 +179,7 @@ def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
 
 
 def _autocast_enabled() -> bool:
-    # torch 2 has one query for all device types, torch 1 has one for each.
+    # torch 2 has one function for all device types, torch 1 has a function for each device type.
     some = getattr(torch._C, "_is_any_autocast_enabled", None)
     return bool(some() if some else torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
 
@@ -199,7 +202,8 @@ def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_form
 def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
     """Return the gradient of a bias: the sum of ``gradient`` over all dimensions except channels.
 
-    fp16 and bf16 are summed in parts of at most ``cap`` bytes, but at least one channel.
+    fp16 and bf16 are summed in parts of whole channels. The fp32 copy of a part has at most ``cap`` bytes,
+    unless the copy of a single channel is larger.
     """
     dimensions = (0, *range(2, gradient.dim()))
     if gradient.element_size() >= 4:
@@ -223,7 +227,7 @@ DTYPES = {
 
 
 class ConvolutionShape:
-    """A plain convolution for operands that always have the same layout.
+    """A plain (not transposed) convolution for operands that always have the same memory layout.
 
     Args:
         plain: sizes of the convolution.
@@ -247,7 +251,7 @@ class ConvolutionShape:
         bias: torch.Tensor | None,
         result: torch.Tensor,
     ) -> None:
-        """Compute fwd (``source`` is an image) or bwd-data (``source`` is a feature), and write it to
+        """Compute fwd (``source`` is an image) or bwd-data (``source`` is a feature), and write the result to
         ``result``.
 
         ``bias`` has one value per channel of the result.
@@ -302,7 +306,8 @@ class ConvolutionShape:
 
 
 def _flipped(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return the weight for ``plain.flipped()``, with the shape ``(channels, filters / groups, *kernel)``."""
+    """Return a copy of the weight for the problem ``plain.flipped()``, with the shape ``(channels, filters /
+    groups, *kernel)``."""
     grouped = weight.reshape(plain.groups, plain.filters // plain.groups, *weight.shape[1:])
     swapped = grouped.flip(tuple(range(3, grouped.dim()))).transpose(1, 2)
     return swapped.reshape(plain.channels, plain.filters // plain.groups, *plain.kernel)

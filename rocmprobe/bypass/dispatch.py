@@ -29,11 +29,12 @@ class Interceptor:
     needed.
 
     Attributes:
-        name: if interceptors on a device type have the same name, only the nearest to the caller is active.
+        name: name of the interceptor. If several interceptors of a device type have the same name, only the
+            interceptor nearest to the caller is active.
         rank: a higher rank is nearer to the caller (``RANK_RECORDER``, ``RANK_BYPASS``, ``RANK_FAULTS``).
             Among equal ranks, the interceptor added last is nearest.
-        keeps_backward: if True, the backward and double backward of an intercepted convolution are also
-            intercepted, even if the interceptor has been removed by then.
+        keeps_backward: True if the interceptor also intercepts the backward and double backward of a
+            convolution that it intercepted, even if it has been removed since.
     """
 
     name: str = "layer"
@@ -81,7 +82,7 @@ def add(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. Calls that are already inside of it run to their end.
+    """Remove ``interceptor``. It still completes calls that it is just computing.
 
     Raises:
         ValueError: if the interceptor was not added.
@@ -99,7 +100,7 @@ def interceptors(device_type: str) -> tuple[Interceptor, ...]:
 
 
 def keeping_interceptors(device_type: str) -> tuple[Interceptor, ...]:
-    """Return the active interceptors that also intercept the backward of their calls."""
+    """Return the active interceptors that have ``keeps_backward``."""
     return tuple(each for each in interceptors(device_type) if each.keeps_backward)
 
 
@@ -110,9 +111,10 @@ def covers(device_type: str, held: Sequence[Interceptor]) -> bool:
 
 
 def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> torch.Tensor:
-    """Pass ``call`` through the interceptors of its device.
+    """Return the result of ``call``, passed through the interceptors of its device.
 
-    An interceptor in ``held`` replaces the device's interceptors of the same name.
+    Interceptors in ``held`` are used even if they are no longer active. They replace active interceptors of
+    the same name.
     """
 
     def enter(stack: tuple[Interceptor, ...], call: ConvolutionCall) -> torch.Tensor:
@@ -124,7 +126,7 @@ def run_convolution(call: ConvolutionCall, held: Sequence[Interceptor] = ()) -> 
 
 
 def run_backward(call: BackwardCall, held: Sequence[Interceptor] = ()) -> Gradients:
-    """Pass ``call`` through the interceptors of its device, as in :func:`run_convolution`."""
+    """Return the gradients of ``call``, passed through interceptors as in :func:`run_convolution`."""
 
     def enter(stack: tuple[Interceptor, ...], call: BackwardCall) -> Gradients:
         if not stack:
@@ -152,15 +154,16 @@ def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, 
 def is_traced(arguments: Sequence[Any]) -> bool:
     """Return True if ``torch.jit.trace`` must still record this convolution.
 
-    Tracing records ``aten::_convolution`` but not ``aten::convolution``, and it is off while a recorded
-    operator runs. So a call of ``aten::convolution`` while tracing is on is not recorded yet.
+    Tracing records ``aten::_convolution`` but not ``aten::convolution``, and is switched off while a recorded
+    operator runs. So if ``aten::convolution`` is called while tracing is on, the convolution is not recorded
+    yet.
     """
     return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
 
 
 def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
-    """Compute ``aten::convolution`` by PyTorch's ``aten::_convolution``, which calls rocmprobe's kernels
-    again."""
+    """Compute ``aten::convolution`` by calling PyTorch's ``aten::_convolution``, which tracing records. That
+    operator calls rocmprobe's kernels again."""
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
     )
@@ -175,7 +178,7 @@ def inside_native() -> bool:
 def native_convolution(call: ConvolutionCall) -> torch.Tensor:
     operator = torch.ops.aten._convolution if call.flags else torch.ops.aten.convolution
     # PyTorch's kernel of aten::convolution calls aten::_convolution through the dispatcher, so our kernel for
-    # the latter must know that this convolution was already intercepted.
+    # aten::_convolution must know that this convolution was already intercepted.
     outer = inside_native()
     _local.inside_native = True
     try:

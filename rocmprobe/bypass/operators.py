@@ -20,10 +20,10 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 
     The kernels stay registered until the returned object is freed.
     """
-    # torch does not annotate this class completely.
+    # torch has incomplete type annotations for this class.
     library = cast(Any, Library)("aten", "IMPL", key)
     with warnings.catch_warnings():
-        # PyTorch warns that a kernel of its own is overridden, which is the purpose here.
+        # PyTorch warns that one of its own kernels is overridden. This is intended.
         warnings.simplefilter("ignore")
         for name, kernel in kernels.items():
             library.impl(name, untraced(kernel))
@@ -31,7 +31,7 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 
 
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``function`` so that Dynamo compiles neither its frame nor the frames below.
+    """Wrap ``function`` so that Dynamo compiles neither the function nor the functions that it calls.
 
     After a graph break in a compiled program, Dynamo compiles the next Python frames, including those of
     kernels in Python.
@@ -42,7 +42,8 @@ def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     disabled = disable(function)
 
     def call(*arguments: Any) -> Any:
-        # True only while Dynamo compiles this frame. At other times the detour would only cost time.
+        # Dynamo must be disabled only while it compiles this frame. At other times, disabling it would only
+        # cost time.
         if torch.compiler.is_compiling():
             return disabled(*arguments)
         return function(*arguments)

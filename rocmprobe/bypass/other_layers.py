@@ -1,14 +1,14 @@
-"""Layers other than convolution, computed by PyTorch's own kernels while convolution stays unchanged.
+"""Replacement of layers other than convolution by PyTorch's own kernels. Convolution stays unchanged.
 
 A few operators of PyTorch decide whether batch norm, an RNN or the CTC loss runs in MIOpen (cuDNN, on a CPU
 oneDNN). These operators are composites: they are implemented by calls of other operators. At the first
-request for a device type, kernels of rocmprobe replace these composites. For a requested layer, they run the
-same composite with the vendor library switched off, or the operator that the composite would then call. So
-argument checks, autograd formulas and rules for autocast and memory formats are PyTorch's own. Other calls
-run the composite unchanged.
+request for a device type, kernels of rocmprobe replace these composites. For a requested layer, such a kernel
+runs the same composite with the vendor library switched off, or the operator that the composite would then
+call. So argument checks, autograd formulas and rules for autocast and memory formats are PyTorch's own. For
+other layers, the kernel runs the composite unchanged.
 
-Operators for convolution with ReLU are no composites. They are computed as convolution, sum and ReLU. As in
-:mod:`rocmprobe.bypass.registration`, kernels stay registered until the end of the process.
+Operators that fuse convolution and ReLU are not composites. They are computed as convolution, sum and ReLU.
+As in :mod:`rocmprobe.bypass.registration`, kernels stay registered until the end of the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = ("batch_norm", "rnn", "ctc_loss", "fused_convolution")
 NATIVE = "native"
 
 _BATCH_NORM = "_batch_norm_impl_index"
-#: Index that the operator returns if native_batch_norm must compute the backward.
+#: Index that the operator returns to PyTorch, so that native_batch_norm computes the backward.
 _BY_PYTORCH = 0
 _RNN = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _FUSED = ("convolution_relu", "convolution_add_relu")
@@ -41,7 +41,7 @@ _libraries: dict[tuple[str, str], list[Any]] = {}
 
 
 def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
-    """Return the ``KINDS`` for which ``others`` contains "pytorch".
+    """Return the kinds of layers (of ``KINDS``) for which ``others`` has "pytorch".
 
     ``others`` has "pytorch" or "native" for each kind, in the order of ``KINDS``.
 
@@ -85,10 +85,10 @@ def by_pytorch(kind: str, device_type: str) -> bool:
 
 
 class _Switch:
-    """PyTorch's switch of a vendor library, which is off while any thread is inside of :meth:`off`.
+    """PyTorch's switch of a vendor library. The switch is off while any thread is inside of :meth:`off`.
 
-    All threads share the switch. The first thread to leave must not turn it on for the others, and the last
-    thread must restore it.
+    All threads share the switch. A thread that leaves must not turn the switch on while other threads are
+    inside. The last thread that leaves restores it.
     """
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
@@ -127,8 +127,9 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
     by_switch = _switched_kernel(operator, "batch_norm")
 
     def kernel(*arguments: Any) -> Any:
-        # The operator's argument cudnn_enabled does not prevent a call of MIOpen (torch 2.6). The switch
-        # would also keep convolutions of other threads out of MIOpen while a batch norm runs.
+        # The argument cudnn_enabled of the operator does not prevent a call of MIOpen (torch 2.6). The switch
+        # would also apply to convolutions of other threads while a batch norm runs. So call the operator
+        # below the composite.
         if not by_pytorch("batch_norm", arguments[0].device.type) or not _plain(*arguments):
             return by_switch(*arguments)
         with torch._C.DisableTorchFunction():
@@ -142,10 +143,10 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
 def _plain(
     input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> bool:
-    """Return True if the composite would pass the call on unchanged.
+    """Return True if the composite would only call another operator with the same arguments.
 
-    The composite handles empty inputs itself, and it rejects operands of the wrong size, beyond whose end a
-    kernel would read.
+    The composite itself handles empty inputs and rejects operands of the wrong size. A kernel would read
+    beyond the end of such operands.
     """
     of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
     fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
@@ -200,7 +201,8 @@ def _count_fused(input: torch.Tensor) -> None:
 def _registered(kind: str, key: str) -> list[Any]:
     """Register the kernels for ``kind``, and return the objects that keep them registered.
 
-    Kernels for composites are needed above autograd, and also below it for inference mode.
+    Kernels for composites must be registered above autograd. For inference mode, they must also be registered
+    below autograd.
     """
     aten = torch.ops.aten
     if kind == "fused_convolution":

@@ -1,6 +1,6 @@
 """Adapter between :mod:`rocmprobe.kernels` and PyTorch's tensors.
 
-It decides whether the kernels can be used on a device, and launches them on torch's current stream with a
+This module checks if the kernels can be used on a device, and launches them on torch's current stream with a
 workspace from torch's allocator.
 """
 
@@ -16,7 +16,8 @@ from rocmprobe.bypass.operators import capturing, lock_across_forks
 from rocmprobe.geometry import Geometry
 from rocmprobe.kernels import KernelsUnavailable
 
-#: Bytes to copy in the measurement, and the maximum fraction of a GPU's memory for each of source and target.
+#: Bytes to copy in the measurement, and maximum fraction of a GPU's memory for the source, and for the
+#: target, of the copy.
 _COPIED, _SHARE_OF_GPU = 256 << 20, 1 / 48
 _lock = lock_across_forks()
 
@@ -29,7 +30,7 @@ class _Kernels:
     module: Optional[kernels.Module] = None
 
 
-#: Results of earlier calls, keyed by device and dtype.
+#: Kernels, or reasons against them, from earlier calls, keyed by device and dtype.
 _known: dict[tuple[torch.device, str], _Kernels] = {}
 
 
@@ -59,7 +60,8 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
 
 
 def state() -> dict[str, str]:
-    """Return "used", or the reason why rocmprobe's kernels are not used, for each device and dtype.
+    """Return "used" or the reason why rocmprobe's kernels are not used, for each device and dtype that
+    occurred.
 
     The keys have the form "cuda:0 float32".
     """
@@ -67,7 +69,8 @@ def state() -> dict[str, str]:
 
 
 def forget() -> None:
-    """Forget all results, so that the next call checks the machine and the variable again."""
+    """Forget the results of earlier calls. The next call checks the machine and ``ROCMPROBE_BYPASS_KERNELS``
+    again."""
     with _lock:
         _known.clear()
 
@@ -119,7 +122,7 @@ def compute(
     known = _kernels(image.device, dtype)
     if known.module is None:
         raise RuntimeError(f"no kernels of rocmprobe for {dtype} on {image.device}: {known.refusal}")
-    # A kernel needs a contiguous bias.
+    # The kernels require a contiguous bias.
     bias = None if bias is None else bias.contiguous()
     strides = image.stride(), weight.stride(), feature.stride()
     workspace = torch.empty(max(workspace_bytes, 1), dtype=torch.uint8, device=image.device)

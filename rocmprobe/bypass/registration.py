@@ -1,14 +1,14 @@
-"""Registration of PyTorch's convolution operators, the only one in a process.
+"""The only place in a process that registers kernels for PyTorch's convolution operators.
 
 PyTorch sends every convolution to ``aten::convolution`` (traced TorchScript: ``aten::_convolution``) and
 every gradient to ``aten::convolution_backward``. When the first interceptor of a device type is added,
 kernels of rocmprobe replace these operators under the dispatch keys of that device type. torch 1.13.1 rejects
 a second Python kernel for the same operator and key, and later versions silently replace the first. So all
-code that observes or replaces convolutions must add an interceptor here.
+code that observes or replaces convolutions must add an interceptor through this module.
 
-The kernels stay registered until the end of the process. PyTorch frees an unregistered kernel at once, even
-if another thread, e.g. one of autograd, is just calling it. Without an interceptor the kernels pass every
-call, and its recording for autograd, to PyTorch's own kernels.
+The kernels stay registered until the end of the process. If a kernel were unregistered, PyTorch would free it
+at once, even while another thread, e.g. of autograd, is calling it. If there is no interceptor, the kernels
+pass every call to PyTorch's own kernels, which then also record the call for autograd.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. Calls that are already inside of it run to their end.
+    """Remove ``interceptor``. It still completes calls that it is just computing.
 
     Raises:
         ValueError: if the device type is unknown, or if the interceptor was not added.

@@ -1,10 +1,10 @@
-"""Bypass for one model or one call, only in the thread that makes the call.
+"""Bypass for one model or one call. It is active only in the thread that makes the call.
 
-The interceptor of a model or call is added like any other, but it is active only inside of :func:`entered`.
-Each module of a patched model gets a class derived from its original class, whose ``__call__`` runs inside of
-:func:`entered`. Instances, parameters, hooks, parametrisations and state-dict keys stay unchanged, and
-``isinstance`` works. Deep copies and DataParallel replicas are patched too. A pickle contains the original
-classes.
+The interceptor of a model or call is added for a whole device type, but it is active only inside of
+:func:`entered`. Each module of a patched model gets a class derived from its original class, whose
+``__call__`` runs inside of :func:`entered`. Instances, parameters, hooks, parametrisations and state-dict
+keys stay unchanged, and ``isinstance`` works. Deep copies and DataParallel replicas are patched too. A pickle
+contains the original classes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ScopedInterceptor(BypassInterceptor):
 @contextmanager
 def entered(interceptor: ScopedInterceptor) -> Iterator[None]:
     """Activate ``interceptor`` in this thread inside of a ``with`` block. If blocks are nested, the
-    innermost applies."""
+    interceptor of the innermost block is active."""
     outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
     _local.entered = (*outer, interceptor)
     try:
@@ -83,8 +83,8 @@ def _by_bypass(function: Callable[..., Any]) -> Callable[..., Any]:
     return convolve
 
 
-# Same arguments, results and errors as in ``torch.nn.functional``. Workspace and algorithm are the defaults
-# of :func:`rocmprobe.bypass.install` at the time of the first call.
+# These functions have the same arguments, results and errors as those in ``torch.nn.functional``. Workspace
+# and algorithm are the defaults of :func:`rocmprobe.bypass.install` at the time of the first call.
 conv1d = _by_bypass(F.conv1d)
 conv2d = _by_bypass(F.conv2d)
 conv3d = _by_bypass(F.conv3d)
@@ -105,7 +105,7 @@ class _Patched:
     _bypass_former: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        # Copy with the former class, because modules have copy protocols of their own.
+        # Copy the module with its former class, because this class may define how to copy it.
         interceptor, derived, former = self._bypass_interceptor, _derived_of(self), self._bypass_former
         _replace(self, derived, former)
         try:
@@ -122,7 +122,7 @@ class _Patched:
         create, arguments, *rest = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
         if arguments != (type(self),):
             return (create, arguments, *rest)
-        # The name of a class that is made at run time cannot be found when the pickle is read.
+        # When a pickle is read, a class that was made at run time cannot be found by its name.
         return (cast(Any, copyreg)._reconstructor, (self._bypass_former, object, None), *rest)
 
 
@@ -131,14 +131,14 @@ def _call() -> Any:
 
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         if not isinstance(self, _Patched):
-            # torch.compile can still call this method after the model was unpatched.
+            # torch.compile may call this method even after the model was unpatched.
             return self(*arguments, **options)
         with entered(self._bypass_interceptor):
             return self._bypass_former.__call__(self, *arguments, **options)
 
     if hasattr(torch, "compiler"):
         # A compiled call would leave ``entered`` at once and run its graph later, so convolutions would
-        # silently run without the bypass. Functions that are called inside can be compiled.
+        # silently run without the bypass. Functions that the call runs can still be compiled.
         return cast(Any, torch.compiler).disable(call, recursive=False)
     return call
 
@@ -182,8 +182,8 @@ def _restore(model: torch.nn.Module) -> None:
 def _patched_class(module: torch.nn.Module) -> type:
     """Return the class from which the patched class of ``module`` must be derived.
 
-    PyTorch gives a parametrised module its own class and expects to find it on top. So for such a module,
-    return the base of PyTorch's class.
+    PyTorch gives a parametrised module a derived class of its own, and expects this to be the module's class.
+    So for such a module, return the base class of PyTorch's class.
     """
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 
@@ -195,13 +195,14 @@ def _derived_of(module: Any) -> type:
 def _replace(module: Any, old: type, new: type) -> None:
     """Replace ``old`` by ``new`` in the class of ``module``.
 
-    If ``module`` is parametrised, its class is derived from ``old``, and only this base is replaced.
+    If ``module`` is parametrised, PyTorch's class of the module is derived from ``old``. Only this base class
+    is replaced.
     """
     top = type(module)
     if top is old:
         module.__class__ = new
         return
-    # Copy the class, because deep copies of a parametrised module share it with the module.
+    # Change a copy of the class, because deep copies of a parametrised module have the same class.
     names = {name: value for name, value in vars(top).items() if name not in ("__dict__", "__weakref__")}
     module.__class__ = type(
         top.__name__, tuple(new if each is old else each for each in top.__bases__), names
@@ -209,7 +210,7 @@ def _replace(module: Any, old: type, new: type) -> None:
 
 
 def _remove_unused() -> None:
-    # A patched model that was garbage-collected is noticed only here.
+    # Interceptors of garbage-collected models are removed here, because there is no earlier notice.
     for interceptor in [interceptor for interceptor, modules in _users.items() if not modules]:
         del _users[interceptor]
         interceptor.remove()

@@ -1,8 +1,8 @@
-"""PyTorch's own kernels without a vendor library, for 2-d convolutions with one group.
+"""Algorithm that calls PyTorch's own kernels for 2-d convolutions with one group, without a vendor library.
 
 The kernels are called by name, so PyTorch's switches for libraries stay unchanged. ``slow_conv2d`` computes
-columns and a matrix product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): on a CPU for the
-whole batch at once, on a GPU for one sample at a time.
+columns and a matrix product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): for the whole batch
+at once on a CPU, for one sample at a time on a GPU.
 
 Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
 stride 1), and copies of operands and results that are not contiguous.
@@ -40,11 +40,11 @@ class Aten(Algorithm):
         samples = plain.batch if on_cpu else 1
         launches = 1 + (1 if on_cpu else 2) * plain.batch
         windows = prod(plain.feature)
-        # PyTorch uses the image as columns without a copy if possible.
+        # If possible, PyTorch uses the image itself as columns.
         columns = 0 if plain.is_pointwise() else plain.channels * plain.taps * windows
         sides = plain.batch * (plain.channels * prod(plain.image) + plain.filters * windows)
-        # The results count twice, because PyTorch allocates its own. Operands are copied to make them
-        # contiguous.
+        # The results count as workspace, because PyTorch allocates its own results. Operands count if they
+        # are copied to make them contiguous.
         workspace = (samples * columns + 2 * sides + 2 * plain.filters * plain.depth) * operands.size
         if workspace > cap:
             return None
@@ -76,7 +76,7 @@ class Aten(Algorithm):
         bias: torch.Tensor | None,
         image: torch.Tensor,
     ) -> None:
-        # PyTorch uses only the sizes of the image.
+        # The image is the result here. PyTorch uses only its sizes.
         found, _, _ = _backward(plain, gradient, image, weight, [True, False, False])
         if bias is None:
             _become(image, found)
@@ -98,7 +98,7 @@ class Aten(Algorithm):
 def _become(result: torch.Tensor, found: torch.Tensor) -> None:
     """Make ``result`` share the memory of ``found`` if their strides are equal. Otherwise copy the values."""
     if result.stride() == found.stride():
-        # torch does not annotate this overload.
+        # torch has no type annotation for this overload.
         cast(Any, result).set_(found)
     else:
         result.copy_(found)
@@ -107,7 +107,7 @@ def _become(result: torch.Tensor, found: torch.Tensor) -> None:
 def _whole(plain: Geometry) -> bool:
     """Return True if ``feature`` has the size that PyTorch would compute from ``image``.
 
-    For a transposed problem it can be smaller.
+    For a transposed problem, ``feature`` can be smaller.
     """
     return all(
         (size + 2 * p - k) // s + 1 == windows
@@ -120,8 +120,9 @@ def _whole(plain: Geometry) -> bool:
 def _plainly(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape. Copy only if needed.
 
-    PyTorch's kernels derive the layout of all operands from one operand. If a dimension has size 1, PyTorch
-    can mistake a contiguous tensor for channels-last.
+    PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension has size 1,
+    PyTorch can take a contiguous tensor for a channels-last tensor, unless its strides are those of a
+    contiguous tensor.
     """
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor

@@ -1,8 +1,10 @@
-"""Interface of an algorithm: the problems that it supports, its plans, and its methods that compute.
+"""Interface of an algorithm: it returns plans for a problem that it supports, and computes a problem with a
+plan.
 
 Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
-contains an upper bound on the workspace in bytes. Every algorithm computes a plain convolution from an image
-with C channels to a feature with K filters. A window is one position of the feature.
+contains an upper bound on the workspace in bytes. Every algorithm computes a plain (not transposed)
+convolution of an image with C channels. The output, called the feature, has K channels. A window is one
+position of the feature.
 
 The formulas of the algorithms use these symbols:
 
@@ -31,14 +33,14 @@ Needed = Callable[[int, Sequence[int]], int]
 
 @dataclass(frozen=True)
 class Operands:
-    """Properties of the tensors, other than their sizes, that a plan depends on.
+    """Properties of the tensors, other than their sizes, on which a plan depends.
 
     Attributes:
         dtype: "float16", "bfloat16", "float32" or "float64".
         device_type: "cpu" or "cuda".
         channels_last: True if the results must be channels-last.
-        dense: False if an operand must be copied before BLAS can use it as a matrix (a slice, an expanded
-            tensor).
+        dense: False if an operand must be copied before BLAS can use it as a matrix (e.g. a slice or an
+            expanded tensor).
         own_kernels: True if the kernels of :mod:`rocmprobe.kernels` can be used for this device and dtype.
     """
 
@@ -61,17 +63,17 @@ class Operands:
 
 @dataclass(frozen=True)
 class Plan:
-    """The computation of one direction of a problem by one algorithm, and its cost.
+    """The way in which one algorithm computes one direction of a problem, and the cost.
 
     Attributes:
         algorithm: name of the algorithm.
-        flipped: True if bwd-data is computed as a convolution of the gradient with reversed taps (only at
-            stride 1).
+        flipped: True if bwd-data is computed as the forward of a convolution of the gradient, with the taps
+            in reverse order (only at stride 1).
         samples: number of samples in a chunk.
         tile: number of windows in a tile, for each spatial dimension.
         workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
         flops: number of multiplications and additions.
-        moved_bytes: bytes read and written for columns, padding, sums and the weight.
+        moved_bytes: bytes that are read and written for columns, padding, sums and the weight.
         launches: number of kernel launches.
         variant: name of one of rocmprobe's own kernels, or "" if PyTorch's kernels compute the direction.
         gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
@@ -90,19 +92,20 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Algorithm and variant, as used in measurements and in the plan file."""
+        """Name of the plan in measurements and in the plan file: algorithm and variant."""
         return f"{self.algorithm} {self.variant}" if self.variant else self.algorithm
 
 
 class Algorithm:
     """A way to compute directions of a convolution.
 
-    ``forward`` also computes bwd-data at stride 1. Every method that computes gets a plan from :meth:`plan`
-    or :meth:`plans` of the same algorithm.
+    ``forward`` also computes bwd-data of plans with ``flipped``. The methods ``forward``, ``backward_data``
+    and ``backward_weights`` get a plan that :meth:`plan` or :meth:`plans` of the same algorithm returned.
 
     Attributes:
         name: name in plans, counts and the plan file.
-        own_kernel: True if one of several kernels of :mod:`rocmprobe.kernels` computes the direction.
+        own_kernel: True if a kernel of :mod:`rocmprobe.kernels` computes the direction. The algorithm then
+            has a plan for each of several kernels.
     """
 
     name = ""
@@ -111,8 +114,8 @@ class Algorithm:
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Optional[Plan]:
         """Return a plan with at most ``cap`` bytes of workspace, or None if the algorithm does not apply.
 
-        If even one window needs more than ``cap``, "im2col" and "col2im", which can compute each window
-        separately, return a plan for one window at a time. The other algorithms return None.
+        If even a single window needs more than ``cap`` bytes, "im2col" and "col2im" return a plan that
+        computes one window at a time. The other algorithms return None.
         """
         raise NotImplementedError
 
@@ -170,11 +173,11 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
-    """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes, or else of one
-    window.
+    """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes. If every chunk
+    needs more, return those of a single window.
 
     If at least one whole sample fits, return as many whole samples as fit. Otherwise return the largest tile
-    of one sample that fits, reduced in the first dimension first.
+    of one sample that fits. The tile is reduced in the first dimension before the other dimensions.
     """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
@@ -190,7 +193,7 @@ def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tup
 
 
 def largest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest count up to ``most`` for which ``fits`` is true, or 1 if there is none.
+    """Return the largest count up to ``most`` for which ``fits`` is true, or 1 if no count fits.
 
     If a count fits, all smaller counts must fit.
     """
@@ -207,14 +210,14 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
     """Return how many bytes of the weight ``products`` matrix products read.
 
-    For bwd-weights, return how many bytes of the weight gradient they read and write.
+    For bwd-weights, return how many bytes of the weight gradient these products read and write.
     """
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the number of multiplications and additions of one direction if it is computed as plain sums."""
+    """Return the number of multiplications and additions of one direction, computed as plain sums."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

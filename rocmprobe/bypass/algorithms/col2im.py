@@ -1,4 +1,5 @@
-"""bwd-data as the product of weight and gradient, whose columns are added back into the image (col2im).
+"""bwd-data as the matrix product of weight and gradient. The columns of the product are added into the image
+(col2im).
 
 Workspace: columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, gradient n * K * t * a, and for
 fp16 and bf16 the image in fp32, n * C * image * a.

@@ -1,6 +1,6 @@
 """Columns: a matrix with one column for the values under each window of an image.
 
-Columns are copied out of an image (im2col) or added back into an image (col2im).
+Columns are copied from an image (im2col) or added into an image (col2im).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Box = Sequence[tuple[int, int]]
 def overlap(
     starts: Sequence[int], spans: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[slice], list[slice]]:
-    """Return the part of spans that lies inside an image of ``sizes``, as slices of the image and of the
-    spans.
+    """Return the part of a box that lies inside an image of ``sizes``: (slices of the image, slices of the
+    box).
 
-    In each dimension, the span begins at position ``starts`` of the image and has the length ``spans``.
+    In each dimension, the box begins at the position ``starts`` of the image and has the length ``spans``.
     """
     image, span = [], []
     for start, length, size in zip(starts, spans, sizes):
@@ -34,9 +34,9 @@ def overlap(
 
 
 class Covered:
-    """Reader for the part of an image that some windows cover, with zeros outside of the image.
+    """Reader for the part of an image that some windows cover. Positions outside of the image are zero.
 
-    All parts share one buffer.
+    All parts use the same buffer.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -68,7 +68,7 @@ class Covered:
             return part
         padded = self._padded[index(slice(last - first), everything, *spans)]
         if box != self._box:
-            # The border stays zero from one chunk to the next if the tile is the same.
+            # The border must be cleared only if the tile has changed since the last chunk.
             self._padded.zero_()
             self._box = box
         padded[index(everything, everything, *placed)].copy_(part)
@@ -76,7 +76,7 @@ class Covered:
 
 
 class Windows:
-    """Reader for the columns of an image. It has one buffer for padding and one for the columns.
+    """Reader for the columns of an image. It has a buffer for the padded image and a buffer for the columns.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -117,9 +117,10 @@ class Windows:
 
 
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
-    """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` into ``image``, in place.
+    """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` to ``image``, in place.
 
-    Each tap is one strided addition over the windows whose tap lies inside the image ``(n, C, *image)``.
+    For each tap, there is one addition of strided views. It covers the windows whose tap lies inside of the
+    image ``(n, C, *image)``.
     """
     counts = [end - begin for begin, end in box]
     taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)

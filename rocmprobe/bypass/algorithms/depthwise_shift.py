@@ -1,12 +1,13 @@
-"""Convolution with one input channel per group: multiply-add on shifted views of long rows.
+"""Convolution with one input channel per group, as multiplications and additions of shifted views of long
+rows.
 
 As in "shift", the padded samples of a channel form one row, and each tap is a view of this row that begins
-some elements later. So the processor works on one long run instead of many short image rows. Elements between
-the windows are dropped at the end.
+some elements later. So the processor works on one long row instead of many short image rows. The results
+between the windows are dropped at the end.
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight K * taps * a, bias K * a. In bwd-weights, the gradient replaces the
-sums, and the rows of one phase are copied once for each tap along the last dimension.
+for each phase of the source), weight K * taps * a, bias K * a. In bwd-weights, rows of the gradient take the
+place of the sums, and the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Maximum bytes of the rows of one chunk on a CPU. Rows that do not fit into its caches are read from memory
-#: again for every tap.
+#: Maximum bytes of the rows of one chunk on a CPU. Larger rows do not fit into the caches and are read from
+#: memory again for every tap.
 _CPU_BYTES = 1 << 23
 
 

@@ -1,5 +1,5 @@
-"""Matrix products of the bypass: PyTorch's mm functions, called with operands that BLAS does not copy
-first."""
+"""Matrix products of the bypass. They call PyTorch's mm functions with operands that BLAS can use without a
+copy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 def is_ready(matrices: torch.Tensor) -> bool:
     """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy.
 
-    One of the two inner strides must be 1, and the other at least the size of the dimension with stride 1.
-    Otherwise PyTorch copies the matrices into a contiguous tensor.
+    Of the strides of rows and columns, one must be 1, and the other at least the size of the dimension with
+    stride 1. Otherwise PyTorch copies the matrices into a contiguous tensor.
     """
     rows, columns = matrices.shape[-2:]
     row_stride, column_stride = matrices.stride()[-2:]
@@ -34,7 +34,7 @@ def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
 
 
 class Buffer:
-    """Memory for temporary tensors of one dtype that are not needed at the same time."""
+    """Memory for temporary tensors of one dtype, of which only one is needed at a time."""
 
     def __init__(self, like: torch.Tensor, dtype: torch.dtype) -> None:
         self._like = like
@@ -72,7 +72,7 @@ def multiply(
 ) -> None:
     """Compute ``out[g] = left[g] @ right[g] + bias[g]``. ``bias`` is ``(g, rows, 1)`` or None."""
     if left.shape[0] == 1:
-        # A batch of one is slower than the plain product.
+        # A batched product of one matrix is slower than a plain product.
         if bias is None:
             torch.mm(left[0], right[0], out=out[0])
         else:

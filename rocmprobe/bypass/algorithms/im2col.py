@@ -1,4 +1,4 @@
-"""Convolution as one product of the weight and the columns, a matrix with a copy of the values under each
+"""Convolution as a matrix product of the weight and the columns. A column is a copy of the values under one
 window.
 
 This is im2col: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
@@ -6,7 +6,7 @@ processing", 2006.
 
 Workspace, forward: columns n * C * taps * t * a, padded window n * C * span(t) * b, weight w * a, bias max(C,
 K) * a, and the product n * K * t * a unless the product is computed directly in the result. bwd-weights needs
-the same, with the gradient instead of the product.
+the same, with n * K * t * a for the gradient instead of the product.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def chunk(plain: Geometry, operands: Operands) -> int:
     """Return the largest number of samples in one chunk.
 
     On a GPU it is the whole batch, because each launch is expensive. On a CPU it is small, because the caches
-    are.
+    are small.
     """
     if operands.device_type != "cpu":
         return plain.batch
@@ -137,7 +137,7 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient.
 
-    It is a view of ``weight_gradient`` if dtype and strides allow this.
+    If dtype and strides allow this, the tensor is a view of ``weight_gradient``.
     """
     shape = (plain.groups, plain.filters // plain.groups, plain.depth)
     if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
@@ -146,7 +146,7 @@ def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dt
 
 
 def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
-    """Copy the sum into ``weight_gradient``, unless ``weight_gradient`` is where it was computed."""
+    """Copy the sum into ``weight_gradient``. Do nothing if the sum is a view of ``weight_gradient``."""
     if total.data_ptr() != weight_gradient.data_ptr():
         weight_gradient.copy_(total.view(weight_gradient.shape))
 

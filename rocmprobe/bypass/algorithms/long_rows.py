@@ -2,8 +2,9 @@
 view.
 
 With a stride, the image is split into phases (position modulo stride), and each phase has its own rows. A tap
-reads one phase at a fixed distance from the window. In bwd-data the rows contain the gradient, and a tap
-writes to one phase of the image. The zeros after a line of an image are also the zeros before the next line.
+reads the rows of one phase, at a fixed distance from the window. In bwd-data the rows contain the gradient,
+and a tap writes to one phase of the image. Between two lines of an image, there are zeros for the padding
+after the first line and before the second line at once.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from rocmprobe.bypass.algorithms.gemm import Buffer, accumulate, ranges
 from rocmprobe.geometry import Geometry
 
 Index = tuple[slice, ...]
-#: Maximum number of phases. With more phases, kernel launches would take more time than the sums.
+#: Maximum number of phases. With more phases, launching kernels would take more time than the sums.
 MOST_PHASES = 16
-#: Function that adds one tap to a sum. Its arguments are the sum, the rows shifted to the tap, the number of
-#: the tap, and True for the first tap.
+#: Function that adds the products of one tap to a sum. Its arguments are the sum, the rows shifted to the
+#: tap, the number of the tap, and True for the first tap.
 AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 
 
 @dataclass(frozen=True)
 class Tap:
-    """Position in the filter: its number, the phase of the source that it reads, and its offset in the
-    long rows."""
+    """A position in the filter: its number, the phase of the source that the tap reads, and its offset in the
+    rows of this phase."""
 
     number: int
     phase: int
@@ -42,7 +43,8 @@ class Tap:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of the result: the taps that add to it, and its index in the result and in the sums."""
+    """One phase of the result: the taps that add to it, the slices of the result that belong to the phase,
+    and the slices of the sums that are copied there."""
 
     taps: tuple[Tap, ...]
     positions: Index
@@ -51,14 +53,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes and positions of the long rows for one direction.
+    """Layout of the long rows for one direction.
 
     Attributes:
         sizes: spatial sizes of a padded sample in a row.
-        reach: number of elements that the taps read after the last sample.
-        sources: for each phase of the source, the index to read from the source, and the index to write to in
-            the padded sample.
-        results: the phases of the result.
+        reach: number of elements after the last sample that the taps read.
+        sources: (slices of the source that belong to the phase, slices of the padded sample to which they are
+            copied) for each phase of the source. At stride s, a phase has every s-th position.
+        results: the phases of the result. In bwd-data, the image has a phase for each remainder of the
+            position modulo the stride. In other directions, there is only one phase.
     """
 
     sizes: tuple[int, ...]
@@ -72,7 +75,7 @@ class Layout:
         return prod(self.sizes)
 
     def row_elements(self, channels: int, samples: int) -> int:
-        """Return the number of elements in the rows of ``channels`` channels, for all source phases
+        """Return the number of elements in the rows of ``channels`` channels, in all phases of the source
         together."""
         return len(self.sources) * channels * (samples * self.positions + self.reach)
 
@@ -113,8 +116,8 @@ def layout(plain: Geometry, direction: str) -> Layout:
 class _Axis:
     """One spatial dimension: the padded size of a sample, and (phase, offset) of every tap.
 
-    The phase is the position modulo the stride. The offset is the distance from the window in the rows of
-    this phase.
+    The phase is the position modulo the stride. The offset is the distance in the rows of this phase, in
+    positions of this dimension, from the window to the element that the tap reads.
     """
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
@@ -155,7 +158,7 @@ def _spatial(*slices: slice) -> Index:
 
 
 class LongRows:
-    """Long rows of a source tensor, filled with one chunk of samples at a time into the same buffer."""
+    """Buffer with the long rows of one chunk of samples of a source tensor."""
 
     def __init__(self, source: torch.Tensor, form: Layout, samples: int) -> None:
         self._source = source
@@ -178,7 +181,8 @@ class LongRows:
         return self._memory[tap.phase].narrow(1, tap.offset, samples * self._form.positions)
 
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
-        """Return shifted rows for all taps of a line, ``(groups, taps * channels / groups, length)``."""
+        """Return the rows shifted to each tap of a line, ``(groups, taps * channels / groups, length)``. If a
+        line has several taps, this is a copy."""
         rows = self._memory[fold.phase].view(groups, -1, self._memory.shape[2])
         if len(fold.steps) == 1:
             return rows
@@ -207,8 +211,8 @@ def sum_taps(
         rows.fill(first, last)
         samples = last - first
         target = result[first:last].transpose(0, 1)
-        # The sum is contiguous for chunks of any size, because only then PyTorch computes the products of all
-        # groups in one call.
+        # The sum must be contiguous for chunks of any size. Otherwise PyTorch would not compute the products
+        # of all groups in one call.
         total = memory[: channels * samples * form.positions].view(channels, -1)
         for phase in form.results:
             into = target[phase.positions]
@@ -222,8 +226,8 @@ def sum_taps(
 
 @dataclass(frozen=True)
 class Fold:
-    """Taps of one source phase, grouped into lines along the last dimension. One product computes all taps of
-    a line.
+    """Taps that read the same phase of the source, grouped into lines along the last dimension. One matrix
+    product computes all taps of a line.
 
     Attributes:
         phase: source phase.
@@ -256,8 +260,8 @@ def folds(plain: Geometry) -> tuple[Fold, ...]:
 
 
 def weight_elements(plain: Geometry, samples: int) -> int:
-    """Return the number of temporary elements in bwd-weights: rows of image and gradient, and copies for
-    the lines."""
+    """Return the number of temporary elements in bwd-weights: rows of the image, rows of the gradient, and
+    copies of rows (see ``LongRows.lines``)."""
     form = layout(plain, FWD)
     widest = max(len(fold.steps) for fold in folds(plain))
     lines = widest * plain.channels * (samples * form.positions + form.reach) if widest > 1 else 0
@@ -271,7 +275,7 @@ def sum_weights(
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)
-    # Chunks never write between the windows, so these zeros stay.
+    # No chunk writes between the windows, so the zeros there are written only once.
     spread = gradient.new_zeros((plain.filters, plan.samples * form.positions), dtype=dtype)
     lines = Buffer(image, dtype)
     groups, inputs = plain.groups, plain.channels // plain.groups

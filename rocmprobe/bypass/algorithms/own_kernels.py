@@ -1,9 +1,9 @@
 """Convolution by rocmprobe's own kernels, which are compiled on the user's machine.
 
-No columns are copied, and the sums stay in registers. The kernels are used only if the self-test of
-:mod:`rocmprobe.kernels` has passed. Every sum has a fixed order.
+The kernels copy no columns, keep sums in registers, and compute every sum in a fixed order. They are used
+only if the self-test of :mod:`rocmprobe.kernels` has passed.
 
-Workspace: that of the kernel family, see ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
+Workspace: see the kernel families, ``grouped.py`` and ``gemm.py`` in ``kernels/families``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from rocmprobe.bypass import own_kernels
 from rocmprobe.bypass.algorithms.base import BWD_DATA, BWD_WEIGHTS, FWD, Algorithm, Operands, Plan
 from rocmprobe.geometry import Geometry
 
-#: Minimum of ``Plan.gemm_share``. Small problems leave most of a GPU idle in every algorithm, but the cost
-#: model accounts for it only in these kernels.
+#: Minimum of ``Plan.gemm_share``. Small problems leave most of a GPU idle in every algorithm, but the
+#: estimates account for this only in these kernels. Without a minimum, the cost model would be unfair to
+#: these kernels.
 _LEAST_SHARE = 0.25
 
 
@@ -30,7 +31,7 @@ class OwnKernel(Algorithm):
         return next(iter(self.plans(direction, plain, operands, cap)), None)
 
     def plans(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
-        """Return a plan for each applicable kernel, the one with the lowest estimated cost first."""
+        """Return a plan for each applicable kernel. The plan with the lowest estimated cost comes first."""
         if not operands.own_kernels:
             return []
         return [

@@ -1,4 +1,5 @@
-"""1x1 convolutions at stride 1: the image is already the matrix of columns, so no copy is needed.
+"""Algorithm for 1x1 convolutions at stride 1. The image itself is the matrix of columns, so no copy is
+needed.
 
 Workspace: none, except w * a for bwd-weights if the gradient of the weight is not contiguous.
 """
@@ -90,7 +91,8 @@ def _through(
     bias: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """Write ``weight @ source + bias`` into ``result``, sample by sample if there are several groups."""
+    """Write ``weight @ source + bias`` into ``result``. If there are several groups, compute one sample at a
+    time."""
     by_group = None if bias is None else bias.reshape(plain.groups, -1, 1)
     sources, targets = _matrices(source, plain), _matrices(result, plain)
     if plain.groups == 1:

@@ -1,12 +1,12 @@
-"""Convolution by shifted views of long rows: one matrix product for each tap, without columns.
+"""Convolution as one matrix product for each tap, on shifted views of long rows. No columns are copied.
 
 The products also contain elements between the windows, which are dropped when the result is copied. Source:
 Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural networks",
 2017 (kn2row).
 
 Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight w * a, bias K * a. In bwd-weights, the gradient replaces the sums. With
-groups, the rows of one phase are copied once for each tap along the last dimension.
+for each phase of the source), weight w * a, bias K * a. In bwd-weights, rows of the gradient take the place
+of the sums. With several groups, the rows of one phase are copied once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from rocmprobe.bypass.algorithms.long_rows import (
 )
 from rocmprobe.geometry import Geometry
 
-#: Maximum bytes of the rows of one chunk on a CPU. Rows that do not fit into its caches are read from memory
-#: again for every tap.
+#: Maximum bytes of the rows of one chunk on a CPU. Larger rows do not fit into the caches and are read from
+#: memory again for every tap.
 _CPU_BYTES = 1 << 22
 
 
@@ -45,7 +45,7 @@ class Shift(Algorithm):
     name = "shift"
 
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
-        # With one channel in each group, the products are too thin.
+        # With one channel in each group, the matrices are too small for fast products.
         if plain.groups == plain.channels > 1 or prod(plain.stride) > MOST_PHASES:
             return None
         form = layout(plain, direction)
@@ -65,7 +65,7 @@ class Shift(Algorithm):
             return None
         most, written = plain.batch, plain.taps * result
         if operands.device_type == "cpu" and plain.groups > 1:
-            # The sums stay in the caches.
+            # Chunks are so small that the sums stay in the caches.
             most, written = largest(plain.batch, lambda count: needed(count) <= _CPU_BYTES), result
         samples = largest(most, lambda count: needed(count) <= cap)
         positions = plain.batch * form.positions

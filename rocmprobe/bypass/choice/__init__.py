@@ -1,1 +1,2 @@
-"""Choice of the algorithm for a problem: possible plans, cost model, measurements, and the plan file."""
+"""Choice of the algorithm for a problem. The package has the possible plans, the cost model, measurements,
+and the plan file."""

@@ -1,4 +1,5 @@
-"""Choice among the plans for a problem, by measurement, or by the cost model if nothing can be measured.
+"""Choice among the plans for a problem. The fastest plan is measured. If nothing can be measured, the cost
+model decides.
 
 The first call of a problem decides for the rest of the process, because another algorithm rounds differently,
 and a program can rely on bit-identical results of equal calls. Measurements are stored in the plan file for
@@ -27,20 +28,22 @@ from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD
 
 VARIABLE = "ROCMPROBE_BYPASS_MEASURE"
 
-#: Plans that the model expects to be slower than the best by this factor are not measured.
+#: A plan is not measured if the cost model expects it to take this many times as long as the fastest plan.
 _PROMISING = 6.0
 _REPEATS = 3
-#: A plan is not repeated if its second run takes this many times as long as the best plan so far.
+#: A plan gets no third run if its second run takes this many times as long as the best plan so far.
 _HOPELESS = 1.5
-#: Seconds after which no further measurement of a problem starts.
+#: Seconds after which no further measurement for a problem starts.
 _BUDGET = 1.0
-#: After this many seconds of measurements in total, a process uses the cost model. Otherwise measurements
-#: would slow down a program whose problems rarely repeat, e.g. with images of any size, until its end.
+#: After this many seconds of measurements in total, a process uses only the cost model. Otherwise
+#: measurements would slow down a program whose problems rarely repeat (e.g. with images of many sizes) until
+#: it ends.
 _ALLOWANCE = 60.0
 
 
 class _Measurements:
-    """Lock for measurements, which would disturb each other, and their total time in seconds."""
+    """Lock for measurements, because simultaneous measurements would disturb each other, and the total time
+    of all measurements in seconds."""
 
     def __init__(self) -> None:
         self.lock = lock_across_forks()
@@ -78,11 +81,11 @@ class Choice:
     def plan(self, run: Callable[[Plan], None]) -> Plan:
         """Return the plan to use.
 
-        ``run`` computes the problem with a given plan. It is called only to measure plans.
+        ``run`` computes the problem with a given plan. This method calls ``run`` only to measure plans.
         """
         if self.settled is None:
-            # A second thread waits for the measurement and uses its result, because its own result could
-            # differ.
+            # If two threads need a plan at the same time, the second thread waits and uses the result of the
+            # first, because its own measurement could give another result.
             with _measurements.lock:
                 if self.settled is None:
                     self.settled = self._found_out(run)
@@ -120,8 +123,8 @@ class Choice:
     def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
         """Run ``plan`` at least twice, and return the seconds of the fastest run.
 
-        Stop after the time ``ends``, or if the plan is much slower than ``best``. The first run is not
-        compared with ``best``, because it includes one-time costs.
+        There is no third run after the time ``ends``, or if the plan is much slower than ``best``. The first
+        run is not compared with ``best``, because the first run includes one-time costs.
         """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:
@@ -130,13 +133,14 @@ class Choice:
 
 
 def measures() -> bool:
-    """Return True if plans are chosen by measurement, or False if by the cost model with fixed rates."""
+    """Return True if plans are chosen by measurement. Return False if they are chosen by the cost model with
+    fixed rates."""
     return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Choice for one direction of a problem.
+    """The chosen algorithm for one direction of a problem, and the reason.
 
     Attributes:
         algorithm: name of the chosen algorithm.
@@ -146,7 +150,8 @@ class Explanation:
             results.
         flops: number of multiplications and additions of the algorithm.
         alternatives: all plans that were considered, the fastest by the cost model first.
-        own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason against them.
+        own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason why they cannot be
+            chosen.
     """
 
     algorithm: str
@@ -161,7 +166,7 @@ class Explanation:
 def explain_problem(
     problem: Any, device: torch.device, workspace_mb: float, algorithm: str
 ) -> dict[str, Explanation]:
-    """Return the choice for each direction of a problem. Nothing new is measured."""
+    """Return the choice for each direction of a problem, without new measurements."""
     value = problem.__getitem__ if isinstance(problem, Mapping) else lambda key: getattr(problem, key)
     plain = plain_form(
         value("input_shape"), value("weight_shape"), stride=value("stride"), padding=value("padding"),

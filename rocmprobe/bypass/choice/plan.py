@@ -1,7 +1,8 @@
 """Plans for a problem: which algorithms apply, how much memory they need, and which is fastest by the cost
 model.
 
-The results depend only on the arguments, and on two environment variables that replace missing arguments.
+The results of all functions depend only on their arguments, and on two environment variables that replace
+missing arguments.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def plan(
         dtype: "float16", "bfloat16", "float32" or "float64".
         channels_last: True if PyTorch returns the results in a channels-last layout.
         dense: False if an operand is neither contiguous nor channels-last (a slice, an expanded tensor).
-        workspace_mb: maximum workspace in MiB, including the copy of the weight. It is exceeded only if a
-            single window needs more, or for col2im in fp16 and bf16 the image of a single sample.
-        algorithm: "auto" for the fastest by the cost model, or the name of an algorithm to use if it applies.
+        workspace_mb: maximum workspace in MiB, including the copy of the weight. A plan needs more only if
+            even a single window does, or for col2im in fp16 and bf16 the image of a single sample.
+        algorithm: "auto" for the fastest algorithm by the cost model, or the name of an algorithm to use if
+            it applies.
 
     Raises:
         ValueError: if the direction, dtype, device type or algorithm is unknown, PyTorch would reject the
@@ -92,8 +94,8 @@ def _check_known(value: str, known: Collection[str], what: str) -> None:
 
 
 def workspace_or_default(workspace_mb: float | None) -> float:
-    """Return ``workspace_mb``, or if it is None the value of ROCMPROBE_BYPASS_WORKSPACE_MB, or 256 by
-    default.
+    """Return ``workspace_mb``. If it is None, return the value of ROCMPROBE_BYPASS_WORKSPACE_MB, or 256 if
+    this variable is not set.
 
     Raises:
         ValueError: if the value is not a positive number.
@@ -110,7 +112,8 @@ def workspace_or_default(workspace_mb: float | None) -> float:
 
 
 def algorithm_or_default(algorithm: str | None) -> str:
-    """Return ``algorithm``, or if it is None the value of ROCMPROBE_BYPASS_ALGORITHM, or "auto" by default.
+    """Return ``algorithm``. If it is None, return the value of ROCMPROBE_BYPASS_ALGORITHM, or "auto" if this
+    variable is not set.
 
     Raises:
         ValueError: if the algorithm is unknown.
@@ -159,7 +162,7 @@ def plain_form(
 
 
 def plain_direction(direction: str, transposed: bool) -> str:
-    """Return the direction of the plain convolution that computes ``direction``: for transposed, fwd and
+    """Return the direction of the plain convolution that computes ``direction``. If ``transposed``, fwd and
     bwd-data swap."""
     if direction not in (FWD, BWD_DATA, BWD_WEIGHTS):
         raise ValueError(f"no such direction: {direction!r}")
@@ -169,7 +172,8 @@ def plain_direction(direction: str, transposed: bool) -> str:
 def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) -> list[Plan]:
     """Return all plans for a direction of a plain convolution with at most ``cap`` bytes of workspace.
 
-    The result is never empty: if no plan is small enough, it holds plans that compute one window at a time.
+    The result is never empty. If every plan needs more than ``cap`` bytes, plans that compute one window at a
+    time are returned.
     """
     found = [plan for each in ALGORITHMS.values() for plan in each.plans(direction, plain, operands, cap)]
     if direction == BWD_DATA and set(plain.stride) == {1}:
@@ -201,9 +205,9 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """Return a line of text that is equal for problems with the same plans."""
-    # A requested algorithm has one plan, so nothing is stored, except for rocmprobe's own kernels, which have
-    # several.
+    """Return a key for measurements. It is the same for problems with the same plans."""
+    # A requested algorithm has only one plan, so nothing is measured and stored. Algorithms with rocmprobe's
+    # own kernels have several plans.
     kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel
     policy = algorithm if kernel else "auto"
     sizes = (

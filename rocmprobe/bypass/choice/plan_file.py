@@ -1,8 +1,9 @@
-"""Plan file, which stores measurements for later processes.
+"""Plan file: it stores which algorithm was measured as the fastest, for later processes.
 
 There is one file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or
 ``~/.cache``), or in the folder given by the environment variable ``ROCMPROBE_BYPASS_PLANS``. The value ``0``
-disables the file. Each line is one complete record and is appended in one write, so processes need no lock.
+disables the file. Each line is one complete record. A line is appended in a single write, so processes need
+no lock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VERSION = 2
 _LARGEST = 64 * 2**20
 
 _lock = lock_across_forks()
-#: Measured algorithms, keyed by device and path, then by problem.
+#: Fastest algorithms, keyed by device and path of the file, then by problem.
 _known: dict[tuple[str, Path | None], dict[str, str]] = {}
 _warned: set[Path] = set()
 
@@ -50,7 +51,7 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            # The previous line may be incomplete.
+            # The last line in the file may be incomplete, so begin a new line.
             os.write(handle, f"\n{json.dumps(record)}\n".encode())
         finally:
             os.close(handle)
@@ -59,7 +60,7 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
 
 
 def forget() -> None:
-    """Delete this process's copy of all records. The next call reads the file again."""
+    """Forget the records that this process has read. The next call reads the file again."""
     with _lock:
         _known.clear()
         _warned.clear()

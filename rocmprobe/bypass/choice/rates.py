@@ -26,13 +26,14 @@ class Rates:
     launch: float
 
     def seconds(self, plan: Plan) -> float:
-        """Return the seconds of ``plan`` by this model: arithmetic, copies and launches one after another."""
+        """Return the seconds of ``plan`` by the cost model: the sum of the times for arithmetic, copies and
+        launches."""
         sums = plan.flops / (self.flops * plan.gemm_share)
         return sums + plan.moved_bytes / self.bytes + plan.launches * self.launch
 
 
 #: Rounded rates of a two-core CPU and of a mid-range GPU, for choices that must not depend on a measurement.
-#: Only the ratios between the three rates matter.
+#: Only the ratios of the three rates of a device matter.
 USUAL = {"cpu": Rates(1.5e11, 1.2e10, 6e-6), "cuda": Rates(5e12, 2e11, 8e-6)}
 
 
@@ -70,8 +71,8 @@ def _measured(device: torch.device) -> Rates:
 def seconds(device: torch.device, call: Callable[[], Any]) -> float:
     """Return the seconds of ``call``.
 
-    On a GPU, events on the current stream measure the time. Time of work that was queued before is not
-    included, nor is time of the host, unless the GPU waits for it.
+    On a GPU, events on the current stream measure the time. Work that was queued before does not count. Time
+    of the host counts only if the GPU waits for the host.
     """
     if device.type != "cuda":
         started = time.perf_counter()
