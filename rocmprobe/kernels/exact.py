@@ -110,7 +110,8 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return, for each tap of the filter and each window, the index in the image, or -1 for padding."""
+    """Return a list for each tap of the filter. It has one item for each window: the index of the element in
+    the image, or -1 for padding."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []
@@ -161,7 +162,7 @@ def encoded(values: Sequence[float], dtype: str) -> bytes:
 def reordered(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
     """Return the bytes of a contiguous tensor with its elements moved to ``strides`` (in elements).
 
-    The result must have no gaps, as in channels-last.
+    The moved tensor must have no gaps between elements. This is so e.g. for channels-last.
     """
     target = bytearray(len(content))
     for number, index in enumerate(product(*map(range, shape))):

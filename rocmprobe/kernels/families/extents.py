@@ -70,7 +70,7 @@ def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) ->
 
 
 def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_bytes: int) -> int:
-    """Return how many samples one launch can address, or 0 if a single sample is too large."""
+    """Return how many samples of one tensor a launch can address, or 0 if a single sample is too large."""
     one = span(strides, 1, channels, sizes) * item_bytes
     if one > REACH:
         return 0
@@ -78,7 +78,8 @@ def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_byt
 
 
 def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strides) -> int:
-    """Return how many samples of image and feature one launch can address, at most those of the problem."""
+    """Return how many samples of both image and feature one launch can address, but at most the batch
+    size."""
     return min(
         plain.batch,
         sample_limit(image, plain.channels, plain.image, item_bytes),

@@ -40,8 +40,8 @@ class Family(Protocol):
     ) -> list[Option]:
         """Return the options with at most ``cap`` bytes of workspace, the fastest by the cost estimate first.
 
-        Return an empty list if no option applies. With ``every``, also include options that are expected to
-        be slow, because the self-test must test all kernels.
+        Return an empty list if no option applies. If ``every`` is True, also return options that are expected
+        to be slow. The self-test needs these, because it must test all kernels.
         """
         ...
 

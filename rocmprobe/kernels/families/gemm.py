@@ -57,8 +57,8 @@ class _Weighed:
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
     """Return at most four options with at most ``cap`` bytes of workspace, the expected fastest first.
 
-    With ``every``, return two options for each tile that can compute the problem: with unsplit sums, and with
-    sums in two parts.
+    If ``every`` is True, return two options for each tile that can compute the problem: one with whole sums,
+    and one with sums in two parts.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -201,7 +201,7 @@ def _busy_blocks(tile: Tile) -> list[int]:
 
 
 def _turns(blocks: int, threads: int) -> float:
-    """Return the duration of the busiest compute unit.
+    """Return the time for which the busiest compute unit works.
 
     One unit of time is the time that a thread takes on a fully used compute unit.
     """
