@@ -166,7 +166,8 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """Return what the user must find out to distinguish two similar causes, keyed by the two names."""
+    """Return texts on how to distinguish two similar causes, keyed by the set of both names. A text says what
+    the user must find out."""
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
@@ -216,7 +217,7 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 
 
 def question(first: str, second: str) -> str:
-    """Return what the user must find out to decide between two causes.
+    """Return a text that says what the user must find out to decide between two causes.
 
     If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if there
     is no such cause.

@@ -101,7 +101,8 @@ def _version(machine: Machine, of: str, driver: str) -> str:
 
 @lru_cache(maxsize=256)
 def _satisfied(wanted: str, version: str) -> bool:
-    """Return True if ``version`` satisfies the specifier ``wanted``. An unknown version satisfies none."""
+    """Return True if ``version`` satisfies the specifier ``wanted``. An unknown version satisfies no
+    specifier."""
     try:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
