@@ -37,7 +37,7 @@ class Assessment:
 
     ``counted`` are all outcomes of the setting that matter for the dtype and the purpose. ``against`` are the
     failures among ``counted``. ``unproven`` are failures of checks that did not run under the setting itself,
-    but under another setting that runs the same code (see ``representative``). ``unproven`` also holds the
+    but under another setting that runs the same code (see ``representative``). ``unproven`` also contains the
     convolutions to which the setting does not apply.
     """
 

@@ -145,7 +145,7 @@ def _convolutions(results: Results, gpu: Gpu, peak: Peak, outcome: Outcome) -> I
     try:
         problem = parse_problem(str(outcome.problem))
     except BadInput:
-        # Results from elsewhere can name problems in another format.
+        # Results from other people can have names of problems in another format.
         return
     for direction in _DIRECTIONS:
         seconds = time_of(outcome.timings.get(direction))
@@ -160,7 +160,8 @@ def _convolutions(results: Results, gpu: Gpu, peak: Peak, outcome: Outcome) -> I
 
 
 def _like(problem: Problem) -> str:
-    """Return "3x3" or "1x1" for the kinds of layer that the published networks consist of, else ""."""
+    """Return the kind of layer: "3x3" or "1x1", of which the published networks consist, or "" for any other
+    kind."""
     plain = problem.rank == 2 and not problem.transposed and problem.groups == 1
     steps = {*problem.stride, *problem.dilation} == {1}
     kind = "x".join(map(str, problem.kernel))
@@ -217,7 +218,8 @@ def _seen(results: Results, gpu: Gpu, peak: Peak, dtype: str, small: bool) -> fr
 
 
 def _clock_is_low(results: Results, address: str, peak: Peak) -> bool:
-    """Return True if the busy card stayed far below the clock that its peak is computed with."""
+    """Return True if the clock of the busy card stayed far below the clock with which its peak was
+    computed."""
     watched = [each for each in results.telemetry if each.device != "cpu"]
     own = next((each for each in watched if each.device == address or len(watched) == 1), None)
     if own is None or peak.clock_mhz is None:

@@ -185,7 +185,7 @@ def _other_processor(old: Results, new: Results, device: str) -> bool:
 
 
 def _is_cpu(device: str) -> bool:
-    """Return True for "cpu", also with the name of an environment before it."""
+    """Return True if ``device`` is "cpu", or the name of an environment followed by "cpu"."""
     return device.rpartition(":")[2] == "cpu"
 
 

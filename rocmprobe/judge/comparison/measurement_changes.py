@@ -32,7 +32,7 @@ _CHANCE = 0.01
 #: The scatter is computed from the ratios only if they have at least this many degrees of freedom.
 _LEAST_DEGREES = 3
 #: If the device's own speed changed by more than this factor, another program used it or its clocks differed.
-#: Then no time counts as changed. The same holds if the yardsticks were not timed.
+#: No time then counts as changed. Nor does a time count as changed if the yardsticks were not timed.
 QUIET = 1.25
 #: Smallest factor that counts as a change, keyed by kind. On one CPU that also did other work, first calls
 #: and calls with new sizes differed between runs by a factor of up to 2.9. The memory of the bypass differed
@@ -42,8 +42,8 @@ _TIMES = ("fwd", "bwd_data", "bwd_weights", "fwd_bwd", "step")
 _NEW_SIZE = "new_size"
 _FIRST_CALLS = ("cold_first_call", "warm_first_call")
 _MEMORY = ("peak_bytes", "saved_bytes")
-#: Shortest plausible time of a call in seconds. Results from elsewhere can hold anything, and ratios of
-#: shorter times can exceed the range of a float.
+#: Shortest plausible time of a call in seconds. Results from other people can contain any number, and ratios
+#: of shorter times can exceed the range of a float.
 _SHORTEST = 1e-9
 #: No device has this many bytes.
 _MOST = 2**60

@@ -492,7 +492,7 @@ def _rocm(results: Results, gpu: Gpu, asked: Combination) -> Iterator[Finding]:
 
 
 def _severity(gpu: Gpu) -> str:
-    """Return "info" for an integrated GPU, because users seldom mean it, else "warning"."""
+    """Return "info" for an integrated GPU, which users seldom want to use for computing, else "warning"."""
     return "info" if gpu.apu.value else "warning"
 
 

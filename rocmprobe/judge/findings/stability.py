@@ -179,7 +179,8 @@ def _differs(outcome: Outcome, soak: Soak) -> bool:
 
 
 def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if something outside of the process ended it, e.g. SIGKILL, and not the device."""
+    """Return True if the process was ended from outside, e.g. by SIGKILL, and not by a fault of the
+    device."""
     return outcome.cause in _FROM_OUTSIDE and soak.answers is not False and not _grave(soak)
 
 

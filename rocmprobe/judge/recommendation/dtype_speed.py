@@ -14,7 +14,7 @@ from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, ratio, seconds
 from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.results import Outcome, Results
 
-#: The dtype that the other dtypes are compared with.
+#: The dtype to which the other dtypes are compared.
 BASE = "float32"
 #: The dtypes in which networks train under autocast.
 _HALF = ("float16", "bfloat16")

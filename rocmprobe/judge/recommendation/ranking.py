@@ -17,8 +17,8 @@ WORTH_A_CHANGE = 1.5
 
 
 def ranked(results: Results, dtype: str, purpose: str) -> list[Assessment]:
-    """Return all tested settings: first the best, then the other correct ones by speed, then the failing
-    ones."""
+    """Return all tested settings: the best setting, then the other correct settings by speed, then the
+    failing settings."""
     found = [assess(results, setting, dtype, purpose) for setting in results.settings]
     found = [each for each in found if each.counted]
     right = [each for each in found if each.right]
@@ -77,7 +77,8 @@ def _loses_batch_norm(results: Results, setting: Setting) -> bool:
 
 
 def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
-    """Return the settings as fast as the fastest within the noise, or all settings if none was timed."""
+    """Return the settings that are as fast as the fastest, within the noise. Return all settings if no
+    setting was timed."""
     if not measured.seconds:
         return found
     shortest = min(measured.seconds, key=measured.seconds.__getitem__)
