@@ -23,7 +23,7 @@ def kernel(context: CheckContext) -> CheckResult:
     """Run the self-test of rocmprobe's own kernels for a dtype, and store its verdict for the bypass, which
     replaces MIOpen by these kernels. If the self-test passes, measure throughput.
 
-    The throughput of ``torch.mm`` is measured in every dtype, that of the kernels only in float32.
+    The throughput of ``torch.mm`` is measured in every dtype, the throughput of the kernels only in float32.
     """
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")

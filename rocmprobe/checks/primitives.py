@@ -1,5 +1,5 @@
-"""Checks of the other layers of the vendor library: batch norm, RNN, CTC loss, and convolution fused with
-ReLU."""
+"""Checks of layers other than plain convolution that the vendor library computes: batch norm, RNN, CTC loss,
+and convolution fused with ReLU."""
 
 from __future__ import annotations
 

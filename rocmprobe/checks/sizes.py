@@ -1,5 +1,5 @@
-"""Check of the cost of each new input size, for programs with changing sizes, as in object detection and
-speech."""
+"""Check of the cost of each new input size. It is for programs whose input sizes change, e.g. for object
+detection and speech."""
 
 from __future__ import annotations
 

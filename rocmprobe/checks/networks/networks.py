@@ -161,7 +161,7 @@ class InvertedResidual(nn.Module):
 
 
 class Stack(nn.Module):
-    """3x3 convolutions with more channels than in the other networks, to load the device.
+    """Network of 3x3 convolutions. It has more channels than the other networks, to load the device.
 
     SiLU has no kink at zero, so rounding changes the gradients only a little.
     """

@@ -121,7 +121,7 @@ class Comparison:
 
 
 def _in_one_thread(step: RepeatedStep) -> Tensor:
-    """Run a step on one thread. For such a small step, several threads mostly wait for each other."""
+    """Run a step on one thread. In such a small step, several threads would mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

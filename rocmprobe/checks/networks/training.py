@@ -87,7 +87,7 @@ def reference(name: str, seed: int = SEED) -> Trained:
     """Return the result of the training in fp64 on the CPU. PyTorch does not use oneDNN for fp64."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
     threads = torch.get_num_threads()
-    # With such a small network, several threads mostly wait for each other.
+    # In such a small network, several threads would mostly wait for each other.
     torch.set_num_threads(1)
     try:
         for _ in range(STEPS):

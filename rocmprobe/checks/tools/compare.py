@@ -116,9 +116,10 @@ def _computed(context: CheckContext, computation: Computation) -> tuple[Compared
 def held(
     compared: Compared, answer: CheckResult, limit: float, measure: Callable[..., float] = _UNIT_ERROR
 ) -> CheckResult:
-    """Measure the error of every result with ``measure``, and check it against ``limit``.
+    """Measure the error of every result with ``measure``. If an error is above ``limit``, set the state of
+    ``answer`` to "wrong".
 
-    The worst error is stored in ``answer``, which is returned.
+    Store the largest error in ``answer``, and return ``answer``.
     """
     worst, where = 0.0, ""
     for name, result, reference in compared:

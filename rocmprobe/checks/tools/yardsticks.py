@@ -49,8 +49,8 @@ _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 class Yardstick:
     """A call to repeat, and the amount of work per run.
 
-    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the work is that of the
-    problem.
+    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the yardstick computes
+    the same as the convolution.
     """
 
     call: Callable[[], Any]
