@@ -1,7 +1,7 @@
 """Dispatch of a convolution through the interceptors of its device type to PyTorch's own kernel.
 
 A call passes the interceptors from the highest rank to the lowest. The interceptors of a device type apply to
-the whole process, so also to backward threads and DataParallel replicas. :mod:`rocmprobe.bypass.registration`
+the whole process, including backward threads and DataParallel replicas. :mod:`rocmprobe.bypass.registration`
 makes PyTorch call this module.
 """
 

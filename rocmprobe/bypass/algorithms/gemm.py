@@ -44,7 +44,7 @@ class Buffer:
     def take(self, shape: Sequence[int]) -> torch.Tensor:
         """Return an uninitialised contiguous tensor, valid until the next call.
 
-        If the largest tensor is requested first, memory is allocated only once.
+        Memory is allocated only once if the largest tensor is requested first.
         """
         wanted = prod(shape)
         if self._memory is None or self._memory.numel() < wanted:
