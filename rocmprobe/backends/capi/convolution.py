@@ -240,9 +240,9 @@ def convolution(
 
     ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
     channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.
-    Margins around the result show what a kernel writes outside the result. A 1-d convolution becomes a 2-d
-    convolution of height one, as in PyTorch. Raise ValueError for a transposed convolution, which PyTorch
-    passes to MIOpen as bwd-data of a plain convolution.
+    Margins around the result show what a kernel writes outside the result. A 1-d convolution is computed as a
+    2-d convolution of height one. PyTorch also does this. Raise ValueError for a transposed convolution,
+    which PyTorch passes to MIOpen as bwd-data of a plain convolution.
     """
     if problem.transposed:
         raise ValueError(

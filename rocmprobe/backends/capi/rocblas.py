@@ -73,7 +73,8 @@ class Rocblas:
         return text.value.decode("ascii", "replace")
 
     def gemm(self, dtype: str, m: int, n: int, k: int, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """Compute c (m, n) = a (m, k) times b (k, n). As in PyTorch, half precision is summed in float32."""
+        """Compute c (m, n) = a (m, k) times b (k, n). Products of half-precision numbers are summed in
+        float32, as PyTorch requests it."""
         size = (self.handle, _NO_TRANSPOSE, _NO_TRANSPOSE, n, m, k)
         if dtype in _PLAIN:
             function, scalar = _PLAIN[dtype]
