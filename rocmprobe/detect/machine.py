@@ -1,4 +1,4 @@
-"""Functions that run all readers of facts. If one reader fails, the others still run."""
+"""Functions that run all readers of facts. If one reader fails, the other readers still run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    ``environ`` defaults to the variables of this process. For a recorded tree the default is empty, because
-    the variables of this process have nothing to do with the recording. ``python`` is the interpreter whose
-    torch is inspected, by default the running interpreter.
+    ``environ`` are the variables of this process by default. For a recorded tree, it is empty by default,
+    because the variables of this process have nothing to do with the recording. ``python`` is the interpreter
+    whose torch is inspected, by default the running interpreter.
 
     Never raises an exception. If a reader finds no value, the fact's ``source`` says why. If a reader fails,
     the error becomes the fact ``errors.<reader>``. GPUs are sorted by PCI address. On Windows without WSL,
@@ -54,7 +54,7 @@ def detect(
     torch = attempt("torch", lambda: torch_build.read_build(tree, python)) or torch_build.TorchBuild(None, {})
     hip = torch.value("torch.hip")
     gpus, amd_facts = attempt("amd", lambda: amd.read_gpus(tree, devices, environ, hip)) or ([], {})
-    # The tools run while files are read, but not while sensors are read, because rocminfo wakes all GPUs.
+    # Run the tools while files are read, but not while sensors are read, because rocminfo wakes all GPUs.
     asleep = attempt("suspended", lambda: amd.suspended(tree, devices)) or []
     runs = attempt("tools", lambda: [] if asleep else tools.start(tree, environ)) or []
     gpus += attempt("nvidia", lambda: nvidia.read_gpus(tree, devices)) or []
@@ -91,7 +91,7 @@ def detect_devices(
 ) -> Machine:
     """Return the facts that decide which devices torch has: GPUs, torch's build, and environment variables.
 
-    This starts no program and takes a fraction of the time of ``detect``.
+    Unlike ``detect``, this is fast and starts no program.
     """
     tree = Tree(Path("/"))
     environ = os.environ if environ is None else environ
@@ -121,7 +121,7 @@ def _pci_order(gpu: Gpu) -> tuple[int, str]:
 def read_variables(environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the environment variables of ROCm and PyTorch that are set, sorted by name.
 
-    The result has the variables of ``data/variables.toml`` and every variable with a similar prefix, to find
-    misspelled names. A variable whose name suggests a secret is left out.
+    Include the variables of ``data/variables.toml`` and, to find misspelled names, every variable with a
+    similar prefix. Leave out variables whose name suggests a secret.
     """
     return {name: Fact(environ[name], "environment") for name in sorted(environ) if variables.matters(name)}

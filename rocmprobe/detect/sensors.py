@@ -1,10 +1,10 @@
 """Devices with readable sensors, and their readings, from hwmon and sysfs alone.
 
-The readings serve as telemetry over time, or as the clocks and temperatures during a measurement.
+The readings are used for telemetry over time, and for the clocks and temperatures during a measurement. The
+search for existing files happens only once, so that a reading opens only these files.
 
 Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst. gpu_metrics:
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
-The search for existing files happens only once, so that a reading opens only these files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 #: chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
-#: Range in degrees Celsius in which a temperature limit from the driver is plausible.
+#: Range in degrees Celsius of plausible temperature limits. Other limits from the driver are ignored.
 _BELIEVED = (70, 130)
 
 
@@ -52,9 +52,9 @@ class SensorDevice:
 
 
 def find_devices(tree: Tree) -> tuple[SensorDevice, ...]:
-    """Return every AMD GPU that has sensors, sorted by PCI address. Suspended GPUs are included.
+    """Return every AMD GPU that has sensors, sorted by PCI address, else the CPU.
 
-    If there is no such GPU, return the CPU.
+    Suspended GPUs are included.
     """
     found = pci.read_devices(tree).values()
     cards = [_card(tree, device) for device in found if device.vendor == kfd.AMD]
@@ -78,7 +78,7 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
         for quantity, (name, divisor) in device.files.items()
         if (value := number(tree.text(name))) is not None
     }
-    # Zero degrees means that the sensor does not exist.
+    # A sensor that does not exist reads as zero degrees.
     reading = {name: value for name, value in reading.items() if value or not name.startswith("temperature")}
     return {**reading, **_throttled(tree, f"{device.folder}/gpu_metrics")}
 
@@ -87,7 +87,7 @@ def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
     """Return the limits of a device, keyed by quantity.
 
     Reading the power limit wakes a suspended GPU, so call this only for a device that has already responded.
-    Temperature limits are the card's own. If the card reports no limit, an implausible limit, or a limit
+    Temperature limits come from the card. If the card reports no limit, an implausible limit, or a limit
     above its emergency shutdown, the limit in ``data/thermal.toml`` is used.
     """
     found = {}
@@ -101,7 +101,7 @@ def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
             switched_off is None or switched_off >= millidegrees
         ):
             found[quantity] = Limit(millidegrees / 1000, name)
-        # In the table, the key for "temperature_edge_c" is "edge".
+        # The table's key is e.g. "edge" for "temperature_edge_c".
         elif (sensor := quantity.split("_")[1]) in by_table:
             source = f"data/thermal.toml: {by_table['source']}"
             found[quantity] = Limit(float(by_table[sensor]), source)
@@ -127,7 +127,7 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
     isa = gpus.gfx_of(pci_id)
     chip = f"AMD {gpus.chip(isa)}" if isa else "AMD GPU"
     name = gpus.marketing_name(pci_id, device.revision.value) or chip
-    # The reserved memory of an APU is always nearly full, because more memory comes from the system.
+    # Set no limit for an APU. Its reserved memory is always nearly full, because it also uses system memory.
     vram = Fact() if gpus.is_apu(pci_id) else device.vram_bytes
     return SensorDevice(device.address, name, folder, hwmon, files, isa, vram)
 
@@ -168,8 +168,8 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     If ``gpu`` is None, return the CPU's values: ``core_clock_mhz`` of the fastest core and ``temperature_c``,
     the highest value of all sensors.
 
-    Values that cannot be read within a second are missing. The result is empty for a suspended GPU, which is
-    not woken, and for a GPU of another vendor.
+    Values that cannot be read within a second are missing. The result is empty for a GPU of another vendor,
+    and for a suspended GPU, which is not woken.
     """
     return _in_time(lambda: processor(tree) if gpu is None else _gpu(tree, gpu))
 

@@ -11,7 +11,7 @@ from typing import Optional
 
 from rocmprobe.model.results import Fact
 
-#: Largest number of bytes read of a file. The largest relevant file is /proc/cpuinfo of a big server.
+#: Largest number of bytes that are read of a file. The largest file is /proc/cpuinfo of a big server.
 LIMIT = 1 << 20
 _MAX_LINKS = 40
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
@@ -24,9 +24,9 @@ class ReadError(Exception):
 
 
 class Tree:
-    """The file system of a machine below the folder ``root``.
+    """The files of a machine: of this machine, or of a recorded machine whose files are below ``root``.
 
-    File names in this class are absolute paths on that machine.
+    File names in this class are absolute paths on that machine, e.g. /proc/cpuinfo.
     """
 
     def __init__(self, root: Path) -> None:
@@ -37,7 +37,7 @@ class Tree:
     def opened(self, name: str) -> Iterator[int]:
         """Yield the descriptor of a regular file. Opening never blocks and never touches a device.
 
-        Raises ReadError, also for an OSError inside the context.
+        Raises ReadError, also for an OSError in the ``with`` block.
         """
         try:
             handle = os.open(self.locate(name), os.O_RDONLY | _NONBLOCK)
@@ -57,8 +57,8 @@ class Tree:
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
         """Return the beginning of a file as text, without NUL bytes, which pad some recorded sysfs files.
 
-        At most ``limit`` bytes are read. If ``tail``, the last bytes of the file are read. Raises ReadError
-        if the file cannot be read.
+        Read at most ``limit`` bytes. If ``tail``, read the last bytes of the file instead of the first.
+        Raises ReadError if the file cannot be read.
         """
         data = b""
         with self.opened(name) as handle:
@@ -106,18 +106,17 @@ class Tree:
             return False
 
     def real(self, name: str) -> str:
-        """Return ``name`` with symbolic links resolved, as a path on that machine.
+        """Return ``name`` with symbolic links resolved, as an absolute path on the recorded machine.
 
         Raises OSError for a loop of links.
         """
         return str(self._follow(name))
 
     def locate(self, name: str) -> Path:
-        """Return the path of ``name`` on this machine.
+        """Return the path on this machine of the file ``name``, i.e. below ``root``.
 
-        An absolute link in a recorded tree points to a file in the tree. This method resolves such links
-        itself, because the kernel would follow them to the files of this machine. Raises OSError for a loop
-        of links.
+        Absolute links in a recorded tree point to files in the tree. This method resolves such links itself,
+        because the kernel would follow them to files of this machine. Raises OSError for a loop of links.
         """
         if self.own:
             return Path(name)
@@ -150,10 +149,7 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """Return the number in ``text``: a non-negative decimal or 0x number of at most 64 bits.
-
-    Else return None.
-    """
+    """Return the number in ``text``, or None if it is not a decimal or 0x number from 0 to 2**64 - 1."""
     try:
         value = int((text or "").strip(), 0)
     except ValueError:

@@ -1,7 +1,6 @@
-"""AMD GPUs: nodes of KFD (the kernel's compute driver) joined with PCI devices.
+"""AMD GPUs: nodes of KFD (the kernel's compute driver), and PCI devices without a node.
 
-PCI devices without a node are included. Names come from libdrm's table. The effective ISA takes
-HSA_OVERRIDE_GFX_VERSION into account.
+Names come from libdrm's table. The effective ISA takes HSA_OVERRIDE_GFX_VERSION into account.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rocmprobe.runtimes.kfd import NODES
 
 _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
-#: Compute modes of a card, by the number of partitions. In CPX each partition has a single die (XCC).
+#: Partition modes of a card, by the number of partitions. In the mode CPX, each partition has one die (XCC).
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
 #: Timeout, in seconds, for reading the state of all GPUs together.
 _PATIENCE = 1.0
@@ -35,9 +34,8 @@ def read_gpus(
     """Return the AMD GPUs, one per device that the ROCm runtime shows, and facts about them.
 
     ``hip`` is the version of the runtime, which decides how the runtime reads ``environ``. A partition of a
-    card is a separate device, but ``amd.cards`` counts cards. ``kfd.unlisted`` holds the addresses of GPUs
-    that the kernel's compute driver does not list, so ROCm cannot use them. ``kfd.refused`` holds the nodes
-    that could not be read.
+    card is a separate device, but ``amd.cards`` counts cards. ``kfd.unlisted`` has the addresses of GPUs that
+    ROCm cannot use because KFD does not list them. ``kfd.refused`` has the nodes that could not be read.
     """
     every_node, refused = kfd.read_nodes(tree)
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
@@ -63,7 +61,7 @@ def read_gpus(
 
 
 def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
-    """Return the addresses of suspended AMD GPUs. The check does not wake them."""
+    """Return the addresses of suspended AMD GPUs, without waking them."""
     return [
         address
         for address, device in devices.items()
@@ -74,7 +72,7 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
     """Return the present state of each GPU, keyed by PCI address.
 
-    Each GPU is read in its own thread, because reading from a hung GPU can block forever.
+    Each GPU is read in a separate thread, because reading from a hung GPU can block forever.
     """
     found: dict[str, dict[str, Fact]] = {}
 
@@ -172,10 +170,9 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """Return the GPU's ISA as the Linux kernel reports it.
+    """Return the GPU's ISA as the Linux kernel reports it, else from the table of PCI ids.
 
-    If the kernel reports none, use the table of PCI ids. If kernel and table disagree, the fact's ``source``
-    gives both ISAs.
+    If kernel and table disagree, the fact's ``source`` gives both ISAs.
     """
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
@@ -213,7 +210,7 @@ def _uuid(node: kfd.Node) -> Fact:
 def _uuid_by_amdgpu(tree: Tree, folder: str) -> Fact:
     """Return the UUID of a GPU from amdgpu's file ``unique_id`` (16 hexadecimal digits).
 
-    Newer generations of GPUs have this file (amdgpu_pm.c).
+    Only newer generations of GPUs have this file (amdgpu_pm.c).
     """
     fact = tree.fact(f"{folder}/unique_id")
     unique_id = _parsed_hex(fact.value or "")
@@ -229,7 +226,7 @@ def _apu(pci_id: Optional[int]) -> Fact:
 def _name(
     tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
 ) -> Fact:
-    """Return the product name of a device and revision.
+    """Return the product name for a PCI device id and revision.
 
     If the product is unknown, return the name that all revisions share, else the name of the board or the
     chip.
@@ -256,8 +253,8 @@ def _name(
 def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
     """Return the card's state for one of its ``parts`` partitions.
 
-    Values that exist only for the whole card become unknown. The partition mode comes from ``node`` if the
-    card's state lacks the mode.
+    Values that exist only for the whole card become unknown. If the card's state lacks the partition mode,
+    ``node`` determines it.
     """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
@@ -271,11 +268,10 @@ def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[st
 
 
 def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
-    """Return the bytes of video memory.
+    """Return the bytes of video memory. If amdgpu and KFD disagree, the fact's ``source`` gives both.
 
-    If amdgpu and KFD disagree, as on an APU, the fact's ``source`` gives both. On an APU, amdgpu reports the
-    reserved part of the system memory, and KFD the memory that compute can allocate. Only KFD knows the
-    memory of one partition of a card.
+    On an APU, amdgpu reports the reserved part of the system memory, and KFD the memory that compute can
+    allocate. Only KFD knows the memory of one partition of a card.
     """
     card = device.vram_bytes if device else Fact()
     if not whole or card.value is None:
@@ -288,8 +284,7 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
     """Return the PCI address of a node's card.
 
-    This is the node's own address, or function 0 of the card if each partition has a separate function
-    number.
+    This is ``address``, or function 0 of the same device if each partition has a separate function number.
     """
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
@@ -297,8 +292,7 @@ def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
 def _cards(nodes: Iterable[tuple[str, str]]) -> int:
     """Return the number of cards among the nodes.
 
-    Each item has the PCI address of the card and the node's own address, which differs between partitions of
-    a card.
+    Each item has two PCI addresses: of the card, and of the node, which differs between partitions of a card.
     """
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
@@ -310,7 +304,7 @@ def _shown(value: Optional[int], digits: int) -> str:
     return "unknown" if value is None else f"0x{value:0{digits}x}"
 
 
-#: Tables of product names: from the distribution, from AMD's driver packages, and from ROCm since 7.14.
+#: Tables of product names from the distribution, from AMD's driver packages, and from ROCm since 7.14.
 LIBDRM_TABLES = (
     "/usr/share/libdrm/amdgpu.ids",
     "/opt/amdgpu/share/libdrm/amdgpu.ids",
@@ -346,11 +340,11 @@ def effective_isa(
 
     ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU. ``hip`` is the version
     of the runtime. Releases up to 6.2 ignore variables with a node number. If the version is unknown and such
-    a variable is used, the fact's ``source`` says so.
+    a variable is set, the fact's ``source`` says so.
 
     Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION_N, for node number N, overrides
-    the plain variable. A variable that is set but empty counts. A malformed value makes the runtime fail. N
-    counts the nodes of the KFD topology, including CPUs, so the first GPU often has number 1. Nodes that a
+    the variable without a number. An empty variable counts as set. A malformed value makes the runtime fail.
+    N counts the nodes of the KFD topology, including CPUs, so the first GPU often has number 1. Nodes that a
     container cannot read are not counted.
     """
     per_node = f"{OVERRIDE}_{node}"

@@ -15,7 +15,8 @@ from rocmprobe.detect.gpus import pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact, Gpu
 
-#: The active row of a pp_dpm_* table, "1: 900Mhz *". If several rows have a star, the last such row counts.
+#: The active row of a pp_dpm_* table, e.g. "1: 900Mhz *". If several rows have a star, the last one is
+#: active.
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*", re.MULTILINE)
 
@@ -24,12 +25,12 @@ _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*",
 class Sensor:
     """Files, divisor and label with which a quantity is read from amdgpu.
 
-    The value is in the first of ``files`` that exists below the device's folder. The number in the file is
-    divided by ``divisor``. In a file name, "hwmon/" stands for the hwmon folder, and "*" for the number of
-    the sensor with ``label``. A sensor without a label (radeon has such sensors) is taken for the sensor with
-    the first label of its kind. ``levels`` is the file with the table of clock levels. If ``kept``, the
-    driver keeps the value in memory, so reading does not wake a suspended GPU. If ``of_the_card``, the value
-    is for the whole card and is not known for one partition.
+    The value is the number in the first of ``files`` that exists below the device's folder, divided by
+    ``divisor``. In a file name, "hwmon/" stands for the hwmon folder, and "*" for the number of the sensor
+    with ``label``. A sensor without a label, as in radeon, counts as the sensor with the first label of its
+    kind. ``levels`` is the file with the table of clock levels. If ``kept``, the driver keeps the value in
+    memory, so reading it does not wake a suspended GPU. If ``of_the_card``, the value is for the whole card
+    and unknown for one partition.
     """
 
     files: tuple[str, ...]
@@ -49,7 +50,7 @@ SENSORS = {
     "memory_clock_mhz": Sensor(("hwmon/freq*_input",), 1_000_000, "mclk", "pp_dpm_mclk"),
     "fan_rpm": Sensor(("hwmon/fan1_input",)),
     "fan_percent": Sensor(("hwmon/pwm1",), 2.55),
-    # The average over time, or the present value, because newer chips report no average.
+    # Newer chips report no average over time, so read the present value instead.
     "power_w": Sensor(("hwmon/power1_average", "hwmon/power1_input"), 1_000_000),
     "vram_used_bytes": Sensor(("mem_info_vram_used",), kept=True, of_the_card=True),
     "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
@@ -61,7 +62,7 @@ _LABELS = {
     for files in {each.files for each in SENSORS.values() if each.label}
 }
 _FACTS = {each.name: SENSORS[each.name] for each in fields(Gpu) if each.name in SENSORS}
-#: Facts that are not read while the GPU is suspended, because reading them wakes the GPU.
+#: Facts that are not read while the GPU is suspended, because reading them would wake the GPU.
 ASKED = ("pcie_link", *(name for name, sensor in _FACTS.items() if not sensor.kept))
 #: Facts that the driver keeps in memory, so reading them does not wake the GPU.
 KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.items() if sensor.kept))
@@ -99,17 +100,14 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def hwmon(tree: Tree, folder: str) -> str:
-    """Return the sensor folder of the GPU in sysfs folder ``folder``.
-
-    The result can be a folder that does not exist.
-    """
+    """Return the hwmon folder of the GPU in sysfs folder ``folder``, even if it does not exist."""
     return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
 
 
 def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
-    """Return the file names of each quantity, also of files that do not exist.
+    """Return the file names of each quantity, even of files that do not exist.
 
-    A name keeps its "*" if no sensor has the label.
+    If no sensor has the quantity's label, the names contain "*" instead of a number.
     """
     sensors = hwmon(tree, folder)
     numbers = {
@@ -130,7 +128,7 @@ def _in(folder: str, sensors: str, file: str) -> str:
 
 def _numbers(tree: Tree, pattern: str, labels: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    # The kernel counts voltages from 0 and other sensors from 1. In old kernels, the first sensor has no
+    # The kernel numbers voltages from 0 and other sensors from 1. In old kernels, the first sensor has no
     # label.
     for index in range(len(labels) + 1):
         unlabelled = labels[0] if index == 1 and not found else ""
@@ -186,7 +184,7 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 def _link(tree: Tree, folder: str) -> Fact:
     """Return the PCIe link as the kernel reports it.
 
-    If the link in the GPU's own table (pp_dpm_pcie) is different, the fact's ``source`` gives that link.
+    If the GPU's table of links (pp_dpm_pcie) shows another link, the fact's ``source`` gives that link.
     """
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")

@@ -16,7 +16,7 @@ from rocmprobe.runtimes.kfd import NODES, gpu_nodes, native_isa, parse_propertie
 AMD = 0x1002
 #: Values of heap_type in mem_banks for memory on the GPU: visible to the CPU, and not visible to the CPU.
 _LOCAL_HEAPS = (1, 2)
-#: Bits of a link's flags. Old drivers do not report atomics and also clear the first bit.
+#: Bits of a link's flags. Old drivers, which do not report atomics, clear the first bit.
 _LINK_ENABLED, _LINK_NO_ATOMICS_32, _LINK_NO_ATOMICS_64 = 1 << 0, 1 << 2, 1 << 3
 _LINK_XGMI = 11
 
@@ -26,8 +26,8 @@ class Node:
     """A GPU, or one partition of a GPU, as KFD lists it.
 
     ``vram_bytes`` is the memory of this node alone. ``runtime_index`` is the ROCm runtime's number for the
-    node. The runtime does not count nodes that it is not allowed to read. ``pcie_atomics`` is True if the GPU
-    can use atomic operations on the CPU's memory. ``bus_bits`` and ``max_memory_clock`` describe the GPU's
+    node. The runtime counts only nodes that it is allowed to read. ``pcie_atomics`` is True if the GPU can
+    use atomic operations on the CPU's memory. ``bus_bits`` and ``max_memory_clock`` describe the GPU's
     memory.
     """
 
@@ -77,7 +77,7 @@ class Node:
 def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
     """Return every GPU node, sorted by node number, and one line about each node that could not be read.
 
-    If a container was not given a GPU, the kernel refuses to let the container read the GPU's node.
+    A container cannot read the nodes of GPUs that it was not given.
     """
     refused = []
 
@@ -106,8 +106,8 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
     """Return True if the node's link to a CPU supports PCIe atomics. An XGMI link always does.
 
-    If a port between GPU and CPU does not support atomics, the driver sets two flags: no 32-bit atomics, and
-    no 64-bit atomics.
+    If a port between GPU and CPU does not support atomics, the driver sets the two flags of the link: no
+    32-bit atomics, and no 64-bit atomics.
     """
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):
@@ -144,7 +144,7 @@ def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
 
 
 def _of_a_bank(tree: Tree, node: str, name: str) -> Fact:
-    """Return one property of the GPU's memory, e.g. the width of the bus, which is the same for all banks."""
+    """Return a property of the GPU's memory that is the same for all banks, e.g. the width of the bus."""
     source = f"{node}/mem_banks/*/properties {name}"
     values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
     return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

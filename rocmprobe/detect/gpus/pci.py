@@ -1,4 +1,4 @@
-"""GPUs on the PCI bus, with what the DRM driver reports about them."""
+"""GPUs on the PCI bus, and facts that their DRM driver reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 class PciDevice:
     """A PCI function.
 
-    ``folder`` is the sysfs folder that was read. If a fact is empty, its ``source`` says why.
+    ``folder`` is the sysfs folder that was read. If a fact has no value, its ``source`` says why.
     """
 
     address: str
@@ -38,7 +38,7 @@ class PciDevice:
 
 def read_devices(tree: Tree) -> dict[str, PciDevice]:
     """Return the GPUs of every vendor, keyed by PCI address, from the PCI bus and from DRM cards."""
-    # A recorded tree often has only /sys/class/drm. On a real machine both paths lead to the same device.
+    # A recorded tree often has only /sys/class/drm. On a real machine, both paths lead to the same devices.
     folders = [f"{DEVICES}/{name}" for name in tree.names(DEVICES)]
     folders += [f"{DRM}/{name}/device" for name in tree.names(DRM) if _CARD.fullmatch(name)]
     found: dict[str, PciDevice] = {}
@@ -50,11 +50,11 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the current and the best possible PCIe link of a card. ``folder`` is the device's sysfs folder.
+    """Return the present and the best possible PCIe link of a card. ``folder`` is the device's sysfs folder.
 
     Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". Some cards ("Navi 10 XL") have a PCIe switch between the
-    slot's connector and the GPU. Then the result is the link at the connector, and the fact's ``source``
-    gives the link at the GPU. Reading wakes a suspended GPU.
+    slot's connector and the GPU. For these, return the link at the connector. The fact's ``source`` gives the
+    link at the GPU. Reading wakes a suspended GPU.
     """
     card = _connector(tree, folder)
     link = _link(tree, card)
@@ -67,7 +67,7 @@ def read_link(tree: Tree, folder: str) -> Fact:
 def _connector(tree: Tree, folder: str) -> str:
     """Return the sysfs folder of the card's outermost PCIe port.
 
-    The port is the GPU's own, or belongs to a bridge of the same vendor above the GPU.
+    The port belongs to the GPU, or to a bridge of the same vendor above the GPU.
     """
     try:
         here = tree.real(folder)
@@ -95,7 +95,7 @@ def _speed_and_width(tree: Tree, folder: str, which: str) -> Optional[str]:
 
 
 def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
-    # The class is read first, because this one small file excludes nearly every PCI device of a machine.
+    # Read the class first, because this one small file excludes nearly all PCI devices of a machine.
     if _class(tree, folder) >> 8 not in _GPU_CLASSES:
         return None
     event = _uevent(tree, folder)
@@ -136,7 +136,7 @@ def address_order(address: str) -> tuple[int, str]:
 
 
 def hex_fact(fact: Fact, digits: int) -> Fact:
-    """Return a fact with the number as a PCI id, and the same source. Example: 29471 becomes "0x731f"."""
+    """Return a fact with its number as a PCI id, e.g. "0x731f" for 29471, and with the same source."""
     return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
 
 

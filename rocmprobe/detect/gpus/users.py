@@ -1,8 +1,8 @@
 """Processes that use a GPU.
 
 For an AMD GPU, the kernel lists the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
-kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). The
-file descriptors in /proc show more processes, if this user is allowed to read them. This module was written
+kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). If this
+user can read the file descriptors of processes in /proc, more processes are found. This module was written
 from the kernel's source code and has not been tested on hardware.
 """
 
@@ -21,7 +21,7 @@ from rocmprobe.process.processes import pid_namespace
 from rocmprobe.runtimes.kfd import NODES
 
 PROCESSES = "/sys/class/kfd/kfd/proc"
-#: Device nodes that a process opens for computing. A display server does not open them.
+#: Device nodes that a process opens to compute. A display server does not open them.
 _NODES = {"amd": "/dev/kfd", "nvidia": "/dev/nvidia-uvm"}
 
 #: Inode of the host's PID namespace: PROC_PID_INIT_INO of linux include/linux/proc_ns.h.
@@ -40,8 +40,8 @@ class User:
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
     """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
-    Processes without memory and queues on the GPU, such as sensor monitors, do not count. A process whose
-    memory the kernel does not report counts.
+    Leave out processes without memory and queues on the GPU, e.g. sensor monitors. Include processes whose
+    memory the kernel does not report.
     """
     vendor = str(gpu.vendor.value)
     found: dict[int, User] = {}
@@ -66,10 +66,7 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
 
 
 def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
-    """Return True if the process ``pid`` has memory or a queue on a GPU.
-
-    Also return True if the GPU's id or the memory of the process is unknown.
-    """
+    """Return True if the process ``pid`` has memory or a queue on a GPU, or if this is unknown."""
     folder = f"{PROCESSES}/{pid}"
     memory = number(tree.text(f"{folder}/vram_{gpu_id}"))
     queues = [number(tree.text(f"{folder}/queues/{queue}/gpuid")) for queue in tree.names(f"{folder}/queues")]
@@ -81,7 +78,7 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
         if pid is None:
             continue
         for descriptor in tree.names(f"/proc/{pid}/fd"):
-            # The descriptor belongs to another user, or has just been closed.
+            # The descriptor belongs to another user's process, or was closed a moment ago.
             with contextlib.suppress(OSError):
                 if os.readlink(tree.root / f"proc/{pid}/fd/{descriptor}") == node:
                     yield pid
@@ -89,9 +86,9 @@ def _with_open(tree: Tree, node: str) -> Iterator[int]:
 
 
 def _name(tree: Tree, pid: int) -> str:
-    """Return the name of a process that the kernel lists. Return "" in a container.
+    """Return the name of a process that the kernel lists, or "" in a container.
 
-    The kernel lists PIDs of the host. In a container, the same PID belongs to another process or to none.
+    The kernel lists PIDs of the host. In a container, such a PID belongs to another process or to no process.
     """
     if tree.own and pid_namespace() != _HOST_NAMESPACE:
         return ""

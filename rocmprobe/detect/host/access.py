@@ -1,7 +1,8 @@
-"""Reader that finds out if this user can open the device nodes of AMD GPUs, or which groups would allow it.
+"""Reader that finds out whether this user can open the device nodes of AMD GPUs, and which groups are
+missing.
 
-The reader opens no device node. Opening /dev/kfd starts the compute driver, and opening a render node wakes a
-GPU.
+The reader opens no device node. Opening /dev/kfd would start the compute driver, and opening a render node
+would wake a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DRI = "/dev/dri"
 DXG = "/dev/dxg"
 _RENDER = re.compile(r"renderD[0-9]+")
 _GROUPS = "/etc/group"
-#: Groups with this number or a larger one belong to people, and their names are private.
+#: Smallest number of a group that belongs to a person. Names of such groups are private.
 _FIRST_PERSONAL = 1000
 _READ_WRITE = 0o6
 
@@ -28,12 +29,12 @@ _READ_WRITE = 0o6
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return facts about the access to the device nodes.
 
-    ``access.nodes``: {"node", "group", "mode", "usable"} for each device node. ``access.groups``: the system
-    groups of this user. ``access.groups_needed``: groups whose members can open a node that this user cannot
-    open. ``kfd.device``: "present", "absent" or "no permission".
+    - ``access.nodes``: {"node", "group", "mode", "usable"} for each device node
+    - ``access.groups``: the system groups of this user
+    - ``access.groups_needed``: groups whose members can open a node that this user cannot open
+    - ``kfd.device``: "present", "absent" or "no permission"
 
-    Owners and permissions in a recorded tree belong to the copy, so for a recorded tree only the nodes are
-    reported.
+    For a recorded tree, only the nodes are reported, because owners and permissions are those of the copy.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]
@@ -80,7 +81,7 @@ def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, An
         return None
     return {
         "node": path,
-        # In a container, the host's group often has no name.
+        # In a container, a group of the host often has no name.
         "group": names.get(status.st_gid, f"gid {status.st_gid}"),
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "usable": os.access(place, os.R_OK | os.W_OK),
@@ -92,9 +93,9 @@ def _by_group(node: dict[str, Any]) -> bool:
 
 
 def _group_names(tree: Tree) -> dict[int, str]:
-    """Return the names of the system groups by number.
+    """Return the names of the system groups by number, from the file /etc/group.
 
-    They come from the file alone, because the C library can query a server on the network.
+    The C library is not used, because it can query a server on the network.
     """
     names: dict[int, str] = {}
     for line in (tree.text(_GROUPS) or "").splitlines():

@@ -1,7 +1,7 @@
-"""Reader that finds out if this system runs in a container or in WSL.
+"""Reader that finds out whether this system runs in a container or in WSL.
 
 In a container, device nodes, groups and the kernel's log belong to the host. In WSL, programs reach the GPU
-through /dev/dxg, Microsoft's DXCore, and AMD's librocdxg with its list of devices.
+through /dev/dxg, Microsoft's DXCore, and AMD's librocdxg, which has a list of devices.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ _DIDS = "share/rocdxg/dids.conf"
 def read_facts(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the facts ``container.kind`` and ``container.wsl``.
 
-    ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another name from systemd,
-    or "none". ``container.wsl``: "WSL1", "WSL2" or "no".
+    - ``container.kind``: "docker", "podman", "kubernetes", "lxc", "systemd-nspawn", another name from
+      systemd, or "none"
+    - ``container.wsl``: "WSL1", "WSL2" or "no"
     """
     return {"container.kind": _kind(tree, environ), "container.wsl": _wsl(tree)}
 
@@ -78,7 +79,7 @@ def _wsl(tree: Tree) -> Fact:
     release = tree.text(_KERNEL) or ""
     if "microsoft" not in release.lower():
         return Fact("no", f"{_KERNEL} does not name Microsoft")
-    # WSL1 is not a Linux kernel and has no GPU. Its release ends in "-Microsoft".
+    # WSL1 has no Linux kernel and no GPU. Its release ends in "-Microsoft".
     if "WSL2" in release or tree.exists(DXG):
         return Fact("WSL2", f"{_KERNEL}; {DXG} {'exists' if tree.exists(DXG) else 'is missing'}")
     return Fact("WSL1" if release.endswith("-Microsoft") else "WSL2", _KERNEL)
@@ -87,9 +88,10 @@ def _wsl(tree: Tree) -> Fact:
 def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, str]) -> dict[str, Fact]:
     """Return the facts about WSL.
 
-    ``wsl.dxg`` and ``wsl.dxcore``: True if they exist. ``wsl.librocdxg``: the paths of all copies.
-    ``wsl.dids``: maps PCI ids to targets, from the dids.conf of the copies. ``wsl.takes``: the targets that
-    librocdxg supports, including those that dids.conf adds.
+    - ``wsl.dxg``, ``wsl.dxcore``: True if they exist
+    - ``wsl.librocdxg``: the paths of all copies
+    - ``wsl.dids``: targets by PCI id, from the file dids.conf of the copies
+    - ``wsl.takes``: the targets that librocdxg supports, including those in dids.conf
 
     ``kind`` is the value of ``container.wsl``. Return no facts if this is not WSL and /dev/dxg does not
     exist.

@@ -19,7 +19,7 @@ KMSG = "/dev/kmsg"
 _FILES = ("/var/log/kern.log", "/var/log/dmesg")
 _RECORDED = ("/dmesg.txt", "/var/log/dmesg", "/var/log/kern.log")
 _TAIL = 4 << 20
-#: The kernel's buffer holds about ten thousand messages unless it was enlarged at boot.
+#: Largest number of messages that are read. The kernel's buffer holds about ten thousand messages by default.
 _MOST_MESSAGES = 50_000
 _MESSAGE = 8192
 _MOST_EVENTS = 40
@@ -28,7 +28,8 @@ _LONGEST = 400
 
 #: Beginning of the first message after a boot.
 _BOOT = "Linux version "
-#: Prefix of a line: time and, in files, the host's name. It is removed, because the host's name is private.
+#: Prefix of a line: the time and, in files, the host's name. The prefix is removed, because this name is
+#: private.
 _PREFIX = re.compile(r"^(?:.*?\bkernel: ?)?(?:<[0-9]+>)?(?:\[[^\]\n]*[0-9]\] ?)?")
 _OURS = re.compile(r"amdgpu|\bkfd|\bradeon\b")
 _ADDRESS = re.compile(r"\b([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
@@ -60,7 +61,7 @@ _KINDS = tuple(
         (r"[Uu]ncorrectable (?:hardware )?errors? (?:detected|\()", "memory-error"),
     )
 )  # fmt: skip
-#: Matches every kind. With this pattern, most lines of a long log need only one check.
+#: Pattern that matches events of all kinds. Most lines of a long log match no kind, so one search is enough.
 _ANY_KIND = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _KINDS))
 _BOOT_WORDS = ("amdgpu version", "VRAM: ", "active_cu_number", " device ")
 _VERSION = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)")
@@ -74,9 +75,10 @@ _SKIPPED = re.compile(r"\bskipped device ([0-9a-f]{4}:[0-9a-f]{4})")
 class Log:
     """AMD GPU events and facts from a kernel log.
 
-    ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the first such
-    line, and the events are in the order of their first lines. ``gpus`` maps PCI addresses to what amdgpu
-    found at boot ("vram_bytes", "cus"). ``kfd_added`` and ``kfd_skipped`` list devices as VENDOR:DEVICE.
+    ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the first line of
+    such an event. The events are sorted by their first lines. ``gpus`` maps PCI addresses to facts from
+    amdgpu's messages at boot ("vram_bytes", "cus"). ``kfd_added`` and ``kfd_skipped`` list devices as
+    VENDOR:DEVICE.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -89,7 +91,8 @@ class Log:
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped (see ``Log``).
 
-    If this user cannot read the log, which is usual, the facts have no value, and their ``source`` says why.
+    If this user cannot read the log, as on most machines, the facts have no value, and their ``source`` says
+    why.
     """
     names = ("events", "gpus", "driver", "kfd_added", "kfd_skipped")
     text, source = _log(tree)
@@ -102,7 +105,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 def parse(text: str) -> Log:
     """Parse a kernel log from dmesg, journalctl or a log file. Never raise an exception.
 
-    If the log covers several boots, only the last boot counts.
+    If the log covers several boots, use only the last boot.
     """
     log = Log()
     events: dict[tuple[str, Optional[str]], dict[str, Any]] = {}
@@ -168,7 +171,7 @@ def _log(tree: Tree) -> tuple[Optional[str], str]:
 
 
 def _kmsg() -> str:
-    """Return every message in the kernel's buffer, one per line. Reading removes nothing from the buffer.
+    """Return every message in the kernel's buffer, one per line. The messages stay in the buffer.
 
     Raises OSError if the buffer cannot be read. Format: linux Documentation/ABI/testing/dev-kmsg,
     "level,number,time,flags;text".
@@ -182,7 +185,7 @@ def _kmsg() -> str:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                # The message was overwritten before it was read. The next read continues after the gap.
+                # The message was overwritten before it was read. The next read returns the next message.
                 continue
             if not record:
                 break

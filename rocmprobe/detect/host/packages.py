@@ -10,11 +10,12 @@ from rocmprobe.model.results import Fact
 
 DPKG = "/var/lib/dpkg/status"
 PACMAN = "/var/lib/pacman/local"
-#: Folders of rpm. The database is binary, so package names come from folders that every package has.
+#: Folders of rpm's database, which is binary. Names of rpm packages come from folders that each package
+#: creates.
 _RPM = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 _RPM_NAMES = ("/usr/share/licenses", "/usr/share/doc")
 DKMS = "/var/lib/dkms/amdgpu"
-#: Largest number of bytes read. dpkg's file on a desktop with many packages has about ten megabytes.
+#: Largest number of bytes that are read. On a desktop with many packages, dpkg's file has ten megabytes.
 _LIMIT = 16 << 20
 _MOST = 300
 _OURS = (
@@ -25,7 +26,7 @@ _OURS = (
     r"|python3?-pytorch[\w.+-]*|python3-torch[\w.+-]*"
 )
 _NAME = re.compile(_OURS)
-#: The pattern has no anchor, because a search without anchor skips other packages faster.
+#: Start of a package's entry. A pattern without an anchor skips other packages faster.
 _STANZA = re.compile(rf"\nPackage: ({_OURS})(?=\n)")
 _INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.MULTILINE)
 _VERSION = re.compile(r"^Version: (\S{1,200})$", re.MULTILINE)
@@ -35,8 +36,8 @@ _PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return ``packages`` and ``amdgpu.dkms``.
 
-    ``packages`` maps names to versions, or to None if only the name is known. ``amdgpu.dkms``: the versions
-    of the driver whose source is installed for DKMS, built or not.
+    ``packages`` maps names to versions, or to None if only the name is known. ``amdgpu.dkms`` has the
+    versions of the driver whose source is installed for DKMS, even if it was not built.
     """
     versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
     dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))

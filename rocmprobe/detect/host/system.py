@@ -1,6 +1,6 @@
 """Facts about the system, CPU, memory and kernel drivers, and this process's control-group limits.
 
-Windows has no sysfs and no KFD, so only facts that Python itself can find are read on Windows.
+On Windows, which has no sysfs and no KFD, only facts from Python's standard library are read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEMINFO = "/proc/meminfo"
 _CMDLINE = "/proc/cmdline"
 _CGROUP = "/proc/self/cgroup"
 _CGROUPS = "/sys/fs/cgroup"
-#: In control groups version 1, this number or more means no limit: the largest page-aligned number.
+#: Smallest number that means "no limit" in control groups version 1.
 _UNLIMITED = 1 << 62
 _PARAMETER = re.compile(
     r"(?:amdgpu|amdkfd|radeon|drm|video|vfio-pci|pci|pcie_aspm|pcie_ports)[.=]|nomodeset$|(?:amd_|intel_)?iommu[.=]"
@@ -33,7 +33,7 @@ _PARAMETER = re.compile(
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return the facts about the system, the CPU, the memory and the kernel drivers.
 
-    These are ``os.*``, ``kernel.release``, ``kernel.parameters`` (only graphics and PCI), ``cpu.name``,
+    The facts are ``os.*``, ``kernel.release``, ``kernel.parameters`` (only graphics and PCI), ``cpu.name``,
     ``cpu.cores``, ``memory.*`` in bytes and driver versions. ``amdgpu.origin`` is "dkms" or "kernel".
     """
     return {
@@ -49,7 +49,7 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
 
 def _os(tree: Tree) -> dict[str, Fact]:
-    """Return facts from os-release(5). ``os.id`` is for programs ("ubuntu"), ``os.name`` for people."""
+    """Return facts from os-release(5). ``os.id`` is for programs (e.g. "ubuntu"), ``os.name`` for people."""
     fields = {"os.name": "PRETTY_NAME", "os.id": "ID", "os.version": "VERSION_ID"}
     name = next((name for name in _OS_RELEASE if tree.text(name)), _OS_RELEASE[0])
     text = tree.text(name) or ""
@@ -70,10 +70,7 @@ def _unquoted(value: str) -> str:
 
 
 def _cpu(tree: Tree) -> dict[str, Fact]:
-    """Return the CPU's name and number of cores.
-
-    Without core numbers from the kernel, threads count as cores.
-    """
+    """Return the CPU's name and number of cores. If the kernel reports no cores, count threads."""
     try:
         text = tree.read(_CPUINFO)
     except ReadError as error:
@@ -111,7 +108,7 @@ def _memory(tree: Tree) -> dict[str, Fact]:
 def _parameters(tree: Tree) -> Fact:
     """Return the kernel's boot parameters that concern a GPU.
 
-    Other parameters are left out, because they can hold identifiers of disks and hosts.
+    Other parameters are left out, because they can contain identifiers of disks and hosts.
     """
     fact = tree.fact(_CMDLINE)
     if fact.value is None:
@@ -144,15 +141,17 @@ def _amdgpu_origin(tree: Tree) -> Fact:
 def read_limits(tree: Tree) -> dict[str, Fact]:
     """Return the limits of this process.
 
-    ``cpu.allowed``: the number of CPU threads on which the process can run. ``cpu.quota``: how many CPU
-    threads the process can keep busy at once, possibly a fraction. ``memory.limit_bytes``: the limit of the
-    control group. The last two have no value if there is no limit.
+    - ``cpu.allowed``: number of CPU threads on which the process can run
+    - ``cpu.quota``: number of CPU threads that the process can keep busy at once, possibly a fraction
+    - ``memory.limit_bytes``: limit of the control group
+
+    ``cpu.quota`` and ``memory.limit_bytes`` have no value if there is no limit.
     """
     allowed = Fact(None, NOT_LOOKED_UP)
     if tree.own:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         allowed = Fact(count, "sched_getaffinity")
-    # A fact's source leaves out the path of the control group, which can contain the name of a user.
+    # Leave the path of the control group out of the source, because it can contain the name of a user.
     memory: list[tuple[int, str]] = []
     quota: list[tuple[float, str]] = []
     for folder in _folders(tree):
@@ -177,8 +176,8 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 def _folders(tree: Tree) -> list[str]:
     """Return the folders of this process's control groups and of their parents, which also set limits.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. Then
-    the root folder is the container's group.
+    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. In
+    this case, the root folder is the container's group.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():
@@ -207,14 +206,14 @@ def _ratio(quota: Optional[str], period: Optional[str]) -> Optional[float]:
 
 
 def is_windows(tree: Tree) -> bool:
-    """Return True if ``tree`` is this machine and this machine runs Windows."""
+    """Return True if ``tree`` is this machine and the machine runs Windows."""
     return tree.own and sys.platform == "win32"
 
 
 def read_windows() -> dict[str, Fact]:
     """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
 
-    The facts about GPUs have no value, and their ``source`` says that GPUs are not detected on Windows.
+    The facts about GPUs have no value. Their ``source`` says that GPUs are not detected on Windows.
     """
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")

@@ -1,1 +1,1 @@
-"""Functions that run diagnostic programs with a time limit, and parsers for their output."""
+"""Functions that run diagnostic programs with a timeout, and parsers for their output."""

@@ -13,10 +13,11 @@ from typing import Optional
 from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
 from rocmprobe.knowledge.gpus import isa_name
 
-#: A heading near the top, after a quote mark or a log prefix. The same width is removed from every line.
+#: A heading near the top, after a quote mark or a log prefix. The width of the prefix is removed from all
+#: lines.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
-#: Labels at which a line with several fields is split. Only agents have the labels in ``_OF_AN_AGENT``.
+#: Labels of fields, at which a line with several fields is split. Only agents have those in ``_OF_AN_AGENT``.
 _LABELS = (
     "Marketing Name", "Vendor Name", "Name", "Uuid", "Feature", "Profile", "Float Round Mode", "Node",
     "Device Type", "Cache Info", "Chip ID", "ASIC Revision", "Max Clock Freq. (MHz)", "BDFID",
@@ -43,10 +44,13 @@ _SIZE = re.compile(r"([0-9]{1,18})(?:\(0x[0-9a-fA-F]+\))?\s*KB")
 class Agent:
     """An agent: a GPU or a CPU. ``gfx`` is the effective ISA, which the runtime reports after any override.
 
-    ``isas`` are the ISAs whose code the agent can run, with features, such as "gfx1010:xnack-". ``chip_id``
-    is the PCI device id, which no override changes. ``memory_bytes`` is the largest pool of the device's own
-    memory. ``bdf`` is the PCI address without domain ("03:00.0"). ``apu`` is None before ROCm 5.7, which does
-    not report APUs. Fields that were not printed are None.
+    - ``isas``: ISAs whose code the agent can run, with features, e.g. "gfx1010:xnack-".
+    - ``chip_id``: PCI device id, which no override changes.
+    - ``memory_bytes``: largest memory pool of the device.
+    - ``bdf``: PCI address without domain, e.g. "03:00.0".
+    - ``apu``: None before ROCm 5.7, which does not report APUs.
+
+    Fields that were not printed are None.
     """
 
     kind: Optional[str] = None
@@ -64,7 +68,7 @@ class Agent:
 
     @property
     def not_learned(self) -> tuple[str, ...]:
-        """Names of the fields that rocminfo prints for every GPU but that this text lacks."""
+        """Names of the fields that rocminfo prints for every GPU but that this output lacks."""
         wanted = {
             "ISA": self.gfx,
             "PCI id": self.chip_id,
@@ -91,8 +95,8 @@ class RocmInfo:
 class _Draft:
     """An agent during parsing.
 
-    ``fields`` are the agent's own fields. Its pools and ISAs are kept apart, because their fields have the
-    same names.
+    ``fields`` are the fields of the agent itself. Fields of its pools and ISAs are stored separately, because
+    they have the same names.
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -106,7 +110,7 @@ class _Draft:
 def parse(text: str) -> RocmInfo:
     """Parse the output of rocminfo (stdout and stderr), including colours. Never raise an exception.
 
-    If there are no GPU agents, ``failure`` says why.
+    If there are no GPU agents, ``failure`` of the result says why.
     """
     text = plain(text)
     header: dict[str, str] = {}
@@ -133,7 +137,7 @@ def parse(text: str) -> RocmInfo:
 
 
 def _failure(text: str, agents: tuple[Agent, ...]) -> Optional[Failure]:
-    # If amdgpu is built into the kernel, rocminfo reports a missing module and still lists the GPU.
+    # If amdgpu is built into the kernel, rocminfo reports a missing module but lists the GPU.
     if any(agent.kind == "GPU" for agent in agents):
         return None
     if found := failure(text):
@@ -161,9 +165,9 @@ def _parted(line: str) -> list[str]:
 
 
 def _begin(drafts: list[_Draft], name: str) -> None:
-    """Begin a new agent if its heading is missing.
+    """Begin a new agent if the text has no heading before it.
 
-    The heading is missing if ``name`` occurs a second time, or if the previous agent already has ISAs.
+    This is so if the field ``name`` occurs a second time, or if the previous agent already has ISAs.
     """
     if not drafts:
         drafts.append(_Draft())
@@ -171,7 +175,7 @@ def _begin(drafts: list[_Draft], name: str) -> None:
     if not (draft.in_isas or name in draft.fields):
         return
     fresh = _Draft()
-    # The previous line was the new agent's name and was read as an ISA by mistake.
+    # The previous line was the new agent's name, but it was parsed as an ISA.
     if draft.isas and _isa(draft.isas[-1]) is None:
         fresh.fields["Name"] = draft.isas.pop()
     drafts.append(fresh)
@@ -228,9 +232,9 @@ def _gfx(name: str, isas: tuple[str, ...]) -> Optional[str]:
 
 
 def _isa(name: str) -> Optional[str]:
-    """Return the ISA in ``name``: "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-".
+    """Return the ISA in ``name``, e.g. "gfx1010:xnack-" for "amdgcn-amd-amdhsa--gfx1010:xnack-".
 
-    ROCm 1.x prints names such as "AMD:AMDGPU:8:0:3" instead.
+    ROCm 1.x prints names such as "AMD:AMDGPU:8:0:3", which contain the version of the ISA.
     """
     old = _CODE_OBJECT_ISA.match(name)
     if old:

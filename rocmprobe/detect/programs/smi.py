@@ -20,8 +20,8 @@ _MIB = 1 << 20
 _UNITS = {"B": 1, "KB": 1 << 10, "MB": _MIB, "GB": 1 << 30}
 _CARD = re.compile(r"card([0-9]+)")
 _LINE = re.compile(r"\s*GPU\[([0-9]{1,4})\]\s*:\s*([^:]+?):+(.*)")
-#: A row of rocm-smi's first table: index, node and id (if printed), and the first temperature. The id in
-#: brackets of release 6.0 is the id of the board, so it is not used.
+#: A row of rocm-smi's first table: index, node and id (if printed), and the first temperature. Release 6.0
+#: prints another id in brackets, which is not used because it is the id of the board.
 _CONCISE = re.compile(
     r"\s*([0-9]{1,4})\s+(?:[0-9]+\s+)?(?:(0x[0-9a-f]{4})\b.*?|\[[^\]]*\]\s+|[0-9a-f]{4}\s+)?"
     r"(?:([0-9]{1,3}(?:\.[0-9]+)?)[°?]*[cC]\b|N/A\b)"
@@ -37,17 +37,17 @@ _BOX_BELOW = re.compile(r"\|\s*([0-9]{1,4})\s.*?([0-9]{1,9})/([0-9]{1,9}) MB")
 #: Number of characters that are read of a table line.
 _WIDEST = 400
 _AMD_SMI_LINE = re.compile(r"^( *)([A-Z][A-Z0-9_ ]*):[ \t]*(.*?)[ \t]*$")
-#: Start of a JSON value. A list must start with an object, because a shell prompt can start with a bracket.
+#: Start of a JSON object or of a list of objects. A bracket alone can also be the start of a shell prompt.
 _JSON_START = re.compile(r"^[ \t]*(\{|\[\s*\{)", re.MULTILINE)
 _DRIVER = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)|\bDriver version:\s*([0-9][\w.-]*)")
 
 
 @dataclass(frozen=True)
 class SmiGpu:
-    """A GPU as a management tool reports it. ``index`` is the tool's own number for the GPU.
+    """A GPU as a management tool reports it. ``index`` is the tool's number for the GPU.
 
-    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction", "memory", or "unnamed" if a
-    table does not say which sensor it shows.
+    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction" or "memory". The key is "unnamed"
+    if a table does not say which sensor it shows.
     """
 
     index: int
@@ -130,7 +130,7 @@ def _rocm_smi_gpu(index: int, card: Mapping[str, Any]) -> SmiGpu:
     names = [_text(card.get(key)) for key in ("device name", "card series", "card model")]
     return SmiGpu(
         index=index,
-        # If the tool does not know the name, it prints an id instead.
+        # The tool prints an id if it does not know the name.
         name=next((name for name in names if name and not name.startswith("0x")), None),
         gfx=_gfx(_text(card.get("gfx version"))),
         pci_id=_hex(_first(card, "device id", "gpu id"), 4),
@@ -229,7 +229,7 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """Yield each JSON object or list at the start of a line. Skip other text, such as warnings."""
+    """Yield each JSON object or list at the start of a line. Skip other text, e.g. warnings."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):
@@ -298,7 +298,7 @@ def _address(value: Any) -> Optional[str]:
 
 
 def _gfx(text: Optional[str]) -> Optional[str]:
-    """Return the ISA in ``text``, such as gfx1102.
+    """Return the ISA in ``text``, e.g. "gfx1102".
 
     For RDNA3, rocm-smi of ROCm 6.1 and 6.2 inserts a zero: gfx11002 for gfx1102.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: A user's name in rocminfo's message about groups. The name is private, so it is removed.
+#: A user's name in rocminfo's message about groups. It is removed, because it is private.
 _MEMBER = re.compile(r"(?<!\S)\S{1,200}(?= is (?:not )?(?:a )?member of )")
 _LONGEST = 300
 #: Largest number of lines, and of characters per line, that are read of a pasted log.
@@ -31,7 +31,7 @@ class Failure:
 
 _DRIVER = "the amdgpu kernel driver is not loaded"
 _NO_RUNTIME = "the HSA runtime could not be started, and nothing of ROCm will start on this machine"
-#: The first pattern that matches wins, so the most specific patterns come first.
+#: Patterns of error messages, the most specific first. The first pattern that matches is used.
 _MEANINGS = tuple(
     (re.compile(pattern), state, meaning)
     for pattern, state, meaning in (
@@ -72,7 +72,7 @@ _MEANINGS = tuple(
 
 
 def failure(text: str) -> Optional[Failure]:
-    """Return why a tool failed, based on its output. Return None if the output has no known error message."""
+    """Return why a tool failed, according to its output, or None if the output has no known error message."""
     text = "\n".join(line[:_WIDEST] for line in plain(text).splitlines()[:_MOST_LINES])
     for pattern, state, meaning in _MEANINGS:
         match = pattern.search(text)
@@ -87,7 +87,7 @@ def plain(text: str) -> str:
 
 
 def first_lines(text: str, count: int = 3) -> str:
-    """Return the first lines of a text as one line. Each of them is truncated."""
+    """Return the first lines of a text, each truncated, as one line."""
     return "; ".join(line[:_LONGEST] for _, line in zip(range(count), _filled(plain(text))))
 
 

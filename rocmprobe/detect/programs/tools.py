@@ -1,7 +1,7 @@
-"""Results of rocminfo, rocm-smi and amd-smi, as far as they are installed, or reasons for missing results.
+"""Results of rocminfo, rocm-smi and amd-smi if they are installed, or reasons for missing results.
 
-The tools query the driver, which can be broken. So each tool runs in its own process group for at most a few
-seconds, and rocmprobe does not wait for a tool that cannot be killed.
+The tools query the driver, which can be broken. So each tool runs in a separate process group for at most a
+few seconds, and rocmprobe does not wait for a tool that cannot be killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocmprobe.process import children
 
 #: Timeout of a tool in seconds. amd-smi takes more than a second on a server with eight GPUs.
 SECONDS = 5.0
-#: Bytes kept of each output stream. rocminfo prints about 6 kB per GPU, and some machines have 64 GPUs.
+#: Number of bytes stored of each output stream. rocminfo prints about 6 kB per GPU, for up to 64 GPUs.
 _KEPT = 1 << 21
 _NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
 _NOTHING = children.Ended("no answer, and it cannot be killed")
@@ -49,7 +49,7 @@ class ToolRun:
 class Tool:
     """A program, its arguments, and the parser of its output.
 
-    The parser returns facts without the tool's prefix, and a failure or None.
+    The parser returns facts, whose names lack the tool's prefix, and a failure or None.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Tool:
 
 
 def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
-    """Start every installed tool, each in its own thread.
+    """Start every installed tool, each in a separate thread.
 
     For a recorded tree, start nothing and return an empty list. The tools get ``environ`` unchanged, so an
     ISA override also affects the tools.
@@ -80,12 +80,12 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
 def read_facts(tree: Tree, runs: list[ToolRun], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Return the facts of each tool.
 
-    ``TOOL.exit``: "0", an exit code, "SIGSEGV" or "no answer in 5 s". ``TOOL.state``, ``TOOL.message`` and
-    ``TOOL.meaning`` describe the result. If GPUs are suspended (``asleep``), the tools did not run, and the
-    facts say so.
+    ``TOOL.exit`` is an exit code as text (e.g. "0"), "SIGSEGV" or "no answer in 5 s". ``TOOL.state``,
+    ``TOOL.message`` and ``TOOL.meaning`` describe the result. If GPUs are suspended (``asleep``), the tools
+    did not run, and the facts say so.
 
     From the output: ``rocminfo.agents`` (GPUs only, each with the ISA that the runtime reports),
-    ``rocminfo.runtime``, ``rocminfo.not_learned`` (fields that the text lacks, one line per GPU),
+    ``rocminfo.runtime``, ``rocminfo.not_learned`` (fields that the output lacks, one line per GPU),
     ``rocm_smi.gpus``, ``rocm_smi.driver``, ``amd_smi.gpus``, ``amd_smi.driver``.
 
     ``TOOL.state`` is "ok", "driver-not-loaded", "permission-denied", "no-kfd", "kfd-refused",
@@ -123,9 +123,9 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
-    """Return the failure if a tool timed out, crashed or did not start.
+    """Return the failure if a tool timed out, crashed or did not start, else None.
 
-    Return None if the tool exited by itself, because then only the output shows if the tool failed.
+    If the tool exited by itself, only its output shows whether it failed.
     """
     if not how or how.startswith("exit status"):
         return None
@@ -142,12 +142,12 @@ def _by_ending(how: str, text: str) -> Optional[Failure]:
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
     """Return the path of the tool ``name`` that a shell would start.
 
-    If ``path`` has no such tool, return the tool of the newest installed ROCm. If there is none, return None.
+    If ``path`` has no such tool, return the tool of the newest installed ROCm, or None.
     """
     found = shutil.which(name, path=path)
     if found:
         return found
-    # /opt/rocm itself comes first, then releases by number, because 6.10 is newer than 6.9.
+    # Try /opt/rocm first, then the releases sorted by number, because 6.10 is newer than 6.9.
     releases = sorted(
         loader.rocm_folders(tree),
         key=lambda folder: (folder == f"{loader.OPT}/rocm", _numbers(folder)),

@@ -1,7 +1,7 @@
-"""Caches of compiled kernels: reader for the chip and the version for which the cached kernels were compiled.
+"""Reader for the caches of compiled kernels: each kernel's chip, and the version of Triton or MIOpen.
 
 Triton: a folder for each kernel, with metadata as JSON and intermediate code as text
-(python/triton/compiler/compiler.py). Inductor: generated Python code with a Triton cache below
+(python/triton/compiler/compiler.py). Inductor: generated Python code and, in a subfolder, a Triton cache
 (torch/_inductor/codecache.py). Inductor's other files are pickles, which are unsafe to read. MIOpen: only the
 names of files are read (``knowledge/miopen_files.py``).
 """
@@ -24,7 +24,7 @@ from rocmprobe.text.reading import json_line
 #: Largest number of kernels, and of generated code files, that are read. A cache can have tens of thousands.
 _MOST = 300
 _METADATA_BYTES, _CODE_BYTES, _LLVM_BYTES = 1 << 16, 1 << 16, 1 << 20
-#: Number of letters in the names of Inductor's folders of generated code.
+#: Number of letters in the name of a folder in which Inductor stores generated code.
 _PREFIX = 2
 _ISA = re.compile(r"gfx[0-9a-f]{3,4}")
 #: The ISA in generated code. Source: torch/_inductor/runtime/hints.py, DeviceProperties.
@@ -35,7 +35,7 @@ _BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|at
 
 @dataclass
 class _Found:
-    """Content of a cache: numbers of kernels by ISA, by version of Triton, and with buffer instructions."""
+    """Content of a cache: number of kernels by ISA, by version of Triton, and with buffer instructions."""
 
     kernels: int = 0
     isas: Counter[str] = field(default_factory=Counter)
@@ -54,8 +54,8 @@ class _Found:
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
     """Return ``caches.triton``, ``caches.inductor`` (see ``_Found``) and ``miopen.user_files``.
 
-    ``miopen.user_files`` lists MIOpen's files in ``folders``, each with the GPU and the version for which
-    MIOpen made the file.
+    ``miopen.user_files`` lists MIOpen's files in ``folders``. A file's name contains the GPU and the version
+    of MIOpen for which MIOpen made the file.
     """
     return {
         "caches.triton": _triton(tree, environ),
@@ -109,10 +109,7 @@ def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
 
 
 def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
-    """Return the user's name as Python determines it.
-
-    Return None for a recorded tree without such a variable.
-    """
+    """Return the user's name as Python determines it, or None for a recorded tree without such a variable."""
     named = next(filter(None, map(environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)
     if named or not tree.own:
         return named

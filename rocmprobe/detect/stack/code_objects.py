@@ -1,4 +1,4 @@
-"""Reader that finds the targets (such as "gfx1030") for which the installed libraries have device code.
+"""Reader that finds the targets (e.g. "gfx1030") for which the installed libraries have device code.
 
 HIP stores a library's code objects in the section .hip_fatbin: one bundle after another, one per source file.
 Each bundle starts with a table of its targets (format: clang's Clang Offload Bundler). rocBLAS and hipBLASLt
@@ -24,22 +24,21 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = b"CCOB"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<3Q")
-#: Largest number of bundles that are read. A library has one bundle per source file, and nearly all bundles
-#: have the same targets.
+#: Largest number of bundles that are read. Nearly all bundles of a library have the same targets.
 _MOST_BUNDLES = 64
 #: Number of bytes read for the table of a bundle. A table lists about twenty targets.
 _TABLE_BYTES = 4096
 #: Alignment of bundles in bytes: each bundle starts on a page.
 _ALIGNMENT = 4096
 _TARGET = re.compile(r"gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?(?::[a-z]+[+-])*\Z")
-#: The target before the suffix, as in "TensileLibrary_lazy_gfx1030.dat" or
+#: The target in a file name, e.g. in "TensileLibrary_lazy_gfx1030.dat" or
 #: "Kernels.so-000-gfx90a-xnack+.hsaco".
 _TENSILE = re.compile(r"[_-](gfx[0-9a-f]+)(?:-xnack[+-])?\.(?:dat|dat\.zlib|co|hsaco)")
 #: The first file that a library loads for a target.
 _LAZY_START = re.compile(r"TensileLibrary_lazy_gfx[0-9a-f]+\.dat(?:\.zlib)?")
 _SPLIT_START = re.compile(r"TensileLibrary_gfx[0-9a-f]+\.dat")
 _MERGED_START = "TensileLibrary.dat"
-#: Section of a library whose device code is in separate files, e.g. "torch/.kpack/torch_gfx1201.kpack".
+#: Section that marks a library with device code in separate files, e.g. "torch/.kpack/torch_gfx1201.kpack".
 _KPACK_SECTION = ".rocm_kpack_ref"
 _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 
@@ -49,9 +48,9 @@ def read_facts(
 ) -> dict[str, Fact]:
     """Return ``torch.targets``, and the facts ``.targets`` and ``.path`` of ``rocblas`` and ``hipblaslt``.
 
-    Targets are sorted lists. Code for a target with a feature, such as "gfx90a:xnack-", runs only with that
-    feature setting. The BLAS libraries are those that torch would load, or the system's if no torch for ROCm
-    is installed.
+    Targets are sorted lists. Code for a target with a feature, e.g. "gfx90a:xnack-", runs only with this
+    feature setting. The facts describe the BLAS libraries that torch would load. If no torch for ROCm is
+    installed, they describe the system's libraries.
     """
     blas = {
         **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
@@ -64,10 +63,7 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """Return the targets in torch's own library, or the targets of the wheel's rocBLAS.
-
-    rocBLAS is used if torch's library does not list its targets.
-    """
+    """Return the targets in torch's library, or if this does not list them, of the wheel's rocBLAS."""
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"
@@ -76,7 +72,7 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
     except ReadError as error:
         why = f"{library}: {error}"
     if rocblas.value:
-        # The build script of the wheels removes rocBLAS targets for which torch was not built.
+        # rocBLAS in a wheel has the targets of torch, because the build script removes other targets.
         return Fact(rocblas.value, f"{rocblas.source}; {why}")
     return Fact(None, why)
 
@@ -84,9 +80,9 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
 def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
     """Return the targets for which a library has device code.
 
-    They are read from the first bundles of the library, or from the names of separate code files. Reads only
-    some KiB, also of a large file. Raises ReadError with the reason if the targets cannot be read: there is
-    no such section, or the bundles are compressed and do not list their targets.
+    Read only the first bundles of the library, some KiB even of a large file, or the names of separate code
+    files. Raises ReadError with the reason if the targets cannot be read: there is no such section, or the
+    bundles are compressed and do not list their targets.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)
@@ -116,14 +112,14 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
     folder = f"{path.rpartition('/')[0]}/../.kpack"
     matches = [_KPACK.fullmatch(name) for name in tree.names(folder)]
     found = sorted({match.group(1) for match in matches if match}, key=gpus.target_order)
-    # If there are no such files, the library has no device code, so the list of targets is empty.
+    # Without such files, the library has no device code, so an empty list is correct.
     return Fact(found, f"{shown} {_KPACK_SECTION}: file names in torch/.kpack")
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
     """Return the targets and the size in bytes of the bundle at the start of ``table``.
 
-    If no bundle starts there, return no targets and 0.
+    If no bundle starts there, return [] and 0.
     """
     targets, end = [], 0
     try:
@@ -166,11 +162,11 @@ def _blas(
 
 
 def _tensile_folder(tree: Tree, name: str, library: str) -> str:
-    """Return the folder where a BLAS library looks for its code. On Debian, the path contains a version."""
+    """Return the folder where a BLAS library looks for its code. On Debian, this path contains a version."""
     beside = loader.real(tree, library).rpartition("/")[0]
     own = f"{beside}/{name}"
     versions = [f"{own}/{version}/library" for version in reversed(tree.names(own))]
-    # ROCm releases before 5.2 have no separate folder for each library.
+    # In ROCm releases before 5.2, the libraries share one folder.
     places = [f"{own}/library", *versions, f"{beside}/library"]
     return next((place for place in places if tree.names(place)), places[0])
 
@@ -178,10 +174,9 @@ def _tensile_folder(tree: Tree, name: str, library: str) -> str:
 def tensile_targets(names: Iterable[str]) -> list[str]:
     """Return the targets that a folder of Tensile files supports, sorted.
 
-    A library with lazy loading starts from ``TensileLibrary_lazy_<target>.dat``. A library with one file per
-    target starts from ``TensileLibrary_<target>.dat``. If that file is missing, the library aborts the
-    process, even if there are kernels. A merged ``TensileLibrary.dat`` supports every target that has
-    kernels.
+    A library with lazy loading first loads ``TensileLibrary_lazy_<target>.dat``. A library with one file per
+    target first loads ``TensileLibrary_<target>.dat``. Without this file, the library aborts the process,
+    even if there are kernels. A merged ``TensileLibrary.dat`` supports every target that has kernels.
     """
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]

@@ -43,11 +43,11 @@ def read_facts(
 ) -> dict[str, Fact]:
     """Return the facts about MIOpen's databases.
 
-    ``miopen.db_path``: the folder of the system databases. ``miopen.find_db``, ``miopen.perf_db`` and
-    ``miopen.kernel_db`` map database names to the file that MIOpen would use, or None. Each GPU has a
-    database name for its native and for its effective ISA. ``miopen.user_db`` and ``miopen.kernel_cache``:
-    ``path``, ``exists``, ``bytes``, ``files``, ``writable``, ``filesystem`` and ``network`` of the folders to
-    which MIOpen writes.
+    - ``miopen.db_path``: the folder of the system databases
+    - ``miopen.find_db``, ``miopen.perf_db``, ``miopen.kernel_db``: for each database name, the file that
+      MIOpen would use, or None. Each GPU has a database name for its native and for its effective ISA.
+    - ``miopen.user_db``, ``miopen.kernel_cache``: ``path``, ``exists``, ``bytes``, ``files``, ``writable``,
+      ``filesystem`` and ``network`` of the folders to which MIOpen writes
     """
     places, source = _places(libraries, environ)
     folder = next((place for place in places if tree.names(place)), None)
@@ -75,7 +75,7 @@ def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str]
     if library is None:
         return [], "no libMIOpen is installed"
     beside = library.path.rpartition("/")[0]
-    # A library below lib/x86_64-linux-gnu has its data one folder higher.
+    # The data of a library below lib/x86_64-linux-gnu are one folder higher.
     return [f"{beside}/../share/miopen/db", f"{beside}/../../share/miopen/db"], "beside libMIOpen"
 
 
@@ -100,8 +100,8 @@ def _database_names(gpu: Gpu) -> set[str]:
 def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
-    Prefer the file with this name. Otherwise take the file of the same chip with the nearest number of
-    multiprocessors. For compiled kernels, accept only files for exactly this number or for every number.
+    Prefer the file with this name, then the file of the same chip with the nearest number of multiprocessors.
+    For compiled kernels, accept only files for exactly this number or for every number.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []
@@ -118,7 +118,7 @@ def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
 def _chip_and_count(match: Optional[re.Match[str]]) -> tuple[Optional[str], Optional[int]]:
     """Return the chip and the number of multiprocessors in a database name.
 
-    The number is None if the database is for every number.
+    If the database is for every number of multiprocessors, the number is None.
     """
     if match is None:
         return None, None
@@ -185,7 +185,7 @@ def _counted(tree: Tree, path: str) -> tuple[int, int]:
 def _filesystem(tree: Tree, path: str) -> Optional[str]:
     """Return the type of the file system on which a path lies, or None if unknown.
 
-    The longest mount point above the path decides.
+    This is the file system with the longest mount point above the path.
     """
     path = loader.real(tree, path)
     found: tuple[int, Optional[str]] = (0, None)
@@ -193,7 +193,7 @@ def _filesystem(tree: Tree, path: str) -> Optional[str]:
         words = line.split()
         if len(words) < 3:
             continue
-        # /proc/mounts has octal escapes for spaces.
+        # In /proc/mounts, spaces are octal escapes.
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), words[1])
         if path == point or path.startswith(point.rstrip("/") + "/"):
             found = max(found, (len(point), words[2]), key=lambda item: item[0])

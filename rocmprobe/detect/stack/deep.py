@@ -1,4 +1,4 @@
-"""Facts that a child process gets from torch (``rocmprobe detect --deep``)."""
+"""Facts that a child process gets by calling torch (``rocmprobe detect --deep``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocmprobe.text.reading import json_line
 
 #: Timeout in seconds. On a slow machine, importing torch and starting a device can take a minute.
 ASK_SECONDS = 120.0
-#: The queries of ``rocmprobe.worker.device_query``, each with the expression that gives the result.
+#: Names of the queries of ``rocmprobe.worker.device_query``, each with the expression that is evaluated.
 _SOURCES = {
     "version": "torch.__version__",
     "hip": "torch.version.hip",
@@ -31,10 +31,9 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
     """Return the facts ``deep.*``, one per query, which a child process gets from torch.
 
     The child runs at most ``timeout`` seconds. ``deep.arch_list`` and ``deep.devices`` are lists.
-    ``deep.switches`` is a dictionary with names from ``torch.backends`` as keys. ``deep.library`` is the
-    version of MIOpen or cuDNN. ``deep.error`` exists if the child failed or torch could not be imported.
-    Never raises an exception. If a query has no result, its fact has no value, and the fact's ``source`` says
-    why.
+    ``deep.switches`` has the values of names in ``torch.backends``. ``deep.library`` is the version of MIOpen
+    or cuDNN. ``deep.error`` exists if the child failed or torch could not be imported. Never raises an
+    exception. If a query has no result, its fact has no value, and the fact's ``source`` says why.
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
@@ -52,7 +51,7 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
 
 
 def _failure(ended: children.Ended) -> Optional[str]:
-    """Return how the child failed, with the last line of stderr. Return None if the child did not fail."""
+    """Return how the child failed, with the last line of stderr, or None if it did not fail."""
     last = (ended.err.strip().splitlines() or [""])[-1][:300]
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 

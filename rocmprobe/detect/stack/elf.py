@@ -3,10 +3,10 @@
 A library of a ROCm wheel has a gigabyte or more, so only headers and single entries are read. Format: the
 ELF-64 object file format, and the dynamic tags of the System V ABI.
 
-pyelftools could replace the two parsing functions (30 lines), but is too slow. Version 0.33 takes 0.1 s to
+pyelftools could replace the two parsing functions (30 lines), but it is too slow. Version 0.33 takes 0.1 s to
 import, a third of the time of ``rocmprobe detect``, and 0.16 s instead of 2 ms for libtorch_cpu.so. For
-damaged files pyelftools also raises AttributeError and OverflowError, so the limits and the conversion to
-ReadError would still be necessary.
+damaged files it also raises AttributeError and OverflowError, so this module would still need its limits and
+the conversion to ReadError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE_HEADER = struct.Struct("<16s2HI3QI6H")
 _SECTION_HEADER = struct.Struct("<2I4Q2I2Q")
 _DYNAMIC = struct.Struct("<qQ")
 _NEEDED, _RPATH, _RUNPATH = 1, 15, 29
-#: Larger than the numbers in any real library. A file with larger numbers is damaged.
+#: Limits that no real library exceeds. A file that exceeds them is damaged.
 _MOST_SECTIONS = 1024
 _MOST_DYNAMIC = 4096
 _NAMES_BYTES = 1 << 16
@@ -41,7 +41,7 @@ class Section:
 class Links:
     """The libraries and search folders that a shared library lists for the dynamic loader.
 
-    ``needed`` are the names of the libraries that it needs.
+    ``needed`` are the names of the libraries that the library needs.
     """
 
     needed: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ def read_links(handle: int) -> Links:
 def read_at(handle: int, size: int, offset: int) -> bytes:
     """Return up to ``size`` bytes from ``offset``.
 
-    Raises ReadError if the offset is impossible, which happens in a damaged file.
+    Raises ReadError if the offset is impossible, as in a damaged file.
     """
     try:
         return os.pread(handle, size, offset)

@@ -1,6 +1,6 @@
 """The copies of ROCm's libraries on the machine, and the copies that the dynamic loader uses.
 
-A torch wheel can bring a copy, the system can have another copy, and LD_LIBRARY_PATH can override both.
+A torch wheel can contain a copy, the system can have another copy, and LD_LIBRARY_PATH can override both.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Library:
 class Libraries:
     """The libraries on the machine.
 
-    ``chosen`` holds, for each library, the copy that torch loads. If torch loads no copy, ``chosen`` holds
-    the copy that any other program would load.
+    ``chosen`` has, for each library, the copy that torch loads, else the copy that any other program would
+    load.
     """
 
     chosen: Mapping[str, Library] = field(default_factory=dict)
@@ -42,8 +42,9 @@ class Libraries:
 def read_libraries(tree: Tree, torch: TorchBuild, environ: Mapping[str, str]) -> Libraries:
     """Return the ROCm libraries and the copies that the loader uses.
 
-    ``rocm.libraries`` maps names to the paths of all copies outside of torch. ``rocm.loader``: the copies
-    that a program without its own libraries loads. ``torch.loader``: the copies that torch loads.
+    - ``rocm.libraries``: for each name, the paths of all copies outside of torch
+    - ``rocm.loader``: the copies that a program without bundled libraries loads
+    - ``torch.loader``: the copies that torch loads
     """
     system = loader.system_folders(tree)
     user = [(folder, "LD_LIBRARY_PATH") for folder in loader.user_folders(environ)]
@@ -67,7 +68,7 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
-    """Return the paths of all copies in ``folders``, by library name. Links to the same file count once."""
+    """Return the paths of all copies in ``folders``, by library name. Links to one file count as one copy."""
     found: dict[str, dict[str, None]] = {}
     for folder in folders:
         for name, path in loader.copies(tree, folder).items():
@@ -88,8 +89,8 @@ def _for_torch(
 ) -> dict[str, Library]:
     """Return, for each library name that libtorch_hip.so needs, the file that the loader finds.
 
-    The loader searches the RPATH or RUNPATH of libtorch_hip.so. Bundled libraries that only another bundled
-    library needs are searched in the same way.
+    The loader searches the RPATH or RUNPATH of libtorch_hip.so. Libraries that only a bundled library needs
+    are searched in the same way.
     """
     if not torch.for_rocm:
         return {}
@@ -119,9 +120,9 @@ def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tu
 
 
 def _links(tree: Tree, torch: TorchBuild) -> elf.Links:
-    """Return needed libraries and search folders of libtorch_hip.so, or those of a typical wheel.
+    """Return needed libraries and search folders of libtorch_hip.so.
 
-    The typical values are used if the file cannot be read.
+    If this file cannot be read, return the values of a typical wheel.
     """
     try:
         with tree.opened(f"{torch.folder}/lib/libtorch_hip.so") as handle:

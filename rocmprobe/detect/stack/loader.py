@@ -15,7 +15,7 @@ OPT = "/opt"
 CACHE = "/etc/ld.so.cache"
 _CONF = "/etc/ld.so.conf"
 _DEFAULTS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu", "/lib64", "/lib")
-#: Largest number of bytes of the loader's cache that are read. A big server has half a megabyte.
+#: Largest number of bytes of the loader's cache that are read. On a big server, it has half a megabyte.
 _CACHE_BYTES = 4 << 20
 _DEEPEST_INCLUDE = 3
 _LIBRARY = library_files.pattern(
@@ -31,7 +31,7 @@ def rocm_folders(tree: Tree) -> list[str]:
 def sdk_folders(tree: Tree, packages: str) -> list[str]:
     """Return the library folders of the packages in which AMD's newer wheels install ROCm.
 
-    ``packages`` is the site-packages folder in which to search.
+    ``packages`` is the site-packages folder to search.
     """
     return [f"{packages}/{name}/lib" for name in tree.names(packages) if name.startswith("_rocm_sdk_")]
 
@@ -39,8 +39,8 @@ def sdk_folders(tree: Tree, packages: str) -> list[str]:
 def copies(tree: Tree, folder: str) -> dict[str, str]:
     """Return ROCm's libraries in a folder, each with its path.
 
-    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0". If a library has several versions, the newest
-    counts.
+    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0". If a library has several versions, return the
+    newest.
     """
     newest = library_files.newest(tree.names(folder), _LIBRARY)
     return {library: f"{folder}/{name}" for library, name in newest.items()}
@@ -61,16 +61,15 @@ def library_of(name: str) -> str:
 
 
 def user_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders of LD_LIBRARY_PATH. Only an RPATH comes before them."""
+    """Return the folders of LD_LIBRARY_PATH. The loader searches only an RPATH before these folders."""
     return library_files.search_path(environ.get("LD_LIBRARY_PATH", ""))
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
     """Return the folders that the loader searches last, each with its source.
 
-    First come the folders in the loader's cache, then the default folders. If ``tree`` has no cache, the
-    configuration of ldconfig is used instead. Folders of the cache are included only if they contain a
-    library of ROCm.
+    First come the folders in the loader's cache that contain a ROCm library, then the default folders. If
+    ``tree`` has no cache, the configuration of ldconfig is used instead.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):

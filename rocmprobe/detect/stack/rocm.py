@@ -17,7 +17,7 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
-#: Paths of the header since ROCm 5.2, and before 5.2, when each component had a separate folder.
+#: Path of the header since ROCm 5.2, and in older releases, where each component has a separate folder.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 #: Library folders of distributions.
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
@@ -38,7 +38,7 @@ _PROGRAM = (
     "    sys.exit(f'miopenGetVersion gave status {status}')\n"
     "print('.'.join(str(number.value) for number in numbers))\n"
 )
-#: Timeout in seconds. Loading a wheel's MIOpen can read hundreds of megabytes from the disk.
+#: Timeout in seconds. Loading MIOpen from a wheel can read hundreds of megabytes from the disk.
 ASK_SECONDS = 5.0
 
 
@@ -46,7 +46,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
     """Return ``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
 
     An install is a ROCm below /opt, or a HIP runtime among the libraries of a distribution. MAJOR.MINOR of
-    such a HIP runtime is the ROCm release.
+    this HIP runtime's version is the ROCm release.
     """
     installs = {**_below_opt(tree), **_of_distribution(tree)}
     rocm = _rocm_version(tree, installs)
@@ -60,7 +60,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
 
 
 def _below_opt(tree: Tree) -> dict[str, str]:
-    """Return the version of each ROCm below /opt. A link to another ROCm folder is not a separate install."""
+    """Return the version of each ROCm below /opt. A link to another ROCm folder does not count."""
     found: dict[str, str] = {}
     for folder in loader.rocm_folders(tree):
         version = tree.text(f"{folder}/.info/version")
@@ -75,7 +75,7 @@ def _of_distribution(tree: Tree) -> dict[str, str]:
         path = loader.copies(tree, folder).get("libamdhip64")
         file = loader.real(tree, path) if path else ""
         match = _HIP_FILE.match(file.rpartition("/")[2])
-        # Skip links to /opt, which AMD's packages create, because those installs are already listed.
+        # Skip links into /opt, which AMD's packages create, because these installs are already listed.
         if match and file.startswith(f"{folder}/"):
             found[folder] = match.group(1)
     return found
@@ -96,7 +96,7 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
 
 
 def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
-    """Return the version of the HIP with which torch was built, or else of the installed HIP."""
+    """Return the version of the HIP with which torch was built, else of the installed HIP."""
     if torch.value("torch.hip"):
         return torch.facts["torch.hip"]
     header = header_version(tree, _HIP_HEADERS, "HIP_VERSION")
@@ -125,9 +125,11 @@ def read_miopen(
 ) -> dict[str, Fact]:
     """Return facts about the version of the MIOpen that torch, or a program without torch, would load.
 
-    ``miopen.version_told``: the version that the library reports. ``miopen.version_expected``: the version
-    that files next to the library imply. ``miopen.version``: the reported version, or the expected version if
-    the library reports no version. ``rocm`` is the installed release.
+    - ``miopen.version_told``: the version that the library reports
+    - ``miopen.version_expected``: the version that files next to the library imply
+    - ``miopen.version``: the reported version, else the expected version
+
+    ``rocm`` is the installed release.
     """
     reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)
@@ -159,9 +161,8 @@ def _reported_version(
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
     """Return the version that the files imply for the MIOpen that torch would load.
 
-    A wheel brings its own library, whose file name has no version. Then the version comes from the ROCm
-    release for which the wheel was built. The headers below /opt describe only the MIOpen installed below
-    /opt.
+    In a wheel, the file name of the library has no version, so the version follows from the ROCm release for
+    which the wheel was built. The headers below /opt describe only the MIOpen that is installed there.
     """
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
@@ -174,7 +175,7 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version ("1.13.1+rocm5.2"), else HIP's version.
+    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version.
 
     HIP's version is usually equal to the ROCm release.
     """

@@ -15,7 +15,7 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
 from rocmprobe.model.results import Fact
 
-#: Patterns of the folders in which a recorded tree can have an installed torch.
+#: Patterns of folders in which torch can be installed in a recorded tree.
 _RECORDED = (
     "usr/lib/python3/dist-packages",
     "usr/lib/python3*/site-packages",
@@ -34,7 +34,7 @@ _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
 _REROUTES = ("hipdnn_torch",)
 #: Package names of Triton for AMD. Source: the metadata of PyTorch's wheels, 2.0 to 2.13.
 _TRITON = ("triton", "pytorch_triton_rocm", "triton_rocm")
-#: Values in the file INSTALLER that mean that the package comes from a distribution.
+#: Values in the file INSTALLER of a package that comes from a distribution.
 _DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
 _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 
@@ -43,8 +43,8 @@ _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 class TorchBuild:
     """A torch package on disk. ``folder`` is its path in the tree, or None if no torch was found.
 
-    ``bundled`` maps the ROCm libraries in the package to their paths. If ``preloads``, torch loads these
-    libraries itself before its own libraries.
+    ``bundled`` maps the ROCm libraries in the package to their paths. If ``preloads``, torch loads the
+    bundled libraries before its own libraries.
     """
 
     folder: Optional[str]
@@ -81,11 +81,15 @@ class Python:
 def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
     """Return the torch that ``python`` would import (default: this Python), or the torch of a recorded tree.
 
-    The facts are ``torch.version``, ``torch.path``, ``triton.version`` and the following. ``torch.hip`` and
-    ``torch.cuda``: the versions with which torch was built. ``torch.kind``: rocm, cuda or cpu.
-    ``torch.build``: wheel, distribution or source. ``torch.python_tag``: the tag of the wheel.
-    ``torch.libraries``: the ROCm libraries that torch brings, name -> path. ``torch.reroutes``: installed
-    packages that can make torch use another library, name -> version.
+    The facts:
+
+    - ``torch.version``, ``torch.path``, ``triton.version``
+    - ``torch.hip``, ``torch.cuda``: the versions with which torch was built
+    - ``torch.kind``: rocm, cuda or cpu
+    - ``torch.build``: wheel, distribution or source
+    - ``torch.python_tag``: the tag of the wheel
+    - ``torch.libraries``: the bundled ROCm libraries, name -> path
+    - ``torch.reroutes``: installed packages that can make torch use another library, name -> version
     """
     folder, why = _imported(python) if tree.own else _recorded(tree)
     if folder is None:
@@ -99,7 +103,7 @@ def read_build(tree: Tree, python: Optional[Python] = None) -> TorchBuild:
             "triton.version",
         )
         return TorchBuild(None, dict.fromkeys(names, Fact(None, why)))
-    # The parent folder's name is enough to show the kind of build. The full path can contain a user's name.
+    # Show only the parent folder's name, because the full path can contain a user's name.
     path = "/".join(PurePosixPath(folder).parts[-2:])
     build = TorchBuild(folder, {}, _bundled(tree, folder), tree.exists(f"{folder}/_rocm_init.py"))
     libraries = {name: build.shown(place) for name, place in sorted(build.bundled.items())}
@@ -146,7 +150,7 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
     if not metadata and tree.exists(f"{around}/setup.py"):
         build = Fact("source", "setup.py beside torch")
     elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
-        # Only packages of the distribution are installed below /usr/lib, because pip uses other folders.
+        # Only a distribution installs packages below /usr/lib. pip uses other folders.
         build = Fact(
             "distribution", f"{metadata}/INSTALLER {installer}" if installer else "its place below /usr/lib"
         )
