@@ -1,9 +1,8 @@
 """Half precision convolution on the CPU, summed in fp32 as on a GPU, or in half precision as a bug.
 
-PyTorch's own CPU kernels cannot be used. Old builds have no half kernels. Later builds round more than once
-in backward, because they keep the sum over taps (bwd-data) or samples (bwd-weights) in half precision.
-Version 2.13 of torch does this for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward
-rounds only once.
+PyTorch's CPU kernels cannot be used. Old builds have no half kernels. Later builds round more than once in
+backward, because they store the sum over taps (bwd-data) or samples (bwd-weights) in half precision. torch
+2.13 does this for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward rounds only once.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def accumulated(call: Call, direction: str) -> torch.Tensor:
     """Return the result of ``call``, with running sums rounded to half precision at every step.
 
     The dtype of ``call`` is float16 or bfloat16. Products are added in the order of a loop over channels and
-    taps (for the gradient of the weights: samples and positions). The product itself is exact in fp32, as in
-    a fused multiply-add.
+    taps, or for the gradient of the weights over samples and positions. The product itself is exact in fp32,
+    as in a fused multiply-add.
     """
     backward = call if isinstance(call, BackwardCall) else None
     # The image is the padded tensor. The other tensor has one element for each position of the filter.
@@ -90,7 +89,7 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 
 
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
-    """Return the slices of the padded image that a tap reads, one pixel for each position of the filter."""
+    """Return slices of the padded image: the pixels that a tap reads, one for each filter position."""
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)
         for tap, dilation, size, stride in zip(taps, call.dilation, sizes, call.stride)
@@ -157,7 +156,7 @@ def _weights(call: Call, image: torch.Tensor, positions: torch.Tensor, kernel: t
 
 
 def at(place: Iterable[Union[int, slice]]) -> Any:
-    """Return an index into the last axes of a tensor, such as ``(..., 2, 3)``."""
+    """Return an index into the last axes of a tensor, e.g. ``(..., 2, 3)``."""
     return (..., *place)
 
 

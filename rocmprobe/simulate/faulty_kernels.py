@@ -1,8 +1,8 @@
 """Faulty kernels: the computations of the bugs in ``generated.py``.
 
-A bug affects one direction of one call. The faulty result is the output, the gradient of the input, or the
-gradient of the weights. A bug function gets the call and a function that computes the correct result. In
-comments, the *image* is the padded tensor: the input, or the output of a transposed convolution.
+A bug affects one direction of one call: the output, the gradient of the input, or the gradient of the
+weights. A bug function gets the call and a function that computes the correct result. In comments, the
+*image* is the padded tensor: the input, or the output of a transposed convolution.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 class KernelBug:
     """The bug ``name`` in one library of one process.
 
-    The object stores results of earlier calls for some bugs.
+    Some bugs use the results of earlier calls, which this object stores.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left: dict[Any, torch.Tensor] = {}
-        # The bug places some errors at random. A fixed seed makes runs repeatable.
+        # Some errors are at random positions. A fixed seed makes runs repeatable.
         self._generator = torch.Generator().manual_seed(0)
 
     def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
@@ -47,7 +47,7 @@ class KernelBug:
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``. The gradients of ``directions`` are faulty.
+        """Return the gradients of ``call``, of which those of ``directions`` are faulty.
 
         ``compute(call)`` returns the correct gradients.
         """
@@ -97,7 +97,7 @@ class KernelBug:
     def _with_a_random_element(self, result: torch.Tensor) -> torch.Tensor:
         where = torch.randint(result.numel(), (), generator=self._generator)
         size = result.double().square().mean().sqrt()
-        # A channels-last result has no flat view, so compute the index.
+        # Compute the index, because a channels-last result has no flat view.
         place = tuple(index_of(int(where), result.shape))
         result[place] += size.to(result.dtype)
         return result
@@ -145,9 +145,10 @@ def problem_of(call: Call) -> Problem:
 
 
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
-    """Return triples (position, tap, pixel) along one spatial axis: the tap reads the pixel at the position.
+    """Return (position, tap, pixel) for each pixel that a filter tap reads along one spatial axis.
 
-    Taps that read padding are left out. If ``dilation`` is given, it replaces the problem's dilation.
+    ``position`` is the position of the filter. Taps that read padding are left out. If ``dilation`` is given,
+    it replaces the problem's dilation.
     """
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
@@ -167,13 +168,13 @@ def clamped_axis(problem: Problem) -> Optional[int]:
 
 
 def unreached(problem: Problem, axis: int) -> frozenset[int]:
-    """Return the pixels of the image along an axis that no tap of the filter reads."""
+    """Return the pixels of the image along an axis that no filter tap reads."""
     image = problem.output_size if problem.transposed else problem.input_size
     return frozenset(range(image[axis])) - {pixel for _, _, pixel in reads(problem, axis)}
 
 
 def square_block(problem: Problem) -> bool:
-    """Return True if a group has equal numbers of input and output channels, and more than one of each."""
+    """Return True if a group has as many input as output channels, and more than one of each."""
     return problem.in_channels == problem.out_channels > problem.groups
 
 
@@ -215,7 +216,7 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     problem = problem_of(call)
     axes = [reads(problem, axis) for axis in range(problem.rank)]
     if not all(axes):
-        # Every product is with padding, so no term can be lost.
+        # No term can be lost, because all factors from the image are padding.
         return compute(call)
     if direction == "bwd-weights":
         # Remove the last position of the last sample from the tensor that is not the image.
@@ -314,9 +315,9 @@ def _read_by_hand(
 ) -> torch.Tensor:
     """Return the result of a kernel that reads the wrong pixels of the image.
 
-    The kernel uses ``dilation`` instead of the correct dilation. Along the axis ``clamped``, padding before
-    the first pixel repeats that pixel. The image is padded or cropped to the size that the filter reads. A
-    gradient is the exact adjoint of this wrong forward computation.
+    The kernel uses ``dilation`` instead of the correct dilation. Along the axis ``clamped``, the padding
+    before the first pixel has the value of this pixel instead of zero. The image is padded or cropped to the
+    size that the filter reads. A gradient is the exact adjoint of this wrong forward computation.
     """
     problem = problem_of(call)
     image, positions = problem.input_size, problem.output_size
@@ -345,10 +346,8 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call`` and apply the adjoint of ``_padded`` to the result.
-
-    The result of ``call`` has the size of the padded image.
-    """
+    """Compute ``call`` and apply the adjoint of ``_padded`` to the result, which has the padded image's
+    size."""
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)
@@ -370,10 +369,7 @@ def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """Return ``edges`` in F.pad's order, with the last axis first.
-
-    Leave out the edge that ``_padded`` added.
-    """
+    """Return ``edges`` in F.pad's order: the last axis first. Leave out the edge that ``_padded`` added."""
     flat: list[int] = []
     for axis in reversed(range(len(edges))):
         before, behind = edges[axis]

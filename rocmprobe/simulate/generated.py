@@ -1,8 +1,8 @@
 """Simulated machines generated from the tables in this module, in the format of a machine's file.
 
-The machine ``planted-NAME`` has one bug in MIOpen's convolutions, computed by ``faulty_kernels.py``. Any
-machine's file can use these bugs by name. The machine ``faults-PHASE-KIND`` has one fault in one phase of a
-worker, and ``faults-all`` has all of these faults. ``data/machines/README.md`` describes the format.
+The machine ``planted-NAME`` has one bug in MIOpen's convolutions, computed by ``faulty_kernels.py``. The file
+of any other machine can use these bugs by name. The machine ``faults-PHASE-KIND`` has one fault in one phase
+of a worker, and ``faults-all`` has all of these faults. ``data/machines/README.md`` describes the format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rocmprobe.model.results import DIRECTIONS
 _FACTS = {"torch.version": "2.4.0+rocm6.1", "torch.kind": "rocm"}
 _PLANTED = "planted-"
 _HALVES = ("float16", "bfloat16")
-#: Numbers of products in one element of a result, because short and long sums must both be tested.
+#: Numbers of products that are summed into one element of a result: a short and a long sum.
 _SUMS = (27, 18432)
 
 
@@ -26,9 +26,9 @@ _SUMS = (27, 18432)
 class PlantedBug:
     """A bug that makes the results of a convolution wrong.
 
-    The bug changes results in ``directions`` and ``dtypes``. The bug needs a problem with a certain
-    ``filter``, such as "3x3", and with certain ``tokens`` in its text form, such as "p1". ``source`` is the
-    report of a real bug, if there is one.
+    The bug changes results in ``directions`` and ``dtypes``. It needs a problem with this ``filter``, e.g.
+    "3x3", and with these ``tokens`` in its text form, e.g. "p1". ``source`` is the report of a real bug, if
+    there is one.
     """
 
     name: str
@@ -114,7 +114,7 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
     """
     groups = 2 if "g2" in bug.tokens else 1
     taps = 9 if bug.filter == "3x3" else 1
-    # Numbers of input and output channels differ, so that a kernel that swaps them gives another shape.
+    # Use different numbers of input and output channels, so that swapping both gives another shape.
     channels = {"c": 4 * groups, "k": 6 * groups}
     batch, side = 2, 4
     if direction == "bwd-weights":
@@ -154,7 +154,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     **{name: {"effect": name} for name in _EFFECTS},
 }
 ALL_FAULTS = "faults-all"
-#: A problem that triggers no fault.
+#: Problem that triggers no fault.
 FINE = "conv2d-fp32-n1-c1-i8x8-k3-f3x3"
 _FAULTS_SOURCE = "made up: no machine breaks in all of these ways"
 #: Time limits in seconds. They are short, because every hang lasts until the timeout. The fork server starts

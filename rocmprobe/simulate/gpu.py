@@ -1,4 +1,4 @@
-"""A simulated machine in a worker. This module decides when faults happen, and applies their effects.
+"""A simulated machine in a worker. It decides when faults happen, and applies their effects.
 
 This module does not import torch, because a fault can happen before a worker imports torch.
 """
@@ -27,9 +27,9 @@ from rocmprobe.simulate.speeds import with_times
 
 _FLOOD_BYTES = 64 << 20
 _CHUNK = 1 << 16
-#: Bytes that a process can still allocate before its simulated memory is full.
+#: Number of bytes that a process can allocate until its simulated memory is full.
 _MEMORY_BYTES = 128 << 20
-#: Simulated seconds per step of a soak. The simulated clock saves real time.
+#: Seconds per step of a soak on the simulated clock, which saves real time.
 SOAK_STEP = 5.0
 
 
@@ -49,7 +49,7 @@ class SimulatedCpu(Injector):
         return {}
 
     def soak_clock(self) -> float:
-        # A soak reads the clock once after each step.
+        # Advance the clock by one step, because a soak reads the clock once after each step.
         self._soaked += SOAK_STEP
         return self._soaked
 
@@ -89,7 +89,8 @@ class SimulatedGpu(SimulatedCpu):
         if phase == "yardstick":
             self.enter(phase, case)
         else:
-            # A check reports "prepare" again after its first calls. That must not trigger another fault.
+            # Do not enter the phase. A check reports "prepare" also after its first calls, and this must not
+            # trigger a second fault.
             self._phase = phase
             self._steady_calls += phase == "steady"
 
@@ -98,7 +99,7 @@ class SimulatedGpu(SimulatedCpu):
             raise RuntimeError("the device context is unusable")
 
     def clock(self) -> float:
-        # The clock adds the time of simulated solver searches, so nobody has to wait.
+        # Add the time of simulated solver searches, instead of waiting.
         return time.perf_counter() + self._search_seconds
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
@@ -127,23 +128,23 @@ class SimulatedGpu(SimulatedCpu):
                 yield fault
 
     def matches(self, fault: Fault, problem: str, dtype: str, direction: str) -> bool:
-        """Return True if ``fault`` applies to the current setting and environment, and to the arguments."""
+        """Return True if ``fault`` applies to the arguments, the present setting and the environment."""
         return fault.matches(self._setting, problem, dtype, direction, os.environ)
 
     def happens(self, fault: Fault) -> bool:
         """Return True if ``fault``, which matches, happens in this call.
 
-        Decide at random if its ``chance`` is below 1.
+        If its ``chance`` is below 1, decide at random.
         """
         if fault.effect == "flip" and id(fault) in self._injected:
             return False
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
-        """Apply the effect of ``fault`` to the process. If the process survives, return.
+        """Apply the effect of ``fault`` to the process. Return if the process survives.
 
-        Some effects happen only once in a process, such as output that floods or a process that stays behind.
-        A search happens once for each ``problem`` and its directions.
+        Some effects happen only once in a process, e.g. printing 64 MB. A search happens once for each
+        ``problem`` and its directions.
         """
         if fault.effect == "search":
             search = id(fault), problem, directions
@@ -163,7 +164,7 @@ class SimulatedGpu(SimulatedCpu):
         _break(fault, self._events)
 
     def _was_kept(self, search: str) -> bool:
-        """Return True if the user's database already has the result of a search. Otherwise add the result."""
+        """Return True if the user's database has the result of a search. Otherwise, add the result."""
         folder = os.environ.get("MIOPEN_USER_DB_PATH")
         if not folder:
             return False
@@ -197,12 +198,12 @@ def _break(fault: Fault, events: int) -> None:
     while effect in ("signal", "hang", "ignore-term"):
         time.sleep(1)
     while effect == "busy":
-        # Compute in C without releasing the GIL, as a driver in a busy loop would.
+        # Compute in C and hold the GIL, as a driver in a busy loop would.
         pow(3, 1 << 100_000, (1 << 100_000) - 1)
 
 
 def _allocate() -> None:
-    """Allocate until this process has no memory left. A limit protects the other processes of the machine."""
+    """Allocate until this process has no memory left. A limit protects other processes of the machine."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY_BYTES

@@ -1,4 +1,4 @@
-"""The interface through which a simulated machine changes a worker. On a real machine nothing is changed."""
+"""The interface through which a simulated machine changes a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from rocmprobe.runtimes.loaded import mapped
 
 
 class Injector:
-    """Hooks of a worker that a simulated machine can override. This base class is for a real machine."""
+    """Hooks of a worker. This class is for a real machine and changes nothing. A simulated machine overrides
+    it."""
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
@@ -33,7 +34,7 @@ class Injector:
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return the result of a check. A simulated machine can replace its times."""
+        """Return the result of a check. A simulated machine can replace the times in the result."""
         return result
 
     def soak_clock(self) -> float:
@@ -49,17 +50,11 @@ class Injector:
         return Compiler()
 
     def faults(self) -> Callable[[], AbstractContextManager[None]]:
-        """Return a factory of contexts.
-
-        In such a context, the libraries have the faults of the simulated machine.
-        """
+        """Return a function that creates a context in which the libraries have the simulated faults."""
         return nullcontext
 
     def versions(self, found: Versions) -> Versions:
-        """Return the versions that decide which settings apply.
-
-        ``found`` are the versions in this process.
-        """
+        """Return the versions that decide which settings apply. ``found`` are this process's versions."""
         return found
 
     def mapped(self) -> dict[str, list[str]]:

@@ -1,8 +1,8 @@
 """Libraries and compilers of a simulated machine.
 
-Faults are injected into calls of MIOpen, rocBLAS and kernels. The CPU computes the results. A convolution
-that would run in MIOpen on the real machine runs in oneDNN. Every other convolution (vendor library off,
-float64, groups with dilation) runs in PyTorch's own kernels, as on the real machine. The bypass intercepts
+Faults are injected into calls of MIOpen, rocBLAS and kernels. The CPU computes the results. If the real
+machine would compute a convolution in MIOpen, oneDNN computes it. All other convolutions (vendor library off,
+float64, groups with dilation) run in PyTorch's own kernels, as on the real machine. The bypass intercepts
 convolutions before they reach the faulty calls, so it never triggers the faults of MIOpen.
 """
 
@@ -27,8 +27,8 @@ from rocmprobe.simulate.gpu import SimulatedGpu
 from rocmprobe.simulate.machines import COMPILED, LIBRARIES, Fault, SimulatedMachine, torch_version
 
 _CPU = BACKENDS["onednn"]
-#: Parts of MIOpen's log messages, by direction. The first two are the function and the word of the message
-#: about the chosen solver. The others are the line number and the word of the error if there is no solver.
+#: Parts of MIOpen's log messages, by direction: function and word for the message about the chosen solver,
+#: line number and word for the error if there is no solver.
 _CALLS = {
     "fwd": ("FindConvFwdAlgorithm", "FW", 518, "Forward"),
     "bwd-data": ("FindConvBwdDataAlgorithm", "BWD", 892, "Backward Data"),
@@ -43,11 +43,11 @@ _MIOPEN_DIMENSIONS = 5
 class SimulatedMiopen(Miopen):
     """Simulated MIOpen: oneDNN computes, but names, switches and version are those of MIOpen.
 
-    The version is the one of the simulated machine.
+    The version is that of the simulated machine.
     """
 
     device_type = "cpu"
-    # Convolutions in half precision are computed in fp32, so partial sums are not rounded.
+    # Compute half precision in fp32, so that partial sums are not rounded.
     rounds_parts = False
 
     def __init__(self, machine: SimulatedMachine) -> None:
@@ -76,7 +76,7 @@ class SimulatedMiopen(Miopen):
 
 def library_faults(gpu: SimulatedGpu) -> Callable[[], AbstractContextManager[None]]:
     """Return a factory of contexts in which the libraries have the faults of ``gpu``."""
-    # All contexts use the same object, because a bug can depend on the results of earlier calls.
+    # Use one object in all contexts, because a bug can depend on the results of earlier calls.
     faults = _ConvolutionFaults(gpu)
 
     @contextmanager
@@ -144,7 +144,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
     ) -> tuple[Optional[Fault], tuple[str, ...]]:
         """Inject the first fault that matches.
 
-        If it makes results wrong, return the fault and the wrong directions.
+        Return (fault, directions with wrong results), or (None, ()) if the fault makes no results wrong.
         """
         self._gpu.check_context()
         problem = problem_of(call)
@@ -174,7 +174,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
         """Print MIOpen's log message about the solver that it chooses.
 
-        If there is no solver, print MIOpen's error message and raise the error.
+        If no solver is left, print MIOpen's error message and raise the error.
         """
         for direction, names in tried.items():
             asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
@@ -189,7 +189,7 @@ class _ConvolutionFaults(dispatch.Interceptor):
                 raise RuntimeError("miopenStatusUnknownError")
 
     def _enters_miopen(self, call: ConvolutionCall | BackwardCall) -> bool:
-        """Return True if PyTorch would run this convolution in MIOpen.
+        """Return True if PyTorch on the real machine would run this convolution in MIOpen.
 
         Source: use_miopen in aten/src/ATen/native/Convolution.cpp.
         """
@@ -223,8 +223,8 @@ class _ConvolutionFaults(dispatch.Interceptor):
 class _WithinConvolutions(dispatch.Interceptor):
     """Interceptor that enters the fault-injecting mode again inside each convolution.
 
-    PyTorch disables a dispatch mode while the mode handles an operator. The bypass multiplies matrices in
-    that time, so the mode must be entered again. Function modes are not entered again: in torch 1.13.1, a
+    While a dispatch mode handles an operator, PyTorch disables the mode. The bypass multiplies matrices in
+    this time, so the mode must be entered again. Function modes are not entered again: in torch 1.13.1, a
     call inside a function mode loses its dispatch key and never returns.
     """
 
@@ -245,35 +245,35 @@ class _WithinConvolutions(dispatch.Interceptor):
             return proceed(call)
 
 
-#: Functions that PyTorch decomposes on a CPU before it chooses a kernel. Faults are injected into the call in
-#: Python.
+#: Functions that PyTorch decomposes into other operators on a CPU. Their faults are injected into the call of
+#: the function in Python.
 _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
-#: Also decomposed, but never computed by MIOpen. If only one backend is allowed, the name includes the
-#: backend.
+#: Another function that is decomposed, but that MIOpen never computes. If only one backend is allowed, the
+#: name of the backend is appended.
 _ATTENTION = "scaled_dot_product_attention"
 #: Layers that the bypass can keep out of MIOpen, with parts of the names of their operators.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
-#: Operators that multiply matrices. The last two do so internally.
+#: Operators that multiply matrices, the last two as part of a convolution.
 _PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_int_mm", "_slow_conv2d_forward",
     "_slow_conv2d_backward",
 )  # fmt: skip
 #: Position of native_batch_norm's argument ``training``.
 _TRAINING = 5
-#: First version of torch that can run the CTC loss in MIOpen. 2.7 cannot.
+#: First version of torch that can run the CTC loss in MIOpen.
 _CTC_SINCE = (2, 8)
 
 
 def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextManager[Any]], ...]:
-    """Return contexts that inject faults into operators and functions.
+    """Return contexts that inject faults into operators and functions, or () if the machine has no such
+    faults.
 
-    If the machine has no such faults, return an empty tuple. Faults of ``hip`` apply to every operator, and
-    faults of ``rocblas`` to matrix products. Faults of ``miopen`` with an ``operator`` apply to operators
-    other than convolution that run in MIOpen.
+    Faults of ``hip`` apply to every operator, and faults of ``rocblas`` to matrix products. Faults of
+    ``miopen`` with an ``operator`` apply to operators other than convolution that run in MIOpen.
     """
 
     def about_operators(fault: Fault) -> bool:
-        # The faults of triton happen in the compiler.
+        # Faults of triton happen in the compiler.
         return fault.library in ("rocblas", "hip") or (fault.library == "miopen" and bool(fault.operator))
 
     if not any(map(about_operators, gpu.machine.faults)):
@@ -303,7 +303,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
     class Watch(TorchDispatchMode):
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # True would make torch import torch._dynamo, which takes a second in each child.
+            # If True, torch would import torch._dynamo, which takes a second in each child.
             return False
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -322,7 +322,7 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
 
 
 def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
-    """Return True if PyTorch would run the operator ``name`` in MIOpen. The operator is not a convolution.
+    """Return True if PyTorch would run the operator ``name``, which is not a convolution, in MIOpen.
 
     Source: aten/src/ATen/native, Normalization.cpp, RNN.cpp, LossCTC.cpp.
     """
@@ -346,7 +346,7 @@ def _enters_miopen(name: str, args: Any, version: tuple[int, int]) -> bool:
 def _faulted_name(func: Any, args: Any) -> str:
     """Return the operator's name, by which a fault selects operators.
 
-    Batch norm in evaluation gets a special name, because MIOpen has separate kernels for it.
+    Batch norm in evaluation mode gets a special name, because MIOpen has separate kernels for this mode.
     """
     name = str(func.overloadpacket.__name__)
     evaluates = name == "native_batch_norm" and not args[_TRAINING]
@@ -354,7 +354,7 @@ def _faulted_name(func: Any, args: Any) -> str:
 
 
 def _attention_by_backend() -> str:
-    """Return the name of PyTorch's attention function. If only one backend is allowed, append the backend."""
+    """Return the name of PyTorch's attention function. If only one backend is allowed, append its name."""
     import torch
 
     allowed: Any = torch.backends.cuda
@@ -371,12 +371,9 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """Return ``result``, with element 0 of the first dimension of ``tensor`` doubled.
-
-    ``tensor`` is the first tensor in ``result``.
-    """
+    """Return ``result`` with element 0 of the first dimension of ``tensor``, its first tensor, doubled."""
     if tensor.requires_grad:
-        # Autograd keeps this tensor, so change a copy.
+        # Change a copy, because autograd uses this tensor.
         tensor = tensor.clone()
     tensor.select(0, 0).mul_(2)
     return (tensor, *result[1:]) if isinstance(result, tuple) else tensor
@@ -386,7 +383,7 @@ _KERNEL, _INDUCTOR = COMPILED
 
 
 class SimulatedCompiler(Compiler):
-    """Simulated compilers that compile nothing. PyTorch computes the result of a correct kernel.
+    """Simulated compilers that compile nothing. For a correct kernel, PyTorch computes the result.
 
     A faulty kernel writes nothing. Faulty code from Inductor doubles the first image of its result.
     """

@@ -29,7 +29,7 @@ from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.suggestions import did_you_mean
 
 LIBRARIES = ("miopen", "rocblas", "hip", "triton")
-#: Values of ``operator`` in a triton fault: a kernel that a program launches, or kernels of Inductor.
+#: Values of ``operator`` in a triton fault: a kernel that the program launches, or kernels of Inductor.
 COMPILED = ("kernel", "inductor")
 #: raise: RuntimeError(message). wrong: a wrong result, as ``bug`` defines. signal: the child dies by
 #: ``signal``.
@@ -54,19 +54,19 @@ class Fault:
     ``operator`` a regular expression for the names of PyTorch's operators. Without ``operator``, a fault of
     ``miopen`` applies to convolution. For ``triton``, ``operator`` is one of ``COMPILED``. The fault does not
     happen if environment variables have the values in ``unless``. If ``solver`` is set, the fault happens
-    whenever MIOpen tries one of these solvers. MIOpen can then still choose another solver, because Find
-    compiles and runs all of them. ``chance`` is the probability that the fault happens.
+    whenever MIOpen tries one of these solvers. Find compiles and runs all solvers, so MIOpen can still choose
+    another solver. ``chance`` is the probability that the fault happens.
 
-    Effect: ``stderr`` has texts by direction or for "any". They are printed at the file-descriptor level, as
-    the library would print them. A fault that ``poisons`` makes the device context unusable. ``bug``, a name
-    in ``generated.BUGS``, defines how a convolution is wrong. ``seconds`` is the duration of a search. If
-    ``kept`` is true, the search result is stored in the user's database, else it is lost when the process
-    ends. ``kernel`` holds lines that appear in the log of the Linux kernel when the fault happens.
+    Effect: ``stderr`` has texts by direction or for "any", which are written to file descriptor 2, as a
+    library would do. A fault that ``poisons`` makes the device context unusable. ``bug``, a name in
+    ``generated.BUGS``, defines how a convolution is wrong. ``seconds`` is the duration of a search. If
+    ``kept``, the search result is stored in the user's database, else it is lost when the process ends.
+    ``kernel`` has lines that appear in the log of the Linux kernel when the fault happens.
 
-    Phase: with "first-call", the fault happens at every call of the library, beginning with a case's first
-    call. With "steady", a case's first call has no fault. ``after`` is the number of steady calls of a case
-    that pass before the fault can happen. The other phases are outside the library: "import" applies
-    to the case for which the child is started, "teardown" to the last case that the child ran.
+    Phase: in the phase "first-call", the fault happens at every call of the library, beginning with a case's
+    first call. In the phase "steady", a case's first call has no fault. ``after`` is the number of steady
+    calls of a case before the fault can happen. In other phases, no library is called: "import" applies to
+    the case for which the child is started, "teardown" to the last case that the child ran.
     """
 
     library: str
@@ -113,12 +113,11 @@ class Fault:
 class SimulatedMachine:
     """A simulated machine: facts and faults.
 
-    ``budgets`` (by name) replace the time limits of the level (``engine/options.py``), so that a machine that
-    hangs does not take the full time. ``problems`` are tested if the user names none. If ``fresh``, every
-    case runs in a separate child. ``solvers`` are the solvers of the machine's MIOpen. If the tuple is empty,
-    the machine has all solvers that ``data/solvers.toml`` allows. ``telemetry`` has the sensor readings of a
-    run. ``speeds`` give the times of throughput and training. Without ``speeds``, times are measured on the
-    real CPU.
+    ``budgets`` (by name) replace the time limits of the level (``engine/options.py``), so that hangs end
+    early. ``problems`` are tested if the user names none. If ``fresh``, every case runs in a separate child.
+    ``solvers`` are the solvers of the machine's MIOpen, where an empty tuple means all solvers in
+    ``data/solvers.toml``. ``telemetry`` has the sensor readings of a run. ``speeds`` gives the times of
+    throughput and training. Without ``speeds``, times are measured on the real CPU.
     """
 
     name: str
@@ -134,7 +133,7 @@ class SimulatedMachine:
     speeds: tuple[Speeds, ...] = ()
 
     def database(self, device: str) -> str:
-        """Return the name of the file in which MIOpen keeps the search results for torch's ``device``."""
+        """Return the name of the file in which MIOpen stores the search results for a device of torch."""
         gpu = self._gpu(device)
         isa, cus = (gpu.effective_isa.value, gpu.cus.value) if gpu else (None, None)
         version = str(self.machine.value("miopen.version") or "0.0.0").replace(".", "_")
@@ -147,9 +146,9 @@ class SimulatedMachine:
     def in_play(
         self, problem: str, direction: str, device: str, environ: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """Return the names of the solvers that MIOpen tries. MIOpen chooses the first solver.
+        """Return the names of the solvers that MIOpen tries, first the solver that it chooses.
 
-        ``problem`` is a problem's text form. ``device`` is torch's name ("cuda:0").
+        ``problem`` is a problem's text form. ``device`` is torch's name, e.g. "cuda:0".
         """
         gpu = self._gpu(device)
         isa = gpu.effective_isa.value if gpu else None
@@ -170,7 +169,7 @@ def machine_names() -> tuple[str, ...]:
 
 
 def load_machine(name: str) -> SimulatedMachine:
-    """Return the simulated machine ``name``. A name that ends in ``.toml`` is the path of a machine's file.
+    """Return the simulated machine ``name``, or the machine in the file ``name`` if it ends in ``.toml``.
 
     The machines of ``generated.fault_machine`` and ``generated.planted_machine`` also exist, but
     ``machine_names`` does not list them. Raise BadInput for an unknown name, or for a file that is missing,
@@ -283,7 +282,7 @@ def _is_number(value: Any) -> bool:
 def _fault(row: Mapping[str, Any]) -> Fault:
     """Return the fault that ``row`` describes.
 
-    Raise ValueError for a fault that could never happen, because nobody would notice the mistake.
+    Raise ValueError if the fault could never occur. Otherwise nobody would notice the mistake in ``row``.
     """
     for name, value in row.items():
         if type(value) not in _FAULT_TYPES.get(name, (str,)):
@@ -334,7 +333,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
     return fault
 
 
-#: TOML types of a fault's fields, other than plain text.
+#: TOML types of a fault's fields. Fields that are not listed are texts.
 _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
     "settings": (list,), "dtypes": (list,), "directions": (list,), "solver": (list,),
     "unless": (dict,), "stderr": (dict,), "chance": (int, float), "poisons": (bool,),
@@ -343,6 +342,6 @@ _FAULT_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def torch_version(machine: Machine) -> Optional[tuple[int, int]]:
-    """Return (major, minor) of the machine's torch, which decides what runs in MIOpen."""
+    """Return (major, minor) of the machine's torch, which decides which operators run in MIOpen."""
     match = re.match(r"(\d+)\.(\d+)", str(machine.value("torch.version") or ""))
     return (int(match[1]), int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""Times of a simulated machine. They replace the times measured on the real CPU."""
+"""Times of a simulated machine, which replace the times measured on the real CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, work
 
-#: Factors for each timing, relative to the median, by the suffix of its key.
+#: Suffixes of the keys of a timing, each with a factor relative to the median.
 _SPREAD = {"": 1.0, "_mean": 1.0, "_p10": 0.98, "_p90": 1.02}
 _RATES = ("gemm", "copy", "convolution")
 
@@ -22,9 +22,9 @@ class Speeds:
     """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all of them.
 
     ``gemm`` and ``convolution`` are operations per second, ``copy`` is bytes per second. Each direction of a
-    convolution takes ``launch`` seconds more. ``steps`` are the seconds of a training step, by network. With
-    a batch of n, a step of the small ResNet takes ``step + n * sample`` seconds. The largest batch that fits
-    in memory is ``fits``.
+    convolution takes ``launch`` seconds in addition. ``steps`` are the seconds of a training step, by
+    network. With a batch of n, a step of the small ResNet takes ``step + n * sample`` seconds. ``fits`` is
+    the largest batch that fits in memory.
     """
 
     gemm: float
@@ -71,7 +71,7 @@ def speeds_of(row: Mapping[str, Any]) -> Speeds:
 def with_times(result: CheckResult, case: Case, speeds: Iterable[Speeds]) -> CheckResult:
     """Return ``result`` with times from the first item of ``speeds`` that applies to ``case``.
 
-    Return ``result`` unchanged if it did not pass, has no times, or if no item applies.
+    Return ``result`` unchanged if it did not pass, if it has no times, or if no item applies.
     """
     own = next((each for each in speeds if each.concerns(case)), None)
     if own is None or result.state != "pass":
