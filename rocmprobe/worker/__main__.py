@@ -1,5 +1,7 @@
-"""Entry point of a child that is not forked: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD
-PARENT_PID``."""
+"""Entry point of a child that is not forked.
+
+Usage: ``python -m rocmprobe.worker COMMANDS_FD EVENTS_FD PARENT_PID``.
+"""
 
 import sys
 

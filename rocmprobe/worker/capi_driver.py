@@ -19,7 +19,7 @@ from rocmprobe.worker.main import Emit, Spec
 class CapiDriver:
     """A driver that runs cases under one setting.
 
-    It emits an event when a library call starts, and another one when the call returns.
+    It emits an event when a library call starts, and another event when the call returns.
     """
 
     def __init__(self, spec: Spec, place: Place, emit: Emit) -> None:
@@ -31,7 +31,7 @@ class CapiDriver:
         self._ladder = Ladder(place, device, interface, self._observe, self._report_phase)
 
     def library_version(self) -> Optional[str]:
-        # Loading the library can crash the process, so it is loaded only for a case.
+        # Load the library only for a case, because loading it can crash the process.
         return None
 
     def attempt(self, case: Case) -> CheckResult:
@@ -74,7 +74,7 @@ class CapiDriver:
 
     def _observe(self, call: Call) -> None:
         self._emit({"event": "call", "function": call.function, "number": call.number, "name": call.name})
-        # These lines show in the log which call printed the lines of the library.
+        # Write the calls to the log, so that the log shows which call printed the library's lines.
         if call.number is None:
             os.write(2, f"[rocmprobe] {call.function}\n".encode())
         elif call.number:

@@ -5,7 +5,7 @@ libraries, or ``operators TYPE`` with a device type of torch.
 
 This is a separate process, because importing torch or loading a library can crash, and a call can hang. After
 each query, the program prints the JSON line ``[name, value, error]``, so that a crash does not lose earlier
-lines. For HIP, it also prints ``["call", FUNCTION]`` when a call starts.
+results. For HIP, it also prints ``["call", FUNCTION]`` when a call starts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
 
-#: Properties of a device in some or all versions of torch. Properties that identify an owner's device, such
-#: as its UUID, are left out.
+#: Properties of a device in some or all versions of torch, without properties that identify an owner's
+#: device, e.g. its UUID.
 PROPERTIES = (
     "name", "gcnArchName", "multi_processor_count", "total_memory", "warp_size",
     "pci_domain_id", "pci_bus_id", "pci_device_id",
@@ -46,8 +46,7 @@ SWITCHES = (
 
 
 def query_torch() -> None:
-    """Print a line with name, value and error for each query of torch. The error is null if there was
-    none."""
+    """Print a line with name, value and error for each query of torch. Without an error, it is null."""
     try:
         import_torch()
     except Exception as error:
@@ -61,7 +60,7 @@ def query_torch() -> None:
 
 
 def _torch_questions() -> dict[str, Callable[[], Any]]:
-    """Return the queries in their order, first those that need no device."""
+    """Return the queries in their order. Queries that need no device come first."""
     import torch
 
     return {
@@ -78,8 +77,7 @@ def _torch_questions() -> dict[str, Callable[[], Any]]:
 
 
 def _switches(backends: Any) -> dict[str, Any]:
-    """Return the values of the switches that this torch has: booleans, or the name of a library in lower
-    case."""
+    """Return the values of the switches that this torch has: booleans, or lower-case names of libraries."""
     found: dict[str, Any] = {}
     for name in SWITCHES:
         module, attribute = name.split(".")
@@ -110,7 +108,7 @@ def query_operators(device_type: str) -> None:
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
     """Print a line with name, value and error for HIP's devices and each library's version.
 
-    The error is "" if there was none. Devices come first, because without a device there is nothing to test.
+    Without an error, it is "". Devices come first, because without a device there is nothing to test.
     """
     try:
         hip = Hip(hip_path, _observe)
@@ -148,7 +146,7 @@ def _observe(call: Call) -> None:
 
 
 def _emit(*line: Any) -> None:
-    # A library may have written half a line before, so begin a new line. default=str is for
+    # Begin a new line, because a library may have written half a line before. default=str is for
     # torch.__version__, which is a subclass of str.
     sys.stdout.write("\n" + json.dumps(line, default=str) + "\n")
     sys.stdout.flush()

@@ -1,8 +1,7 @@
-"""Main loop of a child process: it reads one case per line and writes events and a result for each, until the
-pipe closes.
+"""Main loop of a child process, which runs cases until the pipe closes.
 
-The first line is the ``Spec``. Each further line is a case. Events are JSON lines on a separate pipe, because
-ROCm libraries print to stdout and stderr.
+The first line of input is the ``Spec``. Each further line is a case, for which the child writes events and a
+result. Events are JSON lines on a separate pipe, because ROCm libraries print to stdout and stderr.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from rocmprobe.model.results import Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.simulate.injector import Injector
 
-#: If an error message contains one of these texts, the device context may be unusable, so the process runs no
-#: further case.
+#: Texts in error messages after which the device context may be unusable. The process then runs no further
+#: case.
 POISONED = ("HIP error", "CUDA error", "hipError", "cudaError", "device-side assert")
 
 Emit = Callable[[dict[str, Any]], None]
 #: Message from the controller that ends a soak early.
 STOP: dict[str, Any] = {"stop": True}
-#: Maximum number of attempts per case. If a failure does not end the process, the case is retried in it.
+#: Maximum number of attempts per case in this process. A failure is retried if the process survives.
 ATTEMPTS = 3
 
 
@@ -45,13 +44,15 @@ ATTEMPTS = 3
 class Spec:
     """The first message to a child.
 
-    ``seconds`` is the duration of one measurement. ``sweep_mb`` is how many MiB a memory sweep may fill.
-    ``simulated`` is a ``SimulatedMachine`` as JSON, so that a worker on a real device need not import the
-    simulation. ``first`` is the case for which this child is started. The simulation uses it to inject a
-    fault at the start. If ``place`` is set, the driver is ``capi`` and loads the libraries from there, else
-    the driver is ``torch``. ``batch`` is the batch size for timing networks, or None for each network's
-    default. ``threads`` is the number of CPU threads for kernels, or 0 for torch's default. ``soak`` is the
-    duration of a soak in seconds.
+    - ``seconds``: duration of one measurement.
+    - ``sweep_mb``: memory in MiB that a memory sweep may fill.
+    - ``simulated``: a ``SimulatedMachine`` as JSON, so that a worker on a real device need not import the
+      simulation.
+    - ``first``: case for which this child is started. The simulation uses it to inject a fault at the start.
+    - ``place``: libraries that the driver ``capi`` loads. If None, the driver is ``torch``.
+    - ``batch``: batch size for timing networks, or None for each network's default.
+    - ``threads``: number of CPU threads for kernels, or 0 for torch's default.
+    - ``soak``: duration of a soak in seconds.
     """
 
     device: str
@@ -81,7 +82,7 @@ class Spec:
 
 
 class Driver(Protocol):
-    """Interface of the code that calls the libraries in this process. Its methods do not raise."""
+    """Interface of the code that calls the libraries in this process. Its methods do not raise exceptions."""
 
     def library_version(self) -> Optional[str]:
         """Return the version of the vendor library, or None if it is unknown."""
@@ -92,8 +93,8 @@ class Driver(Protocol):
     def device_answers(self) -> bool:
         """Return True if a small calculation still gives the correct result.
 
-        Call this after every failure, because the message of the failure is not enough: a library can leave
-        the device context unusable but report a status that is not in ``POISONED``.
+        Call this after every failure. The failure's message is not enough, because a library can leave the
+        device context unusable but report a status that is not in ``POISONED``.
         """
 
 
@@ -120,9 +121,9 @@ def import_torch() -> None:
     if "torch" in sys.modules:
         return
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-    # Nothing of torch can be collected. Garbage collection would take a tenth of the import's time, and the
-    # same again at the end of the process. In a forked child it would copy the memory that is shared with the
-    # server.
+    # Exclude torch from garbage collection, which would find nothing to free. It would take a tenth of the
+    # import's time, and the same again at the end of the process. In a forked child, it would also copy the
+    # memory that is shared with the server.
     gc.disable()
     try:
         importlib.import_module("torch")
@@ -138,7 +139,7 @@ def serve(commands: int, events: int) -> None:
     out = os.fdopen(events, "w", encoding="utf-8")
 
     def emit(event: dict[str, Any]) -> None:
-        # A library may have written half a line to this descriptor, so begin a new line.
+        # Begin a new line, because a library may have written half a line to this descriptor.
         out.write("\n" + json.dumps(event) + "\n")
         out.flush()
 
@@ -162,7 +163,7 @@ def serve(commands: int, events: int) -> None:
     for line in iter(lines.readline, ""):
         message = json.loads(line)
         if message == STOP:
-            # The message is for a soak that has already ended.
+            # Ignore a message for a soak that has already ended.
             continue
         case = from_json(Case, message)
         outcome = answer(driver, case)
@@ -183,7 +184,7 @@ def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver
 
     def report(progress: Mapping[str, Any]) -> bool:
         emit({"event": "progress", "progress": progress})
-        # The pipe is readable if the controller sent STOP or has ended.
+        # The pipe becomes readable if the controller sends STOP or ends.
         return not select.select([commands], [], [], 0)[0]
 
     soak = Soak(spec.soak, injector.soak_clock, report)

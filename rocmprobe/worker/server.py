@@ -1,9 +1,9 @@
 """Fork server: ``python -m rocmprobe.worker.server SOCKET_FD PARENT_PID``.
 
 The server imports torch once and forks a child for each request. Messages are JSON on a socket with message
-boundaries. The server's first message has ``clean``, which says whether it can be forked. A request contains
-the child's working directory and three descriptors: commands, events, output. The reply has the child's
-``pid``. When a child has ended, the server sends its id as ``exited`` and its exit ``code``.
+boundaries. The server's first message has ``clean``, which is true if the server can be forked. A request
+contains the child's working directory and three descriptors: commands, events, output. The reply has the
+child's ``pid``. When a child has ended, the server sends its pid as ``exited`` and its exit ``code``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def serve_forks(channel: socket.socket) -> None:
     wakes, wake = os.pipe()
     for end in (wakes, wake):
         os.set_blocking(end, False)
-    # Without a handler, the signal would not write to the wakeup descriptor.
+    # Set a handler, because only a handled signal writes to the wakeup descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     watched: list[Any] = [channel, wakes]
@@ -66,9 +66,8 @@ def _become_child(server: int, workdir: str, commands: int, events: int, output:
     """Run cases in a child of ``server``, in a new session and with captured output, then end the child.
 
     If a device is open, the child also runs Python's exit functions and, by libc's ``exit``, the destructors
-    of the libraries: a crash there is a finding, which ``os._exit`` would hide. If no device is open, the
-    child skips them, because they would only free memory, which takes longer than the start of a child
-    (benchmarks/trial_cost.py).
+    of the libraries. A crash in one of them is a finding, which ``os._exit`` would hide. If no device is
+    open, they would only free memory, so the child skips them to save time (benchmarks/trial_cost.py).
     """
     code = 1
     try:
@@ -108,14 +107,14 @@ def _report_ended(channel: socket.socket) -> None:
 
 
 def _send(channel: socket.socket, **message: Any) -> None:
-    # If the controller has ended, the next read ends this process.
+    # If the controller has ended, the next read will end this process.
     with contextlib.suppress(BrokenPipeError):
         channel.send(json.dumps(message).encode())
 
 
 def _import_for_children() -> None:
-    """Import what children need, so that a forked child starts in milliseconds."""
-    # A broken torch must not end the server. A child imports torch again and reports why it fails.
+    """Import the modules that children need, so that a forked child starts in milliseconds."""
+    # A broken torch must not end the server. A child imports torch again and reports why the import fails.
     with contextlib.suppress(Exception):
         import_torch()
         importlib.import_module("rocmprobe.worker.torch_driver")
@@ -136,6 +135,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as own:
         _import_for_children()
-        # If this process has opened a device, its children would share the device context.
+        # A process with an open device must not be forked, because its children would share the device
+        # context.
         _send(own, clean=not _holds_device())
         serve_forks(own)

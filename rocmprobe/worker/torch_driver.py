@@ -1,7 +1,7 @@
 """Driver torch: PyTorch calls the vendor library.
 
-The driver applies a setting inside of this process: it sets flags of torch, switches the vendor library off,
-or enables the bypass. Call ``main.import_torch`` before you import this module.
+The driver applies a setting in this process: it sets flags of torch, switches the vendor library off, or
+enables the bypass. Call ``main.import_torch`` before you import this module.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class TorchDriver:
             bypass=setting.bypass,
             compiler=self.compiler,
             clock=self.injector.clock,
-            # The naive time is needed only once per problem, and the bypass uses the same matrix products.
+            # Measure the naive time once per problem. The bypass needs no other time, because it uses the
+            # same
+            # matrix products.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
@@ -121,8 +123,10 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """Return the result for an exception of the device or its libraries, with the cause from its type and
-    text."""
+    """Return the result for an exception of the device or its libraries.
+
+    The exception's type and text determine the cause.
+    """
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
@@ -137,8 +141,7 @@ def _error(error: BaseException) -> CheckResult:
 
 
 def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield (module, attribute, value) for each flag of ``torch.backends``, in the form that ``switched``
-    takes.
+    """Yield (module, attribute, value) for each flag of ``torch.backends``, as ``switched`` takes them.
 
     Raise NotApplicable if this torch does not have a flag.
     """
@@ -153,7 +156,7 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
 def _full_precision() -> list[tuple[Any, str, Any]]:
     """Return the flags that keep fp32 at full precision and sum half precision in fp32.
 
-    On recent NVIDIA GPUs, TF32 and sums in half precision would exceed the limits.
+    On recent NVIDIA GPUs, results with TF32 or with sums in half precision would exceed the limits.
     """
     matmul: Any = torch.backends.cuda.matmul
     switches = [
@@ -172,9 +175,9 @@ def holding(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that creates a context in which ``setting`` applies.
 
-    ``below`` creates a context for everything below the bypass, such as injected faults. It is entered before
-    the bypass is enabled, so convolutions that the bypass computes do not reach it. Entering the context
-    raises NotApplicable if ``setting`` has no effect with ``versions``.
+    ``below`` creates a context for everything below the bypass, e.g. for injected faults. It is entered
+    before the bypass is enabled, so it does not see convolutions that the bypass computes. If ``setting`` has
+    no effect with ``versions``, entering the context raises NotApplicable.
     """
 
     @contextmanager
