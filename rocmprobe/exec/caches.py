@@ -1,7 +1,7 @@
 """Databases and caches of programs under ``rocmprobe exec``, separate for each configuration.
 
-Compiled kernels depend on environment variables that no cache stores with them, so two configurations never
-share a cache.
+Configurations never share a cache, because compiled kernels depend on environment variables that a cache does
+not store.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def caches_of(
 ) -> Optional[Caches]:
     """Return the caches of a configuration of ``results``, or None if programs use the user's caches.
 
-    If the user set the variable of a cache (a key of OWN_FOLDERS), the configuration's folder is created
-    inside the user's folder, to stay on the same disk. If ``clean`` is True, the user's folders are not used,
-    because their content is known to fail.
+    If the user set the variable of a cache (a key of OWN_FOLDERS), the configuration's folder is created in
+    the user's folder, to use the same disk. If ``clean``, the user's folders are not used, because their
+    content is known to fail.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None
@@ -84,8 +84,8 @@ def caches_of(
 def _name(results: Results, configuration: Configuration, setting: Setting) -> str:
     """Return the name of a configuration's folder: chip, setting and a digest.
 
-    The digest is of everything on which compiled kernels depend: the stack, the GPUs, the Python environment,
-    the setting and its variables.
+    The digest covers everything on which compiled kernels depend: the stack, the GPUs, the Python
+    environment, the setting and its variables.
     """
     device = device_of(results)
     tested = [each for each in results.outcomes if each.device == device]
@@ -122,8 +122,7 @@ def content(caches: Caches) -> Content:
 
 
 def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
-    """Yield (relative path, parsed file name, path) for each file of MIOpen in ``folder``, one of MIOpen's
-    folders."""
+    """Yield (relative path, parsed file name, path) for each file in ``folder``, a folder of MIOpen."""
     for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         relative = path.relative_to(folder).as_posix()
         named = user_file(relative)

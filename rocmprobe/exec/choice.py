@@ -1,4 +1,4 @@
-"""The configuration that a user chooses for a program: results and one of their settings."""
+"""The configuration that a user chooses for a program: results, and a setting in these results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocmprobe.text.plain_text import one_line, quoted
 
 
 class NoRun(BadInput):
-    """The user gave no results, and there is no complete run of this machine."""
+    """Raised if the user gave no results, and there is no complete run of this machine."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,11 @@ class Choice:
 
 
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
-    """Return the configuration that the results at ``path`` recommend, or that of the setting ``setting`` if
-    given.
+    """Return the configuration that the results at ``path`` recommend.
 
-    If ``path`` is None, use the last complete run on this machine. Raises NoRun if there is none. Raises
-    BadInput if the results cannot be read, are from a simulated machine (unless ``simulated`` is True), or
-    lack the setting.
+    If ``setting`` is given, return the configuration of this setting. If ``path`` is None, use the last
+    complete run on this machine. Raises NoRun if there is no such run. Raises BadInput if the results cannot
+    be read, are from a simulated machine (unless ``simulated`` is True), or lack the setting.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(
@@ -64,7 +63,7 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
 def _named(path: Path, results: Results, name: str) -> Configuration:
     """Return the configuration of the setting ``name`` of ``results``.
 
-    Raises BadInput, with the most similar name, if there is no such setting.
+    If there is no such setting, raises BadInput with the most similar name.
     """
     settings = {each.name: each for each in results.settings if not each.undecided}
     if name in settings:

@@ -15,29 +15,29 @@ from typing import BinaryIO, NoReturn
 
 from rocmprobe.model.results import BadInput
 
-#: Environment variable that passes the configuration to the program and its children, where ``inject`` reads
-#: it.
+#: Environment variable with the configuration, which ``inject`` reads in the program and its children.
 CONDITIONS = "ROCMPROBE_EXEC"
 RECORD = "ROCMPROBE_RECORD"
-#: Environment variable that a user can set: path of a file to which every process appends a line.
+#: Environment variable that a user can set to the path of a file. Every process appends a line to this file.
 STATUS = "ROCMPROBE_BYPASS_STATUS"
-#: Without this, Inductor replaces frozen convolutions by oneDNN's operators, which the bypass does not see.
+#: Variable that stops Inductor from replacing frozen convolutions by oneDNN's operators. The bypass does not
+#: see such operators.
 NO_PACKING = {"TORCHINDUCTOR_CPP_WEIGHT_PREPACK": "0"}
 
 _SITE = Path(__file__).parent / "inject" / "site"
 _PYTHON = re.compile(r"(?:python|pypy)\d*(?:\.\d+)*[a-z]?")
-#: Programs that run another program, given after their own options.
+#: Programs that run another program, which follows their options on the command line.
 _WRAPPERS = frozenset(
     ("chrt", "conda", "hatch", "ionice", "mamba", "mpiexec", "mpirun", "nice", "nohup", "numactl", "pdm",
      "pipenv", "poetry", "setsid", "srun", "stdbuf", "strace", "taskset", "time", "timeout", "uv", "xvfb-run")
 )  # fmt: skip
 #: Programs that run another program with a different environment.
 _OTHER_USERS = frozenset({"doas", "pkexec", "su", "sudo"})
-#: Options of Python and of env with a value, in the same word or in the next.
+#: Options of Python and of env with a value, which is in the same word or in the next word.
 _PYTHON_VALUES = "WX"
 _ENV_VALUES = "uCaS"
 _DEEPEST = 5
-#: Maximum number of bytes of a child's stderr that are passed on at once.
+#: Maximum number of bytes of a child's stderr that are copied at once.
 _PIECE = 65_536
 _TAKES_AWAY = (
     "takes away what rocmprobe puts into the environment, so nothing was run; write it before `rocmprobe`"
@@ -45,8 +45,7 @@ _TAKES_AWAY = (
 
 
 def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` plus ``variables``, changed so that every Python first finds rocmprobe's
-    sitecustomize.
+    """Return ``environ`` plus ``variables``, and with rocmprobe's sitecustomize first in PYTHONPATH.
 
     Raises BadInput if rocmprobe's folder cannot be in PYTHONPATH, or if the status file cannot be written.
     """
@@ -75,7 +74,7 @@ def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> 
 
     Raises BadInput if the system cannot start the program.
     """
-    # Python ignores these signals, and the program would inherit this.
+    # Reset the signals that Python ignores. Otherwise the program would ignore them, too.
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
     try:
@@ -88,7 +87,7 @@ def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], 
     """Run ``program`` as a child, and copy its stderr to this process's stderr and to ``printed``.
 
     Return its exit code, or 128 plus the number of the signal that ended it, as shells do. Ctrl-C reaches the
-    child from the terminal. SIGTERM and SIGHUP are passed on. Raises BadInput if the system cannot start the
+    child from the terminal. SIGTERM and SIGHUP are forwarded. Raises BadInput if the system cannot start the
     program.
     """
     try:
@@ -114,7 +113,7 @@ def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], 
 
 
 def _pass_bytes(piece: bytes) -> None:
-    """Write the bytes to stderr unchanged. Drop them if the reader of stderr is gone."""
+    """Write the bytes to stderr unchanged. Drop them if nobody reads stderr any more."""
     with contextlib.suppress(BrokenPipeError):
         while piece:
             piece = piece[os.write(2, piece) :]
@@ -147,10 +146,9 @@ def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the Python that ``command`` starts: the program itself, or the interpreter in a script's first
-    line.
+    """Return the Python that ``command`` starts, or None if it starts no Python or this is unknown.
 
-    Return None if the program is not a Python script, or starts Python in another way.
+    This is the program itself, or the interpreter in the first line of a script.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -168,7 +166,7 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 def _refused(words: list[str], path: str, depth: int) -> str:
     """Return why the Python started by ``words`` would not import rocmprobe's sitecustomize.
 
-    Return "" if it would import it, or if ``words`` do not start Python.
+    Return "" if Python would import it, or if ``words`` do not start Python.
     """
     if not words or depth > _DEEPEST:
         return ""
@@ -188,8 +186,10 @@ def _refused(words: list[str], path: str, depth: int) -> str:
 
 
 def _interpreter(program: str | None) -> list[str]:
-    """Return the words of a script's first line, or of the second line if pip found the first line too
-    long."""
+    """Return the words of a script's first line, which name the interpreter.
+
+    If the first line would be too long, pip writes the interpreter to the second line.
+    """
     try:
         with open(program or os.devnull, "rb") as stream:
             first, second = stream.readline(4096), stream.readline(4096)
@@ -255,7 +255,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _lettered(word: str) -> tuple[str, str]:
-    """Return (letter, text after it) for the first relevant letter in a word with env's short options."""
+    """Return the first relevant letter in a word with env's short options, and the text after the letter."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

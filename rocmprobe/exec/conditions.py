@@ -22,7 +22,8 @@ from rocmprobe.model.results import BadInput, Configuration, Environment, Result
 _ANY_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 #: PyTorch's device types on which the bypass can compute convolutions.
 _ALL = ("cuda", "cpu")
-#: Hides all GPUs. HIP reads both variables. In HIP and in CUDA, an invalid device ends the list of devices.
+#: Variables that hide all GPUs. HIP reads both. In HIP and in CUDA, an invalid index ends the list of
+#: devices.
 _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -30,12 +31,14 @@ _NO_GPU = {"HIP_VISIBLE_DEVICES": "-1", "CUDA_VISIBLE_DEVICES": "-1"}
 class Conditions:
     """The configuration under which `rocmprobe exec` runs a program.
 
-    ``variables`` are set before the program starts. The rest is applied when the program has imported torch:
-    ``bypass`` lists the device types on which the bypass computes convolutions, and ``vendor_off`` those
-    without the vendor library. ``pytorch_layers`` lists, for each layer that PyTorch's own kernels compute,
-    the device types. Its keys are keyword arguments of ``rocmprobe.bypass.install``. ``flags`` are for
-    ``torch.backends``. ``torch`` is the version of torch that the flags are for, or "" if they mean the same
-    in every version.
+    Set before the program starts: ``variables``. Applied when the program has imported torch:
+
+    - ``bypass``: device types on which the bypass computes convolutions.
+    - ``vendor_off``: device types without the vendor library.
+    - ``pytorch_layers``: for each layer that PyTorch's own kernels compute, the device types. The keys are
+      keyword arguments of ``rocmprobe.bypass.install``.
+    - ``flags``: flags of ``torch.backends``.
+    - ``torch``: version of torch that the flags are for, or "" if they mean the same in every version.
 
     ``environment`` is the name of the Python environment in the run (``--python``), and ``python`` is its
     interpreter. ``caches`` are the caches of the configuration, or None if the program uses the user's
@@ -62,9 +65,9 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` as it is after activation of the Python environment, if there is one.
+        """Return ``environ`` as after the activation of the Python environment, so that "python" starts it.
 
-        Then "python" is the environment's interpreter.
+        If the configuration has no environment, return ``environ`` unchanged.
         """
         if not self.python:
             return dict(environ)
@@ -76,8 +79,7 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command``. If it begins with "python" without a path, replace this by the environment's
-        interpreter."""
+        """Return ``command``. Replace a first word "python" by the environment's interpreter."""
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
 
@@ -95,12 +97,11 @@ class Conditions:
 def conditions(
     profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
 ) -> Conditions:
-    """Return the configuration that the results at ``profile`` recommend, or that of the setting ``setting``
-    if given.
+    """Return the configuration that the results at ``profile`` recommend.
 
-    ``choose`` finds the results. ``bypass`` is "auto" (as in the setting), "always" (on every device) or
-    "never". Raises BadInput if the results cannot be used or recommend nothing, or if the setting needs a
-    change of the program itself.
+    If ``setting`` is given, return the configuration of this setting. See ``choose`` for how the results are
+    found. ``bypass`` is "auto" (as in the setting), "always" (on every device) or "never". Raises BadInput if
+    the results cannot be used or recommend nothing, or if the setting needs a change of the program itself.
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -172,8 +173,8 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
     """Return the databases and caches of this configuration, and create their folders.
 
-    Return None if programs use the user's caches, or if nothing runs on a GPU. If a folder cannot be created,
-    return None as well, unless the user's caches are known to fail: then raise BadInput.
+    Return None if programs use the user's caches, or if nothing runs on a GPU. Also return None if a folder
+    cannot be created. If in this case the user's caches are known to fail, raise BadInput.
     """
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
@@ -212,7 +213,7 @@ def _setting(path: Path, results: Results, configuration: Configuration) -> Sett
 def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
     """Return the environment variables of a configuration.
 
-    Raise BadInput for a variable that no setting sets, because results can be from anyone.
+    Raise BadInput for a variable that no setting sets, because anybody can write a results file.
     """
     variables = dict(configuration.env)
     for name, value in variables.items():
@@ -228,7 +229,7 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 def _devices(results: Results) -> tuple[str, ...]:
     """Return the device types that the recommendation is about.
 
-    For a simulated machine, return all of them, because a simulated GPU computes on the CPU.
+    For a simulated machine, return all device types, because a simulated GPU computes on the CPU.
     """
     if results.simulated:
         return _ALL

@@ -1,8 +1,8 @@
 """Pack: MIOpen's databases and compiled kernels of one configuration, to share with owners of the same GPU.
 
 A pack contains code from somebody else, so its content is checked. It applies to one version of MIOpen and
-one chip. It is unpacked into staging folders, and replaces the caches of ``rocmprobe exec`` only after every
-problem in the pack gave correct results.
+one chip. It is first unpacked into staging folders. Only after every problem in the pack gave correct
+results, the pack replaces the caches of ``rocmprobe exec``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FOLDERS = {DATABASES: "db", KERNELS: "cache"}
 _KINDS = {"db": ("ufdb", "udb", "updb"), "cache": ("ukdb",)}
 #: Maximum sizes in bytes: of the manifest, of any other file, and of all files together after unpacking.
 _LARGEST_MANIFEST, _LARGEST_FILE, _LARGEST = 4 << 20, 1 << 30, 2 << 30
-#: Maximum number of problems. With more, a pack would take days to test.
+#: Maximum number of problems. Testing a pack with more problems would take days.
 _MOST_SHAPES = 5000
 _SQLITE = b"SQLite format 3\0"
 _EXPECTED = f"a pack has {MANIFEST}, and files of MIOpen for one GPU in db/ and cache/"
@@ -102,7 +102,7 @@ class Manifest:
 def origin_of(on: ConfiguredDevice) -> Origin:
     """Return the software and GPU on which the caches of this device depend.
 
-    Raise BadInput if any of this is unknown.
+    Raise BadInput if a part of this is unknown.
     """
     version, gpu = on.machine.value("miopen.version"), on.target.gpu
     native, effective, units = on.target.native_isa, on.target.effective_isa, gpu.cus.value if gpu else None
@@ -117,8 +117,8 @@ def origin_of(on: ConfiguredDevice) -> Origin:
 def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
     """Write the databases and kernels of these caches to ``path``, and return a description of the content.
 
-    ``cases`` are the cases whose first call the caches make fast. Raise BadInput if there is nothing to pack,
-    and CannotWrite if the file cannot be written.
+    ``cases`` are the cases whose first call becomes fast with the caches. Raise BadInput if there is nothing
+    to pack, and CannotWrite if the file cannot be written.
     """
     origin = origin_of(on)
     shapes = tuple(PackedShape(case.problem or "", case.direction or "") for case in cases)
@@ -154,7 +154,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
 
 @contextmanager
 def _snapshot(source: Path) -> Iterator[Path]:
-    """Yield a complete copy of a file. MIOpen keeps the newest rows of a database in a separate file."""
+    """Yield a complete copy of a file. MIOpen stores the newest rows of a database in a second file."""
     with source.open("rb") as stream:
         is_database = stream.read(len(_SQLITE)) == _SQLITE
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +179,7 @@ def _add(packed: zipfile.ZipFile, name: str, source: Path) -> PackedFile:
 
 
 class OpenPack:
-    """A pack whose manifest is valid. Its files are not unpacked yet."""
+    """A pack whose manifest is valid and whose files are not unpacked yet."""
 
     def __init__(self, path: Path, packed: zipfile.ZipFile, manifest: Manifest) -> None:
         self._path = path
@@ -198,8 +198,7 @@ class OpenPack:
         )
 
     def require_fit(self, on: ConfiguredDevice) -> None:
-        """Raise BadInput unless the pack was made for this device, MIOpen version and environment
-        variables."""
+        """Raise BadInput unless the pack was made for this device, MIOpen version and variables."""
         origin, here = self.manifest.origin, origin_of(on)
         if origin != here:
             raise BadInput(
@@ -244,15 +243,17 @@ class OpenPack:
 
 @dataclass(frozen=True)
 class StagedPack:
-    """An unpacked pack that no program uses yet. ``folders`` are the staging folders, keyed by environment
-    variable."""
+    """An unpacked pack that no program uses yet.
+
+    ``folders`` are the staging folders, keyed by environment variable.
+    """
 
     manifest: Manifest
     on: ConfiguredDevice
     folders: Mapping[str, Path]
 
     def test(self) -> Iterator[Outcome]:
-        """Compute each problem and direction in the pack, with the pack's files, and yield the outcomes."""
+        """Compute each problem and direction in the pack, using the pack's files, and yield the outcomes."""
         variables = {name: str(folder) for name, folder in self.folders.items()}
         caches = replace(self.on.caches, variables={**self.on.caches.variables, **variables})
         with self.on.session(NullJournal(), caches) as session:
@@ -260,10 +261,10 @@ class StagedPack:
                 yield session.outcome(self.on.case("convolution", shape.problem, shape.direction))
 
     def adopt(self) -> list[Path]:
-        """Replace the caches of ``rocmprobe exec`` by the pack. Return the new paths of the former caches."""
+        """Replace the caches of ``rocmprobe exec`` by the pack. Return the new paths of the old caches."""
         date = time.strftime("%Y-%m-%d-%H%M%S")
         caches, aside = self.on.caches, []
-        # The journal is about the former caches.
+        # Move the journal with the old caches, because it describes them.
         journal = caches.folder / NAME
         if journal.exists():
             journal.rename(journal.with_name(f"{date}-{NAME}"))
@@ -273,7 +274,7 @@ class StagedPack:
                 former = target.with_name(f"{target.name}-{date}")
                 target.rename(former)
                 aside.append(former)
-            # The rename also replaces an empty folder.
+            # The rename replaces an empty folder, too.
             staged.rename(target)
         return aside
 

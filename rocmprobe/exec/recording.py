@@ -1,4 +1,4 @@
-"""Run of a program as a child of this process, and collection of what its processes recorded."""
+"""Functions that run a program as a child, and collect the records of its processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.text.reading import json_line, lines_of
 from rocmprobe.text.redact import redacted
 
-#: Signals that a terminal sends to all its processes, and signals that are usually sent to one process.
+#: Signals that a terminal sends to all its processes, and signals that are usually sent to a single process.
 _OF_A_TERMINAL = ("SIGINT", "SIGQUIT")
 _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
@@ -28,8 +28,8 @@ _TO_ONE = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 def record(command: Sequence[str], output: Path) -> tuple[int, int]:
     """Run ``command``, and write the convolutions that it computes to the file ``output``.
 
-    Return (exit code as in a shell, number of problems). Raises BadInput, before the program is started, if
-    it does not exist or the file cannot be written. Raises OSError if writing fails later.
+    Return (exit code as in a shell, number of problems). If the program does not exist or the file cannot be
+    written, raises BadInput without starting the program. Raises OSError if writing fails later.
     """
     program = launch.checked(command, os.environ)
     target = shapes.writable(output)
@@ -45,8 +45,8 @@ def record(command: Sequence[str], output: Path) -> tuple[int, int]:
 
 
 def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
-    # In a terminal, the program stays in the foreground and gets Ctrl-C from there. Elsewhere it has its own
-    # process group, so that a signal to rocmprobe's group does not reach it twice.
+    # In a terminal, the program stays in the foreground and gets Ctrl-C from the terminal. Elsewhere it gets
+    # a separate process group, so that a signal to rocmprobe's group does not reach it twice.
     in_terminal = sys.stdin is not None and sys.stdin.isatty()
     with _forwarding(in_terminal) as started:
         try:
@@ -62,10 +62,10 @@ def _run(program: str, command: Sequence[str], environ: Mapping[str, str]) -> in
 
 @contextmanager
 def _forwarding(in_terminal: bool) -> Iterator[Any]:
-    """Forward signals to the program that is started in the ``with`` block, even signals that arrive before
-    the start.
+    """Forward signals to the program that is started in the ``with`` block.
 
-    Yield a function that the block must call with the program's process.
+    Signals that arrive before the program has started are forwarded after its start. Yield a function that
+    the block must call with the program's process.
     """
     process: Optional[subprocess.Popen[bytes]] = None
     early: list[int] = []
@@ -98,10 +98,10 @@ def _forwarding(in_terminal: bool) -> Iterator[Any]:
 
 
 def merged(folder: Path) -> dict[str, Any]:
-    """Return the records of all processes in ``folder``, merged.
+    """Return the merged records of all processes in ``folder``.
 
-    They are the versions of torch, the problems in the order of their first calls, and the steps of the
-    process that made most steps.
+    The records are the versions of torch, the problems in the order of their first calls, and the steps of
+    the process that made most steps.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)
@@ -141,8 +141,10 @@ class _Problem:
 
 
 class _Process:
-    """The records of one process, up to the first incomplete line, which a killed process or a full disk
-    leaves."""
+    """The records of one process, up to the first incomplete line.
+
+    A killed process, or a full disk, leaves an incomplete line.
+    """
 
     def __init__(self, path: Path) -> None:
         self.versions: list[str] = []
@@ -171,10 +173,9 @@ class _Process:
             self._ended = line.get("ended", False)
 
     def problems(self) -> Iterator[tuple[int, float, dict[str, Any], list[int]]]:
-        """Yield (number in this process, time of the first call, problem, calls per direction) for each
-        problem."""
+        """Yield (number in this process, time of the first call, problem, calls per direction)."""
         for number, (at, problem) in enumerate(self._recorded):
             counts = self._counts.get(number, [0] * len(DIRECTIONS))
-            # A problem without calls in a process that ended normally had arguments that PyTorch rejected.
+            # If a process ended normally, PyTorch rejected the arguments of a problem without calls.
             if any(counts) or not self._ended:
                 yield number, at, problem, counts

@@ -1,7 +1,7 @@
-"""Warming: making the first calls of a program's convolutions ahead of time, to fill the caches of
-``rocmprobe exec``.
+"""Warming: making the first calls of a program's convolutions in advance, to fill the caches of its
+configuration.
 
-Each direction of each problem runs in its own child processes, so if a solver hangs or crashes, only this
+Each direction of each problem runs in separate child processes. If a solver hangs or crashes, only this
 direction is lost. The journal in the caches' folder records the progress.
 """
 
@@ -46,7 +46,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.shapes import Recorded
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: After a crash or a hang, a child under this setting tests whether the device still responds.
+#: Setting of the child that tests after a crash or a hang whether the device still responds.
 _CANARY = Setting("default", "as PyTorch comes", "native")
 #: The check that measures first calls.
 _CHECK = "start-up"
@@ -55,8 +55,7 @@ _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 
 @dataclass(frozen=True)
 class ConfiguredDevice:
-    """A device of this machine under the configuration of ``rocmprobe exec``, with the caches of this
-    configuration.
+    """A device of this machine under the configuration of ``rocmprobe exec``, and the configuration's caches.
 
     ``path`` is the path of the results. ``launch`` is how to start a child. ``budgets`` are the time limits
     of a case.
@@ -78,8 +77,10 @@ class ConfiguredDevice:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock these caches inside of the ``with`` block. Raise BadInput if another process has locked
-        them."""
+        """Lock these caches inside of the ``with`` block.
+
+        Raise BadInput if another process has locked them.
+        """
         with locked(self.caches.folder / "lock") as free:
             if not free:
                 raise BadInput(f"{self.caches.folder}: another `rocmprobe warm` changes these caches; wait")
@@ -103,8 +104,7 @@ class ConfiguredDevice:
 def configured_device(
     profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
 ) -> ConfiguredDevice:
-    """Return the device that the results are about, under the configuration that ``rocmprobe exec`` would
-    use.
+    """Return the device that the results are about, under the configuration of ``rocmprobe exec``.
 
     ``limit`` is the time limit of a first call in seconds. Raise BadInput if the results cannot be used or
     are from another machine. Raise NothingToTest if the configuration runs no convolution in MIOpen, or if
@@ -133,8 +133,8 @@ def configured_device(
     target = find_targets(device_of(results) or "auto", machine)[0]
     _require_same_chip(path, results, target)
     budgets = replace(BUDGETS["standard"], **(simulated.budgets if simulated else {}))
-    # Hangs and crashes are not limited, because each costs only one direction. One cold and one warm start
-    # are enough to show the gain.
+    # Do not limit hangs and crashes, because each costs only one direction. One cold and one warm start are
+    # enough to show the gain.
     budgets = replace(budgets, hangs=math.inf, crashes=math.inf, starts=0)
     if limit:
         budgets = replace(budgets, first_call=limit)
@@ -150,7 +150,6 @@ def _require_same_machine(path: Path, results: Results, simulated: Optional[Simu
 
 
 def _set_override(results: Results) -> None:
-    """Set the ISA override to its value in the run that wrote the results."""
     for name in [name for name in os.environ if name.startswith(OVERRIDE)]:
         del os.environ[name]
     os.environ.update(isa_override(results))
@@ -159,9 +158,9 @@ def _set_override(results: Results) -> None:
 def _here(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how to start a worker, and the facts about the machine as the worker sees it.
+    """Return how to start a worker in ``environment``, and the facts about the machine as the worker sees it.
 
-    The worker runs in ``environment``, or in this Python if it is None.
+    If ``environment`` is None, the worker runs in this Python.
     """
     if simulated:
         return OWN, simulated.machine
@@ -182,7 +181,8 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
     """Return a case for each direction of each problem that the program computed.
 
-    If the program died before it computed any direction of a problem, return cases for all directions.
+    If the program died before it computed any direction of a problem, return cases for all directions of the
+    problem.
     """
     return [
         on.case(_CHECK, each.problem, direction)
@@ -196,7 +196,7 @@ def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
 class FirstCall:
     """The outcome of warming a case.
 
-    ``earlier`` is True if a previous `rocmprobe warm` already warmed the case, or failed to.
+    ``earlier`` is True if an earlier `rocmprobe warm` warmed the case, or failed to do so.
     """
 
     case: Case
@@ -215,7 +215,7 @@ class FirstCall:
 
     @property
     def why_skipped(self) -> str:
-        """The reason why the caches do not help this case, or "" if they do."""
+        """The reason why the caches do not help this case, or "" if they help."""
         if self.outcome.works:
             return ""
         said = self.outcome.evidence[0] if self.outcome.evidence else "no information about it"
@@ -223,11 +223,10 @@ class FirstCall:
 
 
 def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
-    """Yield each case once it is warm or known to fail. A case with an outcome in the journal does not run
-    again.
+    """Yield each case once it is warm or known to fail.
 
-    If ``again`` is True, all cases run again. If ``retry`` is True, the failed cases run again. Raise
-    BadInput if the journal is invalid.
+    Cases with an outcome in the journal do not run again, unless ``again`` is True. If ``retry`` is True,
+    failed cases run again. Raise BadInput if the journal is invalid.
     """
     journal = Journal(on.caches.folder, redact=False)
     with naming_journal(on.caches.folder):
@@ -238,15 +237,17 @@ def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) 
             try:
                 outcome = session.outcome(case)
             except KeyboardInterrupt:
-                # The user interrupted the case, so it must not look like a case during which a process died.
+                # Mark the interrupted case. Otherwise it would look like a case during which a process died.
                 journal.append("retry", case=case.id)
                 raise
             yield FirstCall(case, outcome, earlier)
 
 
 def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again: bool, retry: bool) -> None:
-    """Write to the journal which cases must run again, and mark cases during which a process died as
-    aborted."""
+    """Write to the journal which cases must run again.
+
+    Mark cases during which a process died as aborted.
+    """
     journal.append("resumed", at=now())
     for case in cases:
         settled = journal.find(case.id)

@@ -1,8 +1,7 @@
-"""The parts of ``rocmprobe exec`` and ``rocmprobe shapes`` that run inside a program after it has imported
-torch.
+"""The code of ``rocmprobe exec`` and ``rocmprobe shapes`` that runs in a program after the import of torch.
 
-Environment variables configure them, so child processes of the program are configured, too. Of rocmprobe,
-only the bypass is imported here, because the program's Python may have no package but torch.
+Environment variables configure it, so child processes of the program are configured, too. Of rocmprobe, only
+the bypass is imported here, because the program's Python may have no package except torch.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ _KEPT = ("registration", "dispatch", "autograd", "calls", "counts", "other_layer
 
 
 def prepare(torch: Any) -> None:
-    """Apply the configuration in this process. This is called again after a reload of torch.
+    """Apply the configuration in this process. Also called after each reload of torch.
 
-    If a part cannot be applied, raise the exception that occurred. Raise RuntimeError if the flags are for
-    another version of torch.
+    If a part of the configuration cannot be applied, raise the exception that occurred. Raise RuntimeError if
+    the flags are for another version of torch.
     """
     global _prepared  # noqa: PLW0603 - a process is prepared once
     conditions = json.loads(os.environ.get("ROCMPROBE_EXEC") or "{}")
     _check_version(torch, conditions.get("torch", ""))
     _set_flags(torch, conditions.get("flags", {}))
     for device_type in conditions.get("vendor_off", ()):
-        # On ROCm, the switch ``cudnn.enabled`` is for MIOpen.
+        # On ROCm, ``cudnn.enabled`` switches MIOpen.
         library = torch.backends.cudnn if device_type == "cuda" else torch.backends.mkldnn
         library.enabled = False
     devices, layers = conditions.get("bypass", ()), conditions.get("pytorch_layers", {})
@@ -56,10 +55,9 @@ def prepare(torch: Any) -> None:
 
 
 def _check_version(torch: Any, checked: str) -> None:
-    """Raise RuntimeError if ``torch`` and ``checked``, the version that the flags are for, differ in
-    MAJOR.MINOR.
+    """Raise RuntimeError if MAJOR.MINOR of ``torch`` and of ``checked`` differ.
 
-    In another version, the flags can mean something else.
+    ``checked`` is the version that the flags are for. In another version, the flags can mean something else.
     """
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(
@@ -82,8 +80,8 @@ def _set_flags(torch: Any, flags: Mapping[str, Any]) -> None:
 
 
 def _install_bypass(devices: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
-    # A reload creates new dtype objects in torch, so modules that use dtypes are imported again, except those
-    # that hold the registration and the counts.
+    # Import modules that use dtypes again, because a reload of torch creates new dtype objects. Keep the
+    # modules with the registration and the counts.
     for name in [each for each in sys.modules if _prepared and each.startswith("rocmprobe.bypass")]:
         if name.rpartition(".")[2] not in _KEPT:
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Output to a file, and calls at the end of a process, for every way to start a process."""
+"""Functions for the end of a process, for every way in which a process can be started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 from multiprocessing import util
 from typing import Any, Callable
 
-#: References to the objects that multiprocessing calls after a fork, because it has only weak references.
+#: Objects that multiprocessing calls after a fork. This list is needed, because multiprocessing has only weak
+#: references.
 _kept: list[Any] = []
 
 
@@ -37,15 +38,16 @@ class _Ending:
     def follow(self) -> None:
         """Register the call in a child of multiprocessing.
 
-        Such a child does not run atexit functions, but it runs finalizers, the lowest priority last.
+        Such a child runs no atexit functions, but finalizers. The finalizer with the lowest priority runs
+        last.
         """
         util.Finalize(None, self, exitpriority=-1000)
 
 
 def at_end(call: Callable[[], None]) -> None:
-    """Call ``call`` when this process ends, and when each process that is forked from it ends.
+    """Call ``call`` when this process ends, and when each process forked from it ends.
 
-    There is no call if a signal kills the process or it calls ``os._exit``.
+    There is no call if a signal kills the process, or if the process calls ``os._exit``.
     """
     ending = _Ending(call)
     _kept.append(ending)

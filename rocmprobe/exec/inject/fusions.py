@@ -8,22 +8,22 @@ from typing import Any, Optional, cast
 import torch
 from torch.library import Library
 
-#: References to the libraries, because kernels are unregistered when their library is freed.
+#: References to the libraries with registered kernels. Freeing a library would unregister its kernels.
 _libraries: list[Any] = []
 
 
 def switch_off(devices: Iterable[str]) -> None:
     """Make PyTorch compute fused convolutions as ordinary convolutions.
 
-    There are two kinds. The first is made by ``torch.jit.optimize_for_inference``: oneDNN convolutions on a
-    CPU, and convolutions fused with bias, addition and ReLU on a GPU. The second is convolutions of tensors
-    in oneDNN's own format (``to_mkldnn``, ``torch.utils.mkldnn``).
+    There are two kinds of fused convolutions. ``torch.jit.optimize_for_inference`` makes the first kind:
+    oneDNN convolutions on a CPU, and convolutions fused with bias, addition and ReLU on a GPU. The second
+    kind are convolutions of tensors in oneDNN's own format (``to_mkldnn``, ``torch.utils.mkldnn``).
     """
-    # optimize_for_inference still freezes and folds the module. Only its last pass, which fuses, does
-    # nothing.
+    # Disable only the last pass of optimize_for_inference, which fuses. It still freezes and folds the
+    # module.
     torch._C._jit_pass_optimize_for_inference = lambda module, other_methods=(): None
     if "cpu" in devices:
-        # torch does not annotate this class in full.
+        # torch has no full annotations for this class.
         library = cast(Any, Library)("aten", "IMPL", "MkldnnCPU")
         library.impl("mkldnn_convolution", _of_the_librarys_own)
         library.impl("convolution", _convolution)

@@ -1,9 +1,9 @@
 """Recorder of the distinct convolutions that a process computes, into a file of this process.
 
-Each line of the file is a JSON object. A problem is written before its first call is computed. A direction of
-a problem is written after it was computed once. So the file of a killed process shows the progress of the
-process. If a process died inside a convolution, the file shows in which one. How often each problem was
-computed, and the content of a training step, are written from time to time and at the end.
+Each line of the file is a JSON object. A problem is written before its first call, and each direction of a
+problem after it was computed once. So if a process was killed, its file shows how far it came. If it died
+inside a convolution, the file shows in which one. From time to time and at the end, the recorder writes how
+often each problem was computed, and the convolutions of a training step.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from rocmprobe.exec.inject.ending import append, at_end
 from rocmprobe.exec.inject.steps import Steps, after_each_step
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
-#: Seconds between two writes of all counts: the interval starts with the first value and doubles up to the
-#: second.
+#: Seconds between two writes of all counts: the first interval, which then doubles, and the longest interval.
 _SOON, _LATE = 1.0, 60.0
 
 Call = Union[ConvolutionCall, BackwardCall]
@@ -44,7 +43,7 @@ def install(folder: str) -> None:
 
 
 class Recorder(dispatch.Interceptor):
-    """Interceptor that gets every convolution before all others, and changes nothing."""
+    """Interceptor that gets every convolution before all other interceptors, and changes nothing."""
 
     name = "recorder"
     rank = dispatch.RANK_RECORDER
@@ -114,7 +113,7 @@ class Recorder(dispatch.Interceptor):
 
     def _done(self, number: int, places: tuple[int, ...], seconds: Optional[float]) -> None:
         with self._lock:
-            # A call that began before a fork and ended after it belongs to the parent.
+            # Ignore a call that began before a fork and ended after the fork. It belongs to the parent.
             if number >= len(self._counts):
                 return
             self._steps.convolved(number, places, seconds)
@@ -137,10 +136,10 @@ class Recorder(dispatch.Interceptor):
         try:
             if not self._path:
                 self.start()
-            # The file is not kept open, because a program can close all descriptors and reuse their numbers.
+            # Do not keep the file open, because a program can close all descriptors and reuse their numbers.
             append(self._path, line)
         except OSError as error:
-            # Recording must not make a program fail.
+            # Recording must not make the program fail.
             print(f"rocmprobe: process {os.getpid()} stopped recording ({error.strerror})", file=sys.stderr)
             self._path = os.devnull
 
@@ -165,8 +164,10 @@ def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
 
 
 def _channels_last(call: Call) -> bool:
-    """Return True if PyTorch computes this 2-d convolution in channels-last, i.e. if any operand has this
-    format."""
+    """Return True if PyTorch computes this 2-d convolution in channels-last.
+
+    This is so if any operand has this memory format.
+    """
     if call.weight.dim() != 4:
         return False
     return any(

@@ -19,7 +19,7 @@ Counts = dict[str, dict[str, int]]
 def write_at_end(path: str, devices: Sequence[str]) -> None:
     """Make this process append its counts of convolutions to the file ``path`` when it ends.
 
-    Processes forked from it do the same. ``devices`` are the device types on which the bypass is installed.
+    Processes forked from this process do the same. ``devices`` are the device types of the bypass.
     """
     before: list[Counts] = [{kind: {} for kind in counts.counted()}]
     parents = list(before)
@@ -30,8 +30,8 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
     def start_anew() -> None:
         parents[:] = before
 
-    # A child inherits the counts of its parent, which reports them itself, so they are subtracted. They are
-    # copied before the fork, because another thread may hold their lock during the fork.
+    # A child inherits the counts of its parent. Subtract them, because the parent reports them itself. Copy
+    # them before the fork, because another thread may hold their lock during the fork.
     os.register_at_fork(before=remember, after_in_child=start_anew)
 
     def write() -> None:
@@ -50,13 +50,13 @@ def _device(devices: Sequence[str]) -> str:
     """Return the type in ``devices`` on which this process computed."""
     if len(devices) == 1:
         return devices[0]
-    # torch does not annotate this module completely.
+    # torch has no full annotations for this module.
     cuda: Any = torch.cuda
     return "cuda" if cuda.is_initialized() else "cpu"
 
 
 def _since(before: Counts, now: Counts) -> Counts:
-    # If the program has reset the counts in between, they are lower than before.
+    # The counts are lower than before if the program has reset them.
     return {
         kind: dict(Counter(counts) - Counter(before[kind]) if _grew(before[kind], counts) else counts)
         for kind, counts in now.items()

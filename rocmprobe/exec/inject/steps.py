@@ -2,12 +2,12 @@
 
 A step lasts from the end of one call of an optimizer's ``step`` to the end of the next call. So accumulated
 gradients, and a closure that is called several times, are part of one step. If there are several optimizers,
-as in a GAN, only the one that steps first defines steps. If it is deleted, the next optimizer that steps
-replaces it. The start of the first step is unknown, so that step is left out.
+as in a GAN, only the optimizer that steps first defines steps. If this optimizer is deleted, the next
+optimizer that steps replaces it. The start of the first step is unknown, so the first step is left out.
 
-Steps with the same convolutions are of one kind, and the most frequent kind represents all steps. Other kinds
-are a smaller last batch, a step with an evaluation in it, or two steps between which a GradScaler skipped a
-call.
+Steps with the same convolutions form a kind, and the most frequent kind represents all steps. Other kinds are
+e.g. a smaller last batch, a step with an evaluation in it, or two steps that count as one because a
+GradScaler skipped a call.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch.optim import optimizer as torch_optimizer
 
 from rocmprobe.bypass.operators import untraced
 
-#: Maximum number of stored steps per kind (the latest, enough for deciles), and maximum number of kinds,
-#: because image sizes can change endlessly.
+#: Number of latest steps that are stored per kind, enough for deciles, and maximum number of kinds. If image
+#: sizes change, there can be endlessly many kinds.
 _KEPT, _KINDS = 101, 1000
 
 
@@ -35,7 +35,7 @@ def after_each_step(call: Callable[[Any], None]) -> None:
     if register is not None:
         register(lambda optimizer, arguments, options: call(optimizer))
         return
-    # torch 1.13 has no such hook, but each step ends with a call of this method of the profiler.
+    # torch 1.13 has no such hook. In this version, each step ends with a call of this profiler method.
     before = torch_optimizer.Optimizer._optimizer_step_code
 
     def stepped(self: Any) -> None:
@@ -54,7 +54,7 @@ class _Kind:
 
 
 class Steps:
-    """The steps of this process. It is not thread-safe, so the caller must hold a lock."""
+    """The steps of this process. The class is not thread-safe, so the caller must hold a lock."""
 
     def __init__(self) -> None:
         self._leader: Callable[[], Any] = lambda: None
@@ -98,10 +98,12 @@ class Steps:
     def summary(self) -> Optional[dict[str, Any]]:
         """Return the number of steps and a summary of the most frequent kind, or None if no step is complete.
 
-        ``made`` is the number of all steps, ``alike`` the number of steps of this kind. ``seconds``,
-        ``seconds_p10`` and ``seconds_p90`` are median, 10th and 90th percentile of the time of a step.
-        ``rest_seconds`` is the median of the time outside of convolutions, or None if unknown. ``computed``
-        lists [problem, index of the direction, number of calls in a step].
+        - ``made``: number of all steps.
+        - ``alike``: number of steps of the most frequent kind.
+        - ``seconds``, ``seconds_p10``, ``seconds_p90``: median, 10th and 90th percentile of the time of a
+          step.
+        - ``rest_seconds``: median of the time outside of convolutions, or None if unknown.
+        - ``computed``: list of [problem, index of the direction, number of calls in a step].
         """
         if not self._kinds:
             return None

@@ -1,9 +1,9 @@
 """Code that each Python below ``rocmprobe exec`` or ``rocmprobe shapes`` runs before its program begins.
 
-Python imports this file because its folder comes first in PYTHONPATH. The code waits for the import of torch,
-removes the folder from the path and lets the user's sitecustomize run. Any version of Python can run this
-file, even without the packages that rocmprobe requires. So the code must work in all versions, and it imports
-nothing else before torch is imported.
+Python imports this file because its folder comes first in PYTHONPATH. The code prepares for the import of
+torch, removes the folder from the path and lets the user's sitecustomize run. Any version of Python can run
+this file, even without the packages that rocmprobe requires. So the code must work in all versions, and it
+imports nothing else before torch is imported.
 """
 
 import os
@@ -12,13 +12,12 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _OLDEST = (3, 9)
-#: Modules of torch that were executed. A second module, or the same module again, is a reload.
+#: Modules of torch that were executed. Another execution is a reload of torch.
 _executed = []  # type: list
 
 
 class _TorchFinder:
-    """Finder that finds torch like the other finders, and calls ``_prepare`` each time its module was
-    executed."""
+    """Finder that finds torch like other finders, and calls ``_prepare`` after each execution of torch."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -28,7 +27,7 @@ class _TorchFinder:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find and finder is not _TorchFinder else None
             if spec is not None:
-                # A folder that is only named torch is not PyTorch. Its spec has no origin.
+                # Ignore a folder that is only named torch. Its spec has no origin.
                 if spec.origin and hasattr(spec.loader, "exec_module"):
                     _follow(spec.loader)
                 return spec
@@ -42,7 +41,7 @@ def _follow(loader):
         try:
             execute(module)
         except BaseException:
-            # If a reload fails halfway, as with torch 2, the program goes on to use the first torch.
+            # A reload can fail halfway, as with torch 2. Then the program continues with the first torch.
             if module in _executed:
                 _prepare(module)
             elif _executed:
@@ -51,12 +50,12 @@ def _follow(loader):
         _executed.append(module)
         _prepare(module)
 
-    # Set only on this object, because other code needs the loader's class to read resources or sources.
+    # Set this only on the object, because other code needs the loader's class to read resources or sources.
     loader.exec_module = exec_module
 
 
 def _prepare(torch):
-    """Apply the configuration in this process, or end the process.
+    """Apply the configuration in this process. If this fails, end the process.
 
     Without the configuration, the program could hang the GPU.
     """
@@ -72,7 +71,7 @@ def _prepare(torch):
 
 
 def _own_package():
-    """Make ``rocmprobe``, but nothing else in its folder, importable."""
+    """Make ``rocmprobe`` importable, but no other package in its folder."""
     if "rocmprobe" in sys.modules:
         return
     from importlib.util import module_from_spec, spec_from_file_location
@@ -95,7 +94,7 @@ def _give_up(error):
             pass
     line = "rocmprobe: the configuration for this program cannot be applied here, so it was ended: " + words
     os.write(2, (line + "\n").encode("utf-8", "replace"))
-    # The program could catch an exception and go on without the configuration.
+    # Do not raise. The program could catch the exception and continue without the configuration.
     os._exit(2)
 
 
@@ -105,12 +104,12 @@ def _start():
         if "torch" in sys.modules:
             _executed.append(sys.modules["torch"])
             _prepare(sys.modules["torch"])
-    # The program and the user's own sitecustomize see the same path as without rocmprobe.
+    # Restore the path that the program and the user's sitecustomize would see without rocmprobe.
     sys.path[:] = [each for each in sys.path if os.path.abspath(each or os.curdir) != _HERE]
 
 
 _start()
 del sys.modules["sitecustomize"]
-# If the user has no sitecustomize, this raises ImportError, which Python expects. Other errors come from the
-# user's file.
+# Without a sitecustomize of the user, this raises ImportError, as Python expects. Other errors come from
+# the user's file.
 import sitecustomize  # noqa: E402, F401
