@@ -83,9 +83,8 @@ class TorchDriver:
             bypass=setting.bypass,
             compiler=self.compiler,
             clock=self.injector.clock,
-            # Measure the naive time once per problem. The bypass needs no other time, because it uses the
-            # same
-            # matrix products.
+            # Measure the naive time only under the bypass, which uses the same matrix products. One time per
+            # problem is enough.
             naive=setting.bypass and setting.vendor_library,
             sweep_bytes=int(self.spec.sweep_mb * (1 << 20)),
             batch=self.spec.batch,
