@@ -346,8 +346,10 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call`` and apply the adjoint of ``_padded`` to the result, which has the padded image's
-    size."""
+    """Compute ``call`` and apply the adjoint of ``_padded`` to its result.
+
+    The result of ``call`` has the size of the padded image.
+    """
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)

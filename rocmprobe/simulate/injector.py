@@ -17,8 +17,7 @@ from rocmprobe.runtimes.loaded import mapped
 
 
 class Injector:
-    """Hooks of a worker. This class is for a real machine and changes nothing. A simulated machine overrides
-    it."""
+    """Hooks of a worker, which a simulated machine overrides. The hooks of this class change nothing."""
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
