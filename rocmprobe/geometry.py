@@ -2,8 +2,8 @@
 
 Every problem is converted to a plain convolution between an *image* and a *feature* tensor. The filter
 windows are cut out of the image, and the feature tensor has one value for each window and filter. A
-convolution maps image to feature. A transposed convolution is the backward data of this plain convolution, so
-it maps feature to image (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
+convolution maps image to feature. A transposed convolution is the backward data of a plain convolution, so it
+maps feature to image (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
 chapter 4).
 """
 
@@ -24,7 +24,8 @@ class Geometry:
 
     The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions ``o *
     stride - padding + tap * dilation``. Positions outside the image count as zero. ``padding`` can be
-    negative. Then windows start inside the image. ``feature`` can be smaller than the largest size that fits.
+    negative, so that windows start inside the image. ``feature`` can be smaller than the largest size that
+    fits.
     """
 
     batch: int
@@ -47,7 +48,7 @@ class Geometry:
     def depth(self) -> int:
         """Number of values in one filter: channels / groups * taps.
 
-        This is also the number of rows of a group's column matrix (im2col).
+        This is also the number of rows of the column matrix (im2col) of a group.
         """
         return self.channels // self.groups * self.taps
 
@@ -75,7 +76,8 @@ class Geometry:
     def flipped(self) -> Geometry:
         """Return the convolution on the feature tensor that computes the backward data at stride 1.
 
-        Its weight has the taps reversed and, in each group, channels and filters swapped.
+        The weight of the returned convolution has the taps reversed and, in each group, channels and filters
+        swapped.
         """
         reach = [(k - 1) * d for k, d in zip(self.kernel, self.dilation)]
         return replace(
@@ -98,10 +100,7 @@ def output_sizes(
     transposed: bool = False,
     output_padding: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """Return the spatial output sizes.
-
-    Source: PyTorch's documentation of Conv2d and ConvTranspose2d.
-    """
+    """Return the spatial output sizes. Source: PyTorch's documentation of Conv2d and ConvTranspose2d."""
     extra = output_padding or (0,) * len(kernel)
     reach = [(k - 1) * d for k, d in zip(kernel, dilation)]
     if transposed:

@@ -1,6 +1,6 @@
 """Limits that a child process sets on its own lifetime.
 
-The Linux kernel enforces these limits, even if the child hangs inside a library call.
+The Linux kernel enforces these limits, so they hold even if the child hangs inside a library call.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 import signal
 from typing import Optional
 
-#: From prctl(2).
+#: Constant from prctl(2).
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: Optional[int] = None) -> None:
     """Make the Linux kernel kill this process when the thread that started it ends.
 
-    If ``parent``, the pid of the parent process, is already gone, exit at once.
+    ``parent`` is the pid of the parent process. If it has already ended, exit at once.
     """
     parent = parent or os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -27,7 +27,7 @@ def die_with_parent(parent: Optional[int] = None) -> None:
 
 def die_after(seconds: int) -> None:
     """Make the Linux kernel kill this process after ``seconds``."""
-    # Use the default action, because a Python handler would run only after the library call returns.
+    # Use the default action, because a Python handler would run only after the library call returned.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     # A child inherits the signal mask, so SIGALRM can be blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})

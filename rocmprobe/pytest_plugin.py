@@ -1,8 +1,8 @@
 """The pytest plugin: each case of a suite is a test item, and the case's outcome is the result of the item.
 
-The plugin only affects rocmprobe's suites. If pytest runs other tests, the plugin only adds its options. The
-main process (xdist's controller) begins the run, and writes results and report at the end. With xdist, all
-items of a device run in one xdist worker.
+The plugin only affects rocmprobe's suites. For other tests, it only adds its options. The main process
+(xdist's controller) begins the run, and writes results and report at the end. With xdist, all items of a
+device run in one xdist worker.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
 #: Outcome of an item, after comparison with the expected failures.
 _OUTCOME = pytest.StashKey[Outcome]()
-#: Reason why the journal cannot be written any more. If it is set, the run ends.
+#: Reason why the journal cannot be written any more. If this is set, the run ends.
 _FULL = pytest.StashKey[str]()
-#: Results written at the end of the run, for a caller that started pytest in its own process.
+#: Results written at the end of the run, for a caller that runs pytest in the same process.
 RESULTS = pytest.StashKey[Results]()
 
 
@@ -117,7 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     option = config.option
     if _on_worker(config):
-        # Otherwise an xdist worker would run for seconds after the death of the main process.
+        # Without this, an xdist worker would run for seconds after the death of the main process.
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return
@@ -142,9 +142,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that sends all items of a device to one xdist worker, whatever ``--dist`` says.
+    """Return a scheduler that sends all items of a device to one xdist worker, for any ``--dist``.
 
-    xdist's own ``loadgroup`` cannot be used, because it changes the ids of items, which pytest 9.2 no longer
+    xdist's ``loadgroup`` cannot be used, because it changes the ids of items, which pytest 9.2 no longer
     supports.
     """
     if _RUN not in config.stash:
@@ -160,14 +160,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
-    """Return the number of workers for ``-n auto``: the number of devices, or 1 if that is not known yet."""
+    """Return the number of workers for ``-n auto``: the number of devices, or 1 if it is not known yet."""
     if not _about_suites(config):
         return None
     return run.workers(config.option.rocmprobe_run) if config.option.rocmprobe_run else 1
 
 
 class _XdistWorkers:
-    """The main process's list of xdist workers."""
+    """The list of xdist workers in the main process."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -187,7 +187,7 @@ class _XdistWorkers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """If the ended worker could not write the journal, record the reason."""
+        """Store the reason if the ended worker could not write the journal."""
         full = getattr(node, "workeroutput", {}).get("rocmprobe_full")
         if full:
             node.config.stash[_FULL] = full
@@ -200,7 +200,7 @@ class _XdistWorkers:
 
 
 class _Sampling:
-    """A plugin that reads the sensors during the session. It runs in the main process only."""
+    """A plugin of the main process that reads the sensors during the session."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
@@ -291,7 +291,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @contextlib.contextmanager
 def _noted_when_full(config: pytest.Config) -> Iterator[None]:
-    """Run the block. If the block cannot write the journal, record the reason for the end of the run."""
+    """Run the block. If it cannot write the journal, store the error message for the end of the run."""
     try:
         yield
     except CannotWrite as error:
@@ -320,7 +320,7 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """Return the outcome of this item's case, compared with the expected failures.
+    """Return the outcome of this item's case. Failures that were expected are marked as such.
 
     Raise RuntimeError for a probe error.
     """
@@ -335,7 +335,7 @@ def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Report a case as xpass if the case passes although a failure was expected."""
+    """Report a case as xpass if it passes although a failure was expected."""
     report: Any = yield
     outcome = item.stash.get(_OUTCOME, None)
     if outcome and outcome.expected and outcome.state == "xpass" and report.when == "call" and report.passed:
@@ -376,7 +376,7 @@ def pytest_metadata(metadata: dict[str, Any], config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Redact the JUnit file that pytest writes, because it contains the host's name."""
+    """Redact the JUnit file that pytest has written, because it contains the host's name."""
     named = getattr(config.option, "xmlpath", None)
     if not named or _on_worker(config) or not _redacts(config):
         return
@@ -386,8 +386,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         for element in document.iter():
             element.text = element.text and redacted_text(element.text)
             for name, value in element.attrib.items():
-                # A host can have a short name such as "vm", which only this attribute shows to be a host
-                # name.
+                # Redact this attribute in any case. A short host name such as "vm" is not recognised in text.
                 element.set(name, "<host>" if name == "hostname" else redacted_text(value))
         document.write(path, "utf-8", xml_declaration=True)
 
@@ -447,7 +446,7 @@ def _finish(config: pytest.Config, ended: bool) -> None:
     except OSError as error:
         config.stash.setdefault(_FULL, str(error.strerror))
     except Exception:
-        # If the disk is full, writing the page can raise various errors. The full disk is reported anyway.
+        # On a full disk, writing the page can raise various errors. The full disk is reported separately.
         if _FULL not in config.stash:
             raise
     if _FULL not in config.stash:

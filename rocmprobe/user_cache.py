@@ -28,5 +28,5 @@ def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Pat
 
 @cache
 def _absolute(path: str) -> Path:
-    # Cached, because a program can change its working directory.
+    # Cache the result, because a program can change its working directory.
     return Path(path).absolute()
