@@ -27,7 +27,7 @@ from rocmprobe.runtimes.rtc import HIPRTC, CompileFailed, Rtc
 VARIABLE = "ROCMPROBE_BYPASS_KERNEL_CACHE"
 _MAGIC = b"rocmprobe kernels 1\n"
 _CHECKSUM_BYTES = 32
-#: Maximum size of a file in bytes. A module has about 100 thousand.
+#: Maximum size of a file in bytes. A module has about 100 thousand bytes.
 _LARGEST = 64 * 2**20
 
 
@@ -53,8 +53,8 @@ def options(kind: str, target: str) -> tuple[str, ...]:
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")
-    # Whether a block runs on one compute unit or on two (CU or WGP mode) by default differs between versions
-    # of hiprtc. Chips before RDNA have only CU mode.
+    # The default mode (CU: a block uses one compute unit, WGP: two) differs between versions of hiprtc. Chips
+    # before RDNA have only CU mode.
     compute_unit_mode = () if target.startswith("gfx9") else ("-mcumode",)
     return (*common, "-O3", *compute_unit_mode)
 

@@ -16,7 +16,7 @@ GRID = 65535
 #: Maximum sum of the numbers of taps in the three dimensions. Each tap of a dimension has a bit in a 32-bit
 #: word. The remaining bit is NEVER.
 TAP_BITS = 31
-#: Bit that is not set for any position. A tap with this bit is never read.
+#: Bit that is set for no position. A kernel never reads a tap with this bit.
 NEVER = 1 << 31
 #: Limits of the three numbers, one for each dimension, that a word of a wide tile stores.
 DISPLACEMENTS = (1 << 10, 1 << 11, 1 << 11)
@@ -38,7 +38,7 @@ class Strides:
 
     @classmethod
     def of(cls, strides: Sequence[int]) -> Strides:
-        """Return the strides of a tensor from its strides in PyTorch's order of dimensions."""
+        """Return the ``Strides`` of a tensor, given its strides in PyTorch's order of dimensions."""
         return cls(strides[0], strides[1], tuple(strides[2:]))
 
     def padded(self) -> Strides:

@@ -1,12 +1,12 @@
 """Forward and bwd-data as matrix products whose operand is gathered: host side of ``source/gather_gemm.hip``.
 
 A row of the product is a channel of the result. A column is a position of the result in a sample. Each sum
-goes over the channels and taps of the operand that is read. Their number is called the depth. The first
-launch copies the weights into the workspace in the order of the product, and writes a table with the offset
-of each channel and tap. Then one launch computes each chunk of samples. bwd-data has one product for each
-phase of the stride, and up to PHASES products share a launch. If there would be too few blocks to keep the
-GPU busy, each sum is split into parts. The parts are written to the workspace, and a last launch adds them in
-a fixed order.
+goes over the channels and taps of the operand that is read. The number of products in a sum is called the
+depth. The first launch copies the weights into the workspace in the order of the product, and writes a table
+with the offset of each channel and tap. Then one launch computes each chunk of samples. bwd-data has one
+product for each phase of the stride, and up to PHASES products share a launch. If there would be too few
+blocks to keep the GPU busy, each sum is split into parts. The parts are written to the workspace, and a last
+launch adds them in a fixed order.
 """
 
 from __future__ import annotations
