@@ -204,8 +204,6 @@ class _Sh:
 
 
 class _PowerShell:
-    """Commands for PowerShell."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.constraints = f"$HOME\\{name}\\constraints.txt"
