@@ -440,7 +440,8 @@ def computed_seconds(
 
 
 def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
-    """Return {} if the run has no program or no counts."""
+    """Return how often the program computes each direction, keyed by problem. Return {} if the run has no
+    program or no counts."""
     counts = {row["problem"]: row["counts"] for row in _recorded(results)}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
 

@@ -96,8 +96,6 @@ class Measurements:
 
 @dataclass(frozen=True)
 class _Pair:
-    """One time, measured in both runs."""
-
     old: Outcome
     kind: str
     what: str
