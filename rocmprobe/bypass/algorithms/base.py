@@ -208,7 +208,7 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return how many bytes of the weight ``products`` matrix products read.
+    """Return how many bytes of the weight are read by ``products`` matrix products.
 
     For bwd-weights, return how many bytes of the weight gradient these products read and write.
     """

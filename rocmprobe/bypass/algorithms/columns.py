@@ -142,5 +142,6 @@ def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: B
 
 
 def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """Return ``parts`` as an index for several dimensions. Python 3.9 allows no star inside of brackets."""
+    """Return ``parts`` as an index for several dimensions. Python 3.9 allows no star inside of brackets, so
+    ``tensor[first, *rest]`` is an error."""
     return parts

@@ -1,10 +1,10 @@
 """Long rows: all padded samples of a channel, one after the other in memory, so that every tap is a shifted
 view.
 
-With a stride, the image is split into phases (position modulo stride), and each phase has its own rows. A tap
-reads the rows of one phase, at a fixed distance from the window. In bwd-data the rows contain the gradient,
-and a tap writes to one phase of the image. Between two lines of an image, there are zeros for the padding
-after the first line and before the second line at once.
+If the stride is larger than 1, the image is split into phases (position modulo stride), and each phase has
+its own rows. A tap reads the rows of one phase, at a fixed distance from the window. In bwd-data the rows
+contain the gradient, and a tap writes to one phase of the image. The zeros between two lines of an image are
+the padding after the first line and also the padding before the second line.
 """
 
 from __future__ import annotations
