@@ -19,8 +19,7 @@ from functools import cache
 from rocmprobe.text.tables import table
 
 #: Texts of hipGetErrorString (CLR hipamd/src/hip_error.cpp). If several texts have the same beginning, all
-#: are
-#: listed, because a missing end can be restored only if no other text begins in the same way.
+#: are listed, because a missing end can be restored only if no other text begins in the same way.
 _HIP_TEXTS = (
     "invalid device function", "invalid device ordinal", "invalid device pointer", "invalid device symbol",
     "invalid device context", "invalid resource handle", "invalid configuration argument",
@@ -91,16 +90,13 @@ _DIGITS = str.maketrans("OoQIl|S", "0001115")
 #: Endings of a line whose end was cut off.
 _DOTS = ("…", "...")
 #: Smallest number of characters, and smallest fraction, of a phrase that must be present to identify it.
-#: Names
-#: need a larger fraction, because not all names are listed. Names that begin as in ``_WHOLE`` must be
-#: complete,
-#: because too many other names begin in the same way.
+#: Names need a larger fraction, because not all names are listed. Names that begin as in ``_WHOLE`` must be
+#: complete, because too many other names begin in the same way.
 _LEAST, _SHARE, _SHARE_OF_NAME = 10, 0.6, 0.8
 _WHOLE = ("HSA_", "CUBLAS_", "rocblas_", "HIP_VISIBLE", "ROCR_")
 
 #: Parts of the ASCII texts in data/translations.toml (tests/test_restored.py checks that each text has one).
-#: If a
-#: log is pure ASCII and contains none of these parts, it contains no translated message.
+#: If a log is pure ASCII and contains none of these parts, it contains no translated message.
 ASCII_PARTS = (
     "nicht ", "Berechtigung", "zugriff", "Zugriff", "Abgebrochen", "Speicherabzug", "Fehler beim",
     "introuvable", "non permise", "Argument invalide", "Instruction ", "Erreur de", "Abandon", "non permis",

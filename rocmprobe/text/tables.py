@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 #: Environment variable with the path of a folder that has the tables as NAME.json. A worker can run in a
-#: Python
-#: older than 3.11 without tomli, which cannot read TOML. So the parent process writes the JSON files
+#: Python older than 3.11 without tomli, which cannot read TOML. So the parent process writes the JSON files
 #: (``write_as_json``).
 AS_JSON = "ROCMPROBE_TABLES"
 
