@@ -26,8 +26,7 @@ from rocmprobe.text.tables import table
 
 _T = TypeVar("_T")
 #: Layout of gpu_metrics 1.3 up to the throttling status. In this format, the status has the same bits on
-#: every
-#: chip: 0 to 31 for power and current, 32 to 47 for temperatures.
+#: every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
 #: Range in degrees Celsius of plausible temperature limits. Other limits from the driver are ignored.

@@ -18,8 +18,7 @@ from rocmprobe.knowledge import wsl
 from rocmprobe.model.results import Fact
 
 #: Files that identify a container engine. Kubernetes comes first, because its containers also have the files
-#: of
-#: the engine that Kubernetes uses.
+#: of the engine that Kubernetes uses.
 _MARKS = (
     ("/run/secrets/kubernetes.io", "kubernetes"),
     ("/var/run/secrets/kubernetes.io", "kubernetes"),

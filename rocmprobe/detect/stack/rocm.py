@@ -28,8 +28,7 @@ _RELEASE = re.compile(r"[0-9]+\.[0-9]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _MIOPEN_HEADERS = ("include/miopen/version.h", "miopen/include/miopen/version.h")
 #: Program that prints the version that a MIOpen library reports. It runs in a separate process, because
-#: loading
-#: the library loads all of ROCm and can crash. No GPU is touched.
+#: loading the library loads all of ROCm and can crash. No GPU is touched.
 _PROGRAM = (
     "import ctypes, sys\n"
     "numbers = [ctypes.c_size_t() for _ in range(3)]\n"
