@@ -32,14 +32,13 @@ LIBRARIES = ("miopen", "rocblas", "hip", "triton")
 #: Values of ``operator`` in a triton fault: a kernel that the program launches, or kernels of Inductor.
 COMPILED = ("kernel", "inductor")
 #: raise: RuntimeError(message). wrong: a wrong result, as ``bug`` defines. signal: the child dies by
-#: ``signal``.
-#: exit: os._exit(3). hang: sleep forever. busy: loop forever, in C. ignore-term: a hang that SIGTERM does
-#: not end. flood: print 64 MB and continue. garbage: write nonsense and half an event to the event pipe,
-#: and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes open, and
-#: continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search: the first
-#: call of each problem takes ``seconds`` longer on a simulated clock, in every process, or only in the first
-#: process if the fault is ``kept``. flip: once in a process, flip ``bit`` of one element in the result of a
-#: float32 convolution.
+#: ``signal``. exit: os._exit(3). hang: sleep forever. busy: loop forever, in C. ignore-term: a hang that
+#: SIGTERM does not end. flood: print 64 MB and continue. garbage: write nonsense and half an event to the
+#: event pipe, and continue. memory: allocate up to a limit. grandchild: start a process that keeps the pipes
+#: open, and continue. grandchild-exit: start such a process, and exit. print: only print ``stderr``. search:
+#: the first call of each problem takes ``seconds`` longer on a simulated clock, in every process, or only in
+#: the first process if the fault is ``kept``. flip: once in a process, flip ``bit`` of one element in the
+#: result of a float32 convolution.
 EFFECTS = (
     "raise", "wrong", "signal", "exit", "hang", "busy", "ignore-term", "flood", "garbage", "memory",
     "grandchild", "grandchild-exit", "print", "search", "flip",
