@@ -1,4 +1,4 @@
-"""Function that runs an untrusted program in its own session, with limits on its time and output."""
+"""Function that runs an untrusted program in a separate session, with limits on its time and output."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def _kill_running() -> None:
         kill_group(group)
 
 
-#: Process groups of running programs. They must be killed at exit, because threads that wait for them just
-#: end.
+#: Process groups of running programs. They must be killed at exit, because the threads that wait for the
+#: programs just end.
 _running: set[int] = set()
 #: Lock that is held from the start of a program until its group is in ``_running``.
 _starting = threading.Lock()
