@@ -42,7 +42,7 @@ _GAP = " … "
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
 #: Largest width of a mail. Mails are wrapped between words.
 _WIDEST_MAIL = 120
-#: Common widths of terminal windows. A single line of exactly such a length shows that text was wrapped.
+#: Common widths of terminal windows. A single line of such a length already shows that text was wrapped.
 _WINDOWS = frozenset((80, 100, 120, 132, 160))
 
 _CONTROLS = re.compile(
@@ -494,7 +494,6 @@ def _joined(raw: str, following: Sequence[str], width: int) -> str:
 
 
 def _alike(line: str, other: str) -> bool:
-    """Return True if two lines begin with the same letters, as items of a list often do."""
     return line[_mark(line) :].lstrip()[:8] == other[_mark(other) :].lstrip()[:8]
 
 

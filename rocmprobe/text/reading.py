@@ -105,8 +105,8 @@ def toml_of(content: bytes, name: str, mend: str) -> dict[str, Any]:
 def json_line(line: bytes | str) -> Any:
     """Parse one line as JSON.
 
-    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large. Accept
-    NaN and infinity, because child processes and journals write them as measurements.
+    Return None if the line is invalid, too long, nested too deeply, or has a number that is too large. Unlike
+    ``json_of``, accept NaN and infinity, because child processes and journals write them as measurements.
     """
     if len(line) > LONGEST_LINE:
         return None

@@ -250,7 +250,6 @@ def _longest_first(names: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _own() -> tuple[_Rule, ...]:
-    """Return rules for the home folder, user and host of this process."""
     rules = []
     # Libraries print the home folder with links resolved, so redact both forms.
     for home in _longest_first({str(_home()), str(_home().resolve())} - {"/"}):

@@ -213,7 +213,6 @@ class _Changes:
         self.done[at] = Restored(text, (*known, *((words,) if words not in known else ())))
 
     def put(self, at: int, match: re.Match[str], words: str) -> None:
-        """Replace the match in line ``at`` with ``words``."""
         text = self.texts[at]
         self.make(at, text[: match.start()] + words + text[match.end() :], words)
 
@@ -282,7 +281,6 @@ def _begun() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _look_alikes(phrase: str) -> re.Pattern[str]:
-    """Return a pattern that matches all misreadings of a phrase in a screenshot."""
     parts, rest = [], phrase
     while rest:
         pair = next((pair for pair in _PAIRS if rest.startswith(pair)), None)
