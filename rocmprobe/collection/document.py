@@ -269,7 +269,6 @@ def _telling(name: str) -> tuple[int, str]:
 
 
 def _configurations(order: _Order) -> list[dict[str, Any]]:
-    """Return the recommendations of each machine's latest run, by chip, stack, dtype and purpose."""
     said: dict[tuple[Any, ...], Any] = {}
     for machine, device, chip, stack, advice in order.store.advice():
         said[chip, stack, advice.dtype, advice.purpose, machine, device] = advice

@@ -68,7 +68,7 @@ class Difference(NamedTuple):
 class SeparatingFact(NamedTuple):
     """A fact whose ``value`` only the outliers have.
 
-    ``others`` has the values on the other machines, each with its number of machines.
+    ``others`` has the values on other machines, each with the number of machines that have it.
     """
 
     name: str

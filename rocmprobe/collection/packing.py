@@ -113,7 +113,6 @@ def _check_folder(path: Path, derived: Results) -> None:
 
 
 def _redaction_of_another_machine(raw: Mapping[str, bytes]) -> Callable[[Any], Any]:
-    """Return a redaction that also replaces user names found in the journal's paths of home folders."""
     users = users_of_homes(raw[JOURNAL].decode("utf-8", "replace").replace("\\\\", "\\"))
     return lambda data: redacted_with(data, users)
 
@@ -206,7 +205,6 @@ def derive(files: Mapping[str, bytes]) -> Results:
 
 
 def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Results, accepted: bool) -> None:
-    """Raise Refused if the results or the manifest differ from those derived from the journal."""
     made_by, label = (about.get(name) if _is_object(about) else None for name in ("rocmprobe", "label"))
     if not isinstance(made_by, str) or not isinstance(label, str):
         raise Refused(f"{MANIFEST}: lacks rocmprobe or label; {_AGAIN}")
@@ -243,7 +241,6 @@ def _is_older(made_by: str) -> bool:
 
 
 def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Optional[str]:
-    """Return the first difference between ``data``, the JSON of results, and the derived results, or None."""
     expected = to_json(as_stored(right))
     if measured_only:
         data, expected = _measured(data), _measured(expected)

@@ -81,7 +81,7 @@ def table_page(table: Mapping[str, Any], title: str = "rocmprobe: what works whe
 
 
 def chip_words(chip: Mapping[str, str]) -> str:
-    """Return a description of a chip in one line: ISA, name, PCI id and revision, as far as known."""
+    """Return a description of a chip in one line: the known parts of ISA, name, PCI id and revision."""
     known = (chip["isa"] or "unknown chip", chip["name"], _identity(chip))
     return " · ".join(filter(None, known))
 
@@ -172,7 +172,6 @@ def _changes(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the states in float32 by chip, stack and setting, with all directions merged."""
     found: dict[tuple[int, int, str], dict[str, dict[str, int]]] = {}
     for cell in table["cells"]:
         if cell["check"] not in _SHOWN or cell["dtype"] != "float32":
@@ -296,7 +295,6 @@ class _Table:
     rows: Mapping[str, Mapping[str, Cell]]
 
     def count(self, works: Optional[bool], differs: bool = False) -> int:
-        """Return the number of cells whose attributes ``works`` and ``differs`` have these values."""
         cells = [cell for row in self.rows.values() for cell in row.values()]
         return sum(cell.works is works and cell.differs is differs for cell in cells)
 
@@ -348,7 +346,6 @@ def _templates() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as text for a page, without control characters and truncated."""
     if value is None:
         return ""
     if isinstance(value, Markup):

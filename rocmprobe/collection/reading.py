@@ -173,8 +173,8 @@ class TableRun(NamedTuple):
 def run_of(content: bytes, label: str = "", simulated: bool = False) -> TableRun:
     """Return the rows of a results.json.
 
-    Raise Refused if the content is not accepted. Raise its subclass Simulated for a simulated machine, unless
-    ``simulated`` is true. Raise its subclass Joined for a file that joins several runs.
+    Raise Refused if the content is not accepted: Simulated for a simulated machine, unless ``simulated`` is
+    true, and Joined for a file that joins several runs.
     """
     try:
         data: Results = _DECODER.decode(content)

@@ -50,7 +50,7 @@ CREATE TABLE change (machine INTEGER, device INTEGER, before INTEGER, after INTE
 
 
 class StoredRow(NamedTuple):
-    """One row with the store's ids of its machine, device, question, chip, stack, run and facts."""
+    """One row: the store's ids of the machine, device, question, chip, stack, run and facts."""
 
     machine: int
     device: int
