@@ -76,7 +76,6 @@ def probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _find_temporary_folder() -> None:
-    """Choose a folder with enough room for temporary files. Raise CheckOver if there is none."""
     named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     failed = ""
     for folder in filter(None, dict.fromkeys((*named, "/tmp", "/var/tmp", *_OTHER_FOLDERS))):  # noqa: S108
@@ -164,7 +163,6 @@ def _results(
 def _machine(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how to start a worker in ``environment`` (None: this Python), and the detected machine."""
     if environment is None:
         here = detect_devices()
         if here.value("torch.kind") is None:
@@ -205,7 +203,6 @@ def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device
 
 
 def _require_same_chip(results: Results, target: Device) -> None:
-    """Raise CheckOver if the results are from another chip, because their recommendation does not apply."""
     found = {each.native_isa for each in results.outcomes if each.device == target.device and each.native_isa}
     if target.native_isa and found and target.native_isa not in found:
         of = " and ".join(sorted(found))

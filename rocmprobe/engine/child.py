@@ -353,7 +353,6 @@ class ForkServer:
         return child
 
     def _message(self, key: str, seconds: float) -> Any:
-        """Return the value of ``key`` in the next message that has this key, or None after ``seconds``."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0:
             message = self._receive(left)
@@ -378,7 +377,6 @@ class ForkServer:
             self._process.wait(1)
 
     def _receive(self, seconds: float) -> Optional[dict[str, Any]]:
-        """Return the next message, or None if none arrives within ``seconds`` or the server has ended."""
         if self._gone or not select.select([self._channel], [], [], seconds)[0]:
             return None
         try:

@@ -95,7 +95,6 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def _name_of(path: Path) -> str:
-    """Return the name of the environment's folder, else the name of the interpreter."""
     folder = path if path.is_dir() else path.parent.parent
     if (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir():
         name = folder.name

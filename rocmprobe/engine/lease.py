@@ -172,7 +172,6 @@ def lease_name(target: Device) -> str:
 
 
 def _file(device: str) -> Path:
-    """Return the path of a lease's file. Create its folder if needed."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ""
     # Under sudo and in containers, the variable is often set although its folder does not exist.
     if not os.access(base, os.W_OK | os.X_OK):

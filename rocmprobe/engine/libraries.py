@@ -142,7 +142,6 @@ def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
 
 
 def _release(number: str) -> str:
-    """Return HIP's version as MAJOR.MINOR.PATCH. Return the number of an older runtime unchanged."""
     value = int(number) if number.isdigit() else 0
     if value < 10_000_000:
         return number

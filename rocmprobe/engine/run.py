@@ -82,9 +82,9 @@ def begin(
 ) -> Path:
     """Detect the machine, create the run's folder, and write the first record of the journal.
 
-    Return the folder. ``verified`` is a setting that an earlier run derived. It is used unchanged, so the
-    solver sweep does not run. ``former`` is the results.json of the run to compare to. ``interpreter`` is
-    another Python whose torch is tested.
+    Return the folder. ``verified`` is a setting that an earlier run derived. This setting is used unchanged,
+    without running the solver sweep. ``former`` is the results.json of the run to compare to. ``interpreter``
+    is another Python whose torch is tested.
 
     Raise BadInput if an option is invalid, if ``former`` is not from this machine, or if the folder cannot be
     written or already contains a run. Raise NothingToTest if the machine lacks the device or torch.
@@ -183,7 +183,7 @@ def _member(options: RunOptions, folder: Path, each: Interpreter, former: Option
 
 
 def members(folder: Path) -> list[Path]:
-    """Return the folders of the runs of the joined run in ``folder``, or [] if it is not a joined run."""
+    """Return the folders of the runs of the joined run in ``folder``, or [] for an ordinary run."""
     joined = read_joined(folder / "results.json")
     return [folder / each.name for each in joined.runs] if joined else []
 
@@ -225,14 +225,12 @@ def _with_operators(
 
 
 def _named_interpreter(interpreter: Optional[Interpreter]) -> Optional[Interpreter]:
-    """Return only the facts about an interpreter that a resumed run needs to start workers."""
     if interpreter is None:
         return None
     return Interpreter(interpreter.name, interpreter.python, reads_toml=interpreter.reads_toml)
 
 
 def _name_libraries(wanted: str) -> None:
-    """Pass the folder given by ``--libraries`` to the other processes of this run."""
     if wanted and wanted not in ORIGINS:
         os.environ[libraries.VARIABLE] = str(Path(wanted).absolute())
 
@@ -287,7 +285,6 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
 
 
 def _with_progress(outcome: Outcome, state: RunState) -> Outcome:
-    """Return the outcome with the last progress of the soak, if it is of an unfinished soak."""
     found = state.progress.get(outcome.id)
     return replace(outcome, numerics=found.progress, conditions=found.conditions) if found else outcome
 
@@ -422,7 +419,6 @@ def _label(targets: tuple[Device, ...]) -> str:
 
 
 def _simulated(machine: Machine, here: Machine) -> Machine:
-    """Return the facts about a simulated machine, plus this machine's CPU and torch."""
     own = {
         name: Fact(here.value(name), "this machine, which stands in for the GPU")
         for name in ("cpu.name", "cpu.cores")
@@ -445,7 +441,6 @@ def is_complete(results: Results) -> bool:
 
 
 def _link(folder: Path, name: str) -> None:
-    """Point the symbolic link ``name``, in the parent of ``folder``, to ``folder``."""
     temporary = folder.with_name(f".{name}-{os.getpid()}")
     # The link is only a convenience. The run must work on a file system without links, too.
     with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""A session: the part of a run in one process. It determines the outcome of each case once.
+"""A session: the part of a run in one process.
 
-The cases on which a case depends get their outcomes first.
+A session determines the outcome of each case once, after the outcomes of the cases on which the case depends.
 """
 
 from __future__ import annotations
@@ -170,7 +170,6 @@ class Session:
         return None
 
     def _hanging_solvers(self, case: Case) -> bool:
-        """Return True if the solver of ``case`` hung before, or if too many solvers hung."""
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
@@ -229,7 +228,6 @@ class Session:
         return [gate for gate in map(self._gate, wanted) if gate]
 
     def _asks(self, case: Case, check: str) -> bool:
-        """Return True if the run has a case of ``check`` for the device and driver of ``case``."""
         same = (case.device, case.driver)
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
@@ -257,7 +255,6 @@ class Session:
         return by_layer(options, cures)
 
     def _gate(self, case_id: str) -> Optional[Outcome]:
-        """Return the outcome of the case ``case_id``, or None if the case is not part of the run."""
         # The case can run now if needed, because one process runs all cases of a device.
         case = self._cases.get(case_id)
         return self.outcome(case) if case else None
@@ -321,7 +318,6 @@ def start_server(folder: Path) -> None:
 
 
 def _launch(interpreter: Optional[Interpreter]) -> Launch:
-    """Return how to start a child in ``interpreter``, or in this process's interpreter if it is None."""
     if interpreter is None:
         return OWN
     return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)

@@ -53,7 +53,6 @@ def _number(wanted: str) -> int:
 
 
 def _first_card(gpus: list[Gpu]) -> int:
-    """Return the index of the first GPU that is not integrated in a processor, or 0 if there is none."""
     return next((number for number, gpu in enumerate(gpus) if not in_processor(gpu)), 0)
 
 
@@ -146,7 +145,6 @@ def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[D
 def _called_directly(
     device: str, wanted: str, machine: Machine, first: str = ""
 ) -> tuple[tuple[Device, ...], Machine]:
-    """Return the devices of the driver capi, and the machine with the facts from HIP."""
     if device == "cpu":
         raise NothingToTest(
             "--driver capi calls HIP, rocBLAS and MIOpen, which need a GPU; use --driver torch, or a GPU"

@@ -300,12 +300,10 @@ class Trials:
         return self._simulated is not None or "cpu" in (self._setting(case).device, case.device)
 
     def _backend(self, case: Case) -> Backend:
-        """Return the backend of the case's device, or that of the CPU if the setting computes on the CPU."""
         on_cpu = self._setting(case).device == "cpu"
         return BACKENDS["onednn" if on_cpu else self._targets[case.device].backend]
 
     def _started(self, case: Case) -> Child:
-        """Start a child for the case's trial and send its task. Do not wait until it is ready."""
         target, setting = self._targets[case.device], self._setting(case)
         folder = databases_folder(self._folder, case)
         folder.mkdir(parents=True, exist_ok=True)
@@ -461,7 +459,6 @@ class Trials:
             self._record(exit_status, after_last_answer=not at_once)
 
     def _record(self, exit_status: str, after_last_answer: bool = False) -> None:
-        """Write the trial to the journal after its child has ended."""
         live, self._live = self._live, None
         if live is None:
             return

@@ -207,13 +207,11 @@ def _take_signals() -> None:
 
 
 def _ignore_signals() -> None:
-    """Ignore further signals, so that they do not interrupt the output of the verdict."""
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _forked(options: CheckOptions, writable: int) -> int:
-    """Fork the prober, which inherits only the pipe, and return its process id."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
