@@ -51,7 +51,6 @@ def to_json(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """Return the field names of a dataclass, or () for any other type."""
     return tuple(each.name for each in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
@@ -110,7 +109,6 @@ def _facts_in(value: Any) -> Iterator[tuple[str, Fact, Any]]:
 
 
 def _made(kind: Any, data: Any) -> Any:
-    """Convert ``data`` to the type ``kind``, which can be a dataclass or contain dataclasses."""
     origin, arguments = get_origin(kind), get_args(kind)
     if data is None:
         return None

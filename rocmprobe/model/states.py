@@ -42,7 +42,8 @@ def _fails(name: str, symbol: str, meaning: str) -> State:
     return State(name, symbol, "bad", meaning, "failed", "Failed", fails=True, blocks=True)
 
 
-#: Cause of an ``aborted`` outcome of a run that was ended. It proves nothing, unlike ``machine-died``.
+#: Cause of an ``aborted`` outcome of a run that was ended. Unlike ``machine-died``, this cause proves
+#: nothing.
 RUN_DIED = "run-died"
 _ABORTED_WITH_RUN = State(
     "aborted", "†", "unlearned", "in flight when the run was ended", "skipped", "Not learned"
