@@ -128,7 +128,6 @@ def _subject(failure: Failure) -> str:
 
 
 def _sizes(problem: Problem) -> str:
-    """Return the convolution's arguments as PyTorch names them, without arguments that have their default."""
     arguments = {
         "stride": (problem.stride, 1), "padding": (problem.padding, 0), "dilation": (problem.dilation, 1),
         "output padding": (problem.output_padding, 0),
@@ -161,7 +160,6 @@ def _evidence(failure: Failure, room: int) -> str:
 
 
 def _others(results: Results, failure: Failure) -> Iterator[str]:
-    """Yield one line on the results under the other settings, with the reason if known."""
     settings = {setting.name: setting for setting in results.settings}
     same: list[str] = []
     different: list[str] = []

@@ -103,7 +103,6 @@ def _described(gpu: Gpu) -> str:
 
 
 def _cuda(machine: Machine) -> Any:
-    """Return the CUDA version of torch, or "None" if torch was built for ROCm or the CPU."""
     built_without = machine.value("torch.kind") in ("rocm", "cpu")
     return machine.value("torch.cuda") or ("None" if built_without else None)
 

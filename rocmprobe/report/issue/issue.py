@@ -188,7 +188,6 @@ def _numbered(value: Any) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Return the errors and their limits. Limits depend on the number of summed terms."""
     numerics = outcome.numerics
     pairs = [
         f"{words(name, 40)} is {text.number(error)}, the limit {text.number(limit)}"

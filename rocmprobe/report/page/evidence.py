@@ -155,7 +155,6 @@ def _why(outcome: Outcome) -> str:
 
 
 def _script(results: Results, members: _Members) -> str:
-    """Return a stand-alone script for one of the first three members, or "" if none of these has a script."""
     for _, outcome in members[:3]:
         try:
             return reproduction(results, outcome.id)
@@ -279,7 +278,6 @@ def _facts(outcome: Outcome, setting: Optional[Setting], trial: Optional[Trial])
 
 
 def _under(setting: Setting) -> str:
-    """Return the environment variables and flags of a setting, and "vendor library off" if that applies."""
     parts = [f"{name}={value}" for name, value in setting.env.items()]
     parts += [f"torch {name}={text.show(value)}" for name, value in setting.torch.items()]
     if not setting.vendor_library:

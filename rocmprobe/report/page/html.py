@@ -68,14 +68,12 @@ def _shown(value: Any, fit: Fit) -> Any:
 
 
 def _issue_texts(results: Results) -> dict[str, str]:
-    """Return the text to paste, keyed by issue tracker. If nothing failed, return only the Markdown."""
     trackers = TRACKERS if failures(results) else ()
     blocks = {_NAMES.get(tracker, tracker): issue_block(results, tracker) for tracker in trackers}
     return {**blocks, "Markdown": markdown(results)}
 
 
 def _pack(data: Any) -> Markup:
-    """Return ``data`` as compressed JSON in base64, which contains no HTML characters."""
     plain = json.dumps(data, separators=(",", ":"))
     packed = base64.b64encode(gzip.compress(plain.encode(), 9, mtime=0)).decode()
     return Markup(packed)  # noqa: S704 - letters and numbers

@@ -185,7 +185,6 @@ def _dtypes(found: Sequence[DtypeSpeed]) -> Table:
 
 
 def _points(outcome: Outcome) -> list[tuple[float, Optional[float]]]:
-    """Return pairs of batch size and samples per second, or [] if there are fewer than two pairs."""
     batches, rates = (outcome.numerics.get(key) for key in ("batches", "samples_per_second"))
     if not isinstance(batches, (list, tuple)) or not isinstance(rates, (list, tuple)):
         return []
@@ -213,7 +212,6 @@ def _drawn(results: Results, swept: Sequence[Outcome]) -> list[tuple[str, Markup
 
 
 def _chosen(results: Results, swept: Sequence[Outcome], dtype: str) -> Outcome:
-    """Return the outcome under the setting recommended for training in ``dtype``, else the first outcome."""
     per = results.recommendation.per if results.recommendation else {}
     setting = per.get(f"{dtype}/training", {}).get("setting")
     own = [each for each in swept if each.dtype == dtype]

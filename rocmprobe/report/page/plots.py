@@ -82,14 +82,12 @@ def bars(rows: Sequence[Bar], name: str) -> Markup:
 
 
 def _drawn(chart: Graph) -> ET.Element:
-    """Return pygal's drawing without the elements in ``_DROPPED``."""
     root = ET.fromstring(chart.render())  # noqa: S314 - pygal's own output
     _strip(root)
     return root
 
 
 def _inline(root: ET.Element, label: str) -> Markup:
-    """Return a drawing as inline SVG. ``label`` describes the drawing to screen readers."""
     root.set("role", "img")
     root.set("aria-label", label)
     ET.register_namespace("", _SVG)
@@ -234,7 +232,6 @@ def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
 
 
 def _paint(groups: Sequence[ET.Element], rows: Sequence[Line]) -> None:
-    """Set CSS classes, round coordinates, and place the names of the lines without overlap."""
     ends = []
     for group, row in zip(groups, rows):
         for path in group.iter(f"{{{_SVG}}}path"):

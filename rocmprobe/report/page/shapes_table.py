@@ -114,7 +114,6 @@ def _spread(each: StepTime) -> str:
 
 
 def _problems(results: Results, shapes: Shapes, setting: str) -> Table:
-    """Return a table of the problems under ``setting``, the problem with the longest time first."""
     timed = {
         problem: outcome
         for (device, name, problem), outcome in reversed(timed_problems(results).items())

@@ -269,7 +269,6 @@ def _high(each: _Timed) -> float:
 
 
 def _note(each: _Timed, rivals: _Rivals) -> str:
-    """Return the time. Add the ratio to the baseline if the difference exceeds the noise."""
     ratio = rivals.ratio(each, rivals.baseline.get(each.key))
     known = (text.seconds(each.median), ratio)
     return " · ".join(part for part in known if part not in ("", _ITSELF, _TOO_NOISY))
@@ -351,7 +350,6 @@ def _extent(values: Sequence[float]) -> str:
 
 
 def _rooflines(results: Results) -> tuple[Roofline, ...]:
-    """Return a plot for each device and dtype that has a timed problem and both reference measurements."""
     points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
@@ -377,7 +375,6 @@ def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
 
 
 def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
-    """Return a problem's operations per byte and operations per second, or None if they are unknown."""
     took = text.numeric(outcome.timings.get("fwd"))
     if not took or took < 0 or not outcome.problem:
         return None

@@ -152,7 +152,6 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
 
 
 def _measured(results: Results) -> dict[str, Any]:
-    """Return the sections of measurements. A section without results is None."""
     return {
         "operators": operators.operators(results),
         "program": shapes_table.program(results),

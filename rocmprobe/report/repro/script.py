@@ -293,5 +293,4 @@ def device_of(outcome: Outcome, setting: Setting) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Return ``text`` as one line of ASCII, which is safe in a comment."""
     return re.sub(r"[^ -~]+", " ", one_line(text, 400).replace("…", "..."))

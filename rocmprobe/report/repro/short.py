@@ -137,7 +137,6 @@ def _compared(
 
 
 def _draw(outcome: Outcome, computation: Computation) -> Callable[[Sequence[int], bool], str]:
-    """Return a function that maps an operand's shape and channels-last flag to a Python expression."""
     draw = computation.draw
     rounded = {"float64": ".double()", "float16": ".half()", "bfloat16": ".bfloat16()"}.get(outcome.dtype, "")
     layout = ".contiguous(memory_format=torch.channels_last)"

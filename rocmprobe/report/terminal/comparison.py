@@ -157,7 +157,6 @@ def _sections(comparison: Comparison) -> Iterator[_Section]:
 
 
 def _matters(change: Change) -> bool:
-    """Return True if both runs tested the case, and at least one of them has a result."""
     states = [STATES[state] for state in (change.before, change.after) if state in STATES]
     return change.kind not in (MISSING, NEW) and any(state.learned for state in states)
 

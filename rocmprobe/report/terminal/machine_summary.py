@@ -112,7 +112,6 @@ def _silicon(gpu: Gpu) -> list[str]:
 
 
 def _place(gpu: Gpu) -> str:
-    """Return the PCI address of a GPU and, if known, torch's present number for the GPU."""
     if gpu.index.value is not None:
         return f"{text.show(gpu.address.value)} (cuda:{text.show(gpu.index.value)})"
     return text.show(gpu.address.value) + (" (hidden)" if gpu.order.value is not None else "")

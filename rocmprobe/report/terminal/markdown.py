@@ -160,7 +160,6 @@ def _look(look: Optional[State]) -> str:
 
 
 def _matrix(tabled: matrix.Matrix) -> str:
-    """Return a matrix of settings as Markdown. Every state except ``pass`` is shown by name."""
     columns = tabled.columns[:_COLUMNS]
     rows = [
         (

@@ -158,7 +158,6 @@ def _variables() -> Table:
 
 
 def _when(row: Variable) -> str:
-    """Return a variable's values and default, the versions that read it, and when they read it."""
     if row.of == "nobody":
         return "not read by any library"
     words = [f"{each.word} {'' if each.number is None else each.number}".strip() for each in row.choices]
