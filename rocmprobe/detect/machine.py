@@ -106,7 +106,6 @@ def detect_devices(
 
 
 def _on_windows(tree: Tree, environ: Mapping[str, str]) -> Machine:
-    """Return the facts that need only Python: the system, the files of torch, the environment variables."""
     found = read_variables(environ)
     torch = torch_build.read_build(tree)
     facts = {**system.read_windows(), **torch.facts, "python.version": torch_build.python_version(tree)}

@@ -187,7 +187,6 @@ def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
 
 
 def _in_time(read: Callable[[], dict[str, _T]]) -> dict[str, _T]:
-    """Return the result of ``read``, or an empty dict if ``read`` takes longer than ``_PATIENCE``."""
     found: dict[str, _T] = {}
     thread = threading.Thread(target=lambda: found.update(read()), daemon=True)
     thread.start()

@@ -71,7 +71,6 @@ def _dpkg(text: str) -> dict[str, Optional[str]]:
 
 
 def _pacman(folders: list[str]) -> dict[str, Optional[str]]:
-    """Parse the names of pacman's folders. Each package has a folder NAME-VERSION-RELEASE."""
     matches = (_PACMAN_NAME.fullmatch(folder) for folder in folders)
     found = [
         (match.group(1), match.group(2)) for match in matches if match and _NAME.fullmatch(match.group(1))

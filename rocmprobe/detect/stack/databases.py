@@ -67,7 +67,6 @@ def read_facts(
 
 
 def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """Return the folders in which MIOpen looks for its system databases, and the source of these folders."""
     configured = environ.get("MIOPEN_SYSTEM_DB_PATH")
     if configured:
         return [configured], "MIOPEN_SYSTEM_DB_PATH"
@@ -151,7 +150,6 @@ def _user(tree: Tree, environ: Mapping[str, str]) -> dict[str, Fact]:
 
 
 def _folder(tree: Tree, path: str) -> dict[str, Any]:
-    """Return facts about a folder, including whether MIOpen can write to it or create it."""
     there = path
     while not tree.exists(there) and there not in ("/", ""):
         there = there.rpartition("/")[0] or "/"
@@ -168,7 +166,6 @@ def _folder(tree: Tree, path: str) -> dict[str, Any]:
 
 
 def _counted(tree: Tree, path: str) -> tuple[int, int]:
-    """Return the number and the total bytes of the files below a folder, without following links."""
     files, size = 0, 0
     for folder, _, names in os.walk(tree.locate(path)):
         for name in names:

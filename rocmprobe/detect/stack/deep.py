@@ -51,13 +51,11 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
 
 
 def _failure(ended: children.Ended) -> Optional[str]:
-    """Return how the child failed, with the last line of stderr, or None if it did not fail."""
     last = (ended.err.strip().splitlines() or [""])[-1][:300]
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 
 
 def _answers(out: str) -> Iterator[tuple[str, Fact]]:
-    """Yield each query and its fact from the child's output. Skip lines that libraries print."""
     for line in out.splitlines():
         try:
             question, answer, error = json_line(line)

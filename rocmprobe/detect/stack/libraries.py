@@ -68,7 +68,6 @@ def _fact(found: Mapping[str, Library], torch: TorchBuild, why_none: str) -> Fac
 
 
 def _all_copies(tree: Tree, folders: list[str]) -> dict[str, list[str]]:
-    """Return the paths of all copies in ``folders``, by library name. Links to one file count as one copy."""
     found: dict[str, dict[str, None]] = {}
     for folder in folders:
         for name, path in loader.copies(tree, folder).items():

@@ -92,7 +92,6 @@ def _cached(tree: Tree) -> list[str]:
 
 
 def _configured(tree: Tree, name: str, depth: int) -> Iterator[str]:
-    """Yield the folders in a configuration file of ldconfig and in the files that it includes."""
     for line in (tree.text(name) or "").splitlines():
         words = line.partition("#")[0].split()
         if len(words) == 2 and words[0] == "include" and depth:

@@ -95,7 +95,6 @@ def _rocm_version(tree: Tree, installs: Mapping[str, str]) -> Fact:
 
 
 def _hip_version(tree: Tree, torch: TorchBuild, libraries: Libraries) -> Fact:
-    """Return the version of the HIP with which torch was built, else of the installed HIP."""
     if torch.value("torch.hip"):
         return torch.facts["torch.hip"]
     header = header_version(tree, _HIP_HEADERS, "HIP_VERSION")

@@ -175,7 +175,6 @@ def _version_beside(tree: Tree, around: str, package: str) -> Optional[str]:
 
 
 def _bundled(tree: Tree, folder: str) -> dict[str, str]:
-    """Return ROCm's libraries in torch/lib and in the packages in which AMD's newer wheels install ROCm."""
     around = str(PurePosixPath(folder).parent)
     found: dict[str, str] = {}
     for place in [f"{folder}/lib", *loader.sdk_folders(tree, around)]:
