@@ -164,7 +164,6 @@ class SimulatedGpu(SimulatedCpu):
         _break(fault, self._events)
 
     def _was_kept(self, search: str) -> bool:
-        """Return True if the user's database has the result of a search. Otherwise, add the result."""
         folder = os.environ.get("MIOPEN_USER_DB_PATH")
         if not folder:
             return False
@@ -218,7 +217,6 @@ def _allocate() -> None:
 
 
 def _leave_grandchild() -> None:
-    """Start a process that outlives this process and keeps its pipes open."""
     if os.fork() == 0:
         while True:
             signal.pause()

@@ -284,7 +284,6 @@ def _watching_modes(gpu: SimulatedGpu) -> tuple[Callable[[], AbstractContextMana
     version = torch_version(gpu.machine.machine) or (99, 0)
 
     def with_faults(name: str, args: Any, result: Any, libraries: tuple[str, ...]) -> Any:
-        """Return ``result`` of the operator ``name``, unless a fault changes it or ends the process."""
         tensor = _first_tensor(result)
         dtype = "" if tensor is None else str(tensor.dtype).rpartition(".")[2]
         entered = {"hip"}
@@ -411,7 +410,6 @@ class SimulatedCompiler(Compiler):
         yield
 
     def _is_wrong(self, kind: str, tensor: Any) -> bool:
-        """Inject the first fault that matches. Return True if the fault makes the kernel's result wrong."""
         dtype = str(tensor.dtype).rpartition(".")[2]
         for fault in self._gpu.faults_of("triton"):
             applies = fault.operator == kind and self._gpu.matches(fault, "", dtype, "")
