@@ -113,7 +113,6 @@ def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], 
 
 
 def _pass_bytes(piece: bytes) -> None:
-    """Write the bytes to stderr unchanged. Drop them if nobody reads stderr any more."""
     with contextlib.suppress(BrokenPipeError):
         while piece:
             piece = piece[os.write(2, piece) :]
@@ -227,7 +226,6 @@ def _isolated(options: Sequence[str]) -> str:
 
 
 def _by_env(words: list[str], path: str, depth: int) -> str:
-    """Return the result of ``_refused`` for the words after ``env``."""
     ours = ("PYTHONPATH", CONDITIONS, RECORD)
     while words:
         word = words.pop(0)

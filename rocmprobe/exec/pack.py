@@ -346,7 +346,6 @@ def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
 
 
 def _largest(name: str) -> Optional[int]:
-    """Return the maximum size in bytes of a file, or None if a pack must not contain a file of this name."""
     if name == MANIFEST:
         return _LARGEST_MANIFEST
     folder, _, relative = name.partition("/")
@@ -355,7 +354,6 @@ def _largest(name: str) -> Optional[int]:
 
 
 def _check_bound(manifest: Manifest) -> None:
-    """Raise Unacceptable if a file's name contradicts the origin in the manifest."""
     origin = manifest.origin
     gpu = database_name(origin.effective_isa, origin.compute_units)
     version = ".".join(origin.miopen.split(".")[:3])

@@ -63,7 +63,7 @@ class Recorder(dispatch.Interceptor):
         self._next = time.monotonic() + _SOON
 
     def start(self) -> None:
-        """Create this process's file. Raises OSError if it cannot be written."""
+        """Create this process's file. Raises OSError if the file cannot be written."""
         self._path = os.path.join(self._folder, f"{os.getpid()}-{time.time_ns()}.jsonl")
         append(self._path, {"torch": str(torch.__version__)})
 
