@@ -60,7 +60,6 @@ def query_torch() -> None:
 
 
 def _torch_questions() -> dict[str, Callable[[], Any]]:
-    """Return the queries in their order. Queries that need no device come first."""
     import torch
 
     return {

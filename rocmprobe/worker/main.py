@@ -193,7 +193,6 @@ def _driver(spec: Spec, commands: int, emit: Emit, injector: Injector) -> Driver
 
 @contextmanager
 def _measured(emit: Emit) -> Iterator[None]:
-    """Make the controller read clocks and temperatures before and after the ``with`` block."""
     emit({"event": "measuring"})
     try:
         yield

@@ -113,7 +113,6 @@ def _send(channel: socket.socket, **message: Any) -> None:
 
 
 def _import_for_children() -> None:
-    """Import the modules that children need, so that a forked child starts in milliseconds."""
     # A broken torch must not end the server. A child imports torch again and reports why the import fails.
     with contextlib.suppress(Exception):
         import_torch()
@@ -122,7 +121,6 @@ def _import_for_children() -> None:
 
 
 def _holds_device() -> bool:
-    """Return True if this process has opened the device node of a GPU."""
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             if os.readlink(descriptor).startswith(_DEVICE_NODES):
