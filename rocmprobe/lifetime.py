@@ -1,4 +1,4 @@
-"""Limits that a child process sets on its own lifetime.
+"""Limits on the lifetime of a child process, which the process sets itself.
 
 The Linux kernel enforces these limits, so they hold even if the child hangs inside a library call.
 """
