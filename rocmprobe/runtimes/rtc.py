@@ -65,7 +65,7 @@ class Rtc:
     def version(self) -> str:
         """Return the version, e.g. "12.4".
 
-        hiprtc has reported 9.0 for years, so also use the runtime's version to identify it.
+        hiprtc has reported 9.0 for years. To identify a compiler, also use the version of the HIP runtime.
         """
         major, minor = INT(), INT()
         self.library.call(f"{self.kind}Version", ctypes.byref(major), ctypes.byref(minor))
