@@ -21,7 +21,7 @@ _WORDY_COLUMNS = 7
 
 @dataclass(frozen=True)
 class Column:
-    """A setting: name, short code for a narrow screen, and reason."""
+    """A setting: name, short code for a narrow screen, and the reason for the setting."""
 
     label: str
     code: str

@@ -85,7 +85,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs that one driver tested. ``driver`` is "" if torch is the only driver."""
+    """The rungs (groups of checks) that one driver tested. ``driver`` is "" if torch is the only driver."""
 
     driver: str
     rungs: tuple[Rung, ...]

@@ -41,8 +41,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def find_outcome(results: Results, case: str) -> Outcome:
     """Return the outcome whose id is ``case``, or the only outcome whose id contains ``case``.
 
-    Raise BadInput if several ids contain ``case``, or if none does. The message names these ids, or similar
-    ids.
+    Raise BadInput if several ids contain ``case`` (the message lists them), or if no id does (the message
+    lists similar ids).
     """
     outcomes = {outcome.id: outcome for outcome in results.outcomes}
     if case in outcomes:
