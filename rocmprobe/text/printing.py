@@ -23,7 +23,7 @@ _COMMAND = re.compile(r"##(?=\[)")
 
 
 def ready() -> None:
-    """Make stdout and stderr print characters that they cannot encode as escapes, without an error."""
+    """Make stdout and stderr print escapes for characters that they cannot encode, without an error."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
