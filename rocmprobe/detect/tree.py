@@ -113,7 +113,7 @@ class Tree:
         return str(self._follow(name))
 
     def locate(self, name: str) -> Path:
-        """Return the path on this machine of the file ``name``, i.e. below ``root``.
+        """Return the real path of the file ``name``, which is below ``root``.
 
         Absolute links in a recorded tree point to files in the tree. This method resolves such links itself,
         because the kernel would follow them to files of this machine. Raises OSError for a loop of links.
