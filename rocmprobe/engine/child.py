@@ -164,7 +164,7 @@ class Child:
             raise EOFError
 
     def _drain(self) -> None:
-        """Read the output so far, at most one pipe full, because a child can print endlessly."""
+        """Read the output so far, at most the size of a pipe, because a child can print endlessly."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)
@@ -363,7 +363,11 @@ class ForkServer:
         return None
 
     def has_ended(self) -> bool:
-        """Return True if the server has ended. Before, read the exit codes of children that it reported."""
+        """Return True if the server has ended.
+
+        First read the server's messages about children that have ended, so that their exit codes are not
+        lost.
+        """
         while self._clean is not None and self._receive(0.0) is not None:
             pass
         return self._gone or self._process.poll() is not None

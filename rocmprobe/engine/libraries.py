@@ -82,7 +82,7 @@ def _lacking(place: Place) -> list[str]:
 
 
 def found_again(place: Place) -> Place:
-    """Return the real form of ``place``, whose path is redacted in the journal.
+    """Return the place with its real path. ``place`` comes from the journal, in which paths are redacted.
 
     Raise BadInput if the place does not exist any more.
     """

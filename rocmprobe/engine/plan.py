@@ -234,7 +234,7 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
     """Return the directions to test, each in a separate case. ``(None,)`` means one case for all directions.
 
-    A timing check for training is one case for all directions.
+    Checks that measure times for training have one case for all directions.
     """
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):

@@ -189,7 +189,7 @@ def members(folder: Path) -> list[Path]:
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Return the folders of the runs of a joined run that are incomplete."""
+    """Return the folders of the incomplete runs that belong to a joined run."""
     return [each for each in members(folder) if results(each).partial]
 
 
