@@ -38,7 +38,7 @@ class _Ending:
     def follow(self) -> None:
         """Register the call in a child of multiprocessing.
 
-        Such a child runs no atexit functions, but finalizers. The finalizer with the lowest priority runs
+        Such a child runs finalizers, but no atexit functions. The finalizer with the lowest priority runs
         last.
         """
         util.Finalize(None, self, exitpriority=-1000)
