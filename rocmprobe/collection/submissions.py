@@ -74,8 +74,8 @@ class Submission:
 class Answer:
     """The result of a submission for one chip and stack.
 
-    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung, e.g.
-    "primitives": its place in the order from simple to complex checks.
+    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung, e.g. "gemm" (one
+    of ``results.RUNGS``, which go from simple to complex checks).
     """
 
     submission: Submission
