@@ -177,17 +177,17 @@ class Setting:
     - ``device``: device that replaces the run's device (for the ``cpu`` setting).
     - ``verdict``: verdict of the run if this setting is recommended.
     - ``since``, ``until``: first and last version of the vendor library in which the setting has an effect.
-    - ``torch_since``, ``torch_until``: the same for versions of PyTorch.
+    - ``torch_since``, ``torch_until``: first and last version of PyTorch in which the setting has an effect.
     - ``isa``: regular expression for the native ISAs on which the setting has an effect.
     - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
-      default). ``torch`` includes the flags for this.
+      default). The flags for ``search`` are in ``torch``.
     - ``dtype``, ``channels_last``: dtype and memory format to which the problems are converted, if set.
     - ``derived``: set if ``env`` is determined during the run, on the machine.
     - ``solver``: solver that a setting of the solver sweep forces.
     - ``pytorch_layers``: layers that PyTorch's own kernels compute, as keywords of
       ``rocmprobe.bypass.install``.
     - ``by_layer``: True for the derived setting that determines ``pytorch_layers``.
-    - ``by_name``: True if only checks that name the setting use it, and never for convolution.
+    - ``by_name``: True if the setting is used only by checks that name it, and never for convolution.
     """
 
     name: Name
