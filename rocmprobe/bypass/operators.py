@@ -1,5 +1,8 @@
-"""Registration of Python kernels for PyTorch's operators, with protection for torch.compile, graphs and
-forks."""
+"""Registration of Python kernels for PyTorch's operators.
+
+torch.compile does not compile these kernels. The module can also detect that a graph is being captured, and
+it provides locks that stay usable in a forked process.
+"""
 
 from __future__ import annotations
 

@@ -23,10 +23,11 @@ class Requires:
 
     ``below`` are checks in the check's own dtype under ``default``. ``outside`` are also such checks, but
     they are required only if convolution does not run in the vendor library under the check's setting.
-    ``beside`` are checks in the check's own dtype under one of ``default``, ``vendor-off`` and ``by-layer``:
-    the one that computes layers other than convolution like the check's setting. ``float32`` are checks in
-    float32 under the check's own setting. ``autocast`` are checks under autocast to the check's own dtype and
-    under its own setting. They are ignored if the dtype is float32.
+    ``beside`` are checks in the check's own dtype under the setting ``default``, ``vendor-off`` or
+    ``by-layer``, whichever computes the layers that are not convolutions in the same way as the check's
+    setting does. ``float32`` are checks in float32 under the check's own setting. ``autocast`` are checks
+    under autocast to the check's own dtype and under its own setting. They are ignored if the dtype is
+    float32.
 
     If ``convolution`` is not "", the first convolution problem of the same dtype must also pass under the
     check's own setting: in "every" direction, in the check's "own" direction, or in "fwd".

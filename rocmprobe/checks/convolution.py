@@ -143,13 +143,20 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
 
 
 def _parts(problem: Problem, direction: str, owed: str) -> int:
-    """Return the largest number of parts of a sum for which the guarantee ``owed`` allows separate
-    rounding."""
+    """Return into how many partial sums a kernel is allowed to split a sum if it rounds each of them to the
+    dtype.
+
+    ``owed`` is the numerical guarantee that the kernel must meet.
+    """
     return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed in ``outcome``, or the float tier if the outcome is not "wrong"."""
+    """Return the computation for a script that reproduces ``outcome``.
+
+    If the outcome is "wrong", return the computation that failed: on integers or on random floats. Otherwise,
+    return the computation on random floats.
+    """
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
     owed = str(numerics.get("owed", SUMS))

@@ -30,7 +30,7 @@ def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 class CommandGroup(click.Group):
-    """A group whose help lists the commands in the groups of ``GROUPS``."""
+    """A click group. Its help lists the commands under the titles in ``GROUPS``."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in grouped_names(tuple(self.list_commands(ctx))).items():

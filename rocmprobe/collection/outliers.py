@@ -129,8 +129,9 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
     """Return the facts whose value is the same on all of ``own`` and different on all of ``rest``.
 
-    First come facts with the same value on all of ``rest``. A fact with many different values on ``rest``
-    (more values than half of the machines) is left out, because it explains nothing.
+    First come facts with the same value on all of ``rest``. A fact is left out if it has several
+    different values on ``rest`` and their number is more than half of the number of machines in ``rest``.
+    Such a fact explains nothing.
     """
     found = []
     for name in sorted(

@@ -92,7 +92,11 @@ def _identity(chip: Mapping[str, str]) -> str:
 
 
 def stack_words(stack: Mapping[str, str]) -> str:
-    """Return a description of a stack in one line: the versions, and the override if there is one."""
+    """Return a description of a stack in one line: the known versions, and the value of
+    HSA_OVERRIDE_GFX_VERSION if it is set.
+
+    If the stack is simulated, the line says so.
+    """
     parts = [
         f"{name} {stack[key]}"
         for key, name in (("torch", "torch"), ("rocm", "ROCm"), ("miopen", "MIOpen"))

@@ -150,7 +150,10 @@ class Calls:
 
     @property
     def where(self) -> str:
-        """ ", in FUNCTION" for the function that is running, else "". This is the end of a sentence."""
+        """The words ", in FUNCTION" if a function is running, or "" if no function is running.
+
+        A caller appends these words to a sentence.
+        """
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:

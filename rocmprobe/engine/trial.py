@@ -102,9 +102,10 @@ class _Live:
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
     """Return the number of threads for the kernels of a child, or 0 for torch's default.
 
-    ``recorded`` is a program's number of threads, or 0 if unknown. On the CPU, return ``recorded``, but not
-    more than this process's fraction of the cores if ``sharing`` processes run tests at once. Threads without
-    a core would make other threads wait.
+    ``recorded`` is the number of CPU threads that the user's recorded program used, or 0 if unknown. On the
+    CPU, return ``recorded``, but at most the number of cores divided by ``sharing``, the number of processes
+    that run tests at once. If ``recorded`` is unknown, return this limit, or 0 if ``sharing`` is 1. Threads
+    without a core would make other threads wait.
     """
     if not on_cpu:
         return 0

@@ -89,7 +89,7 @@ def _report(fingerprint: str, **row: Any) -> tuple[KnownReport, frozenset[str]]:
 def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...]:
     """Return the reports that share text with a log, the most similar first.
 
-    Leave out the threads ``without``.
+    ``without`` contains the addresses of reports to leave out.
     """
     known = [(report, hashes) for report, hashes in known_reports() if report.url not in without]
     return ranked(fingerprint(log), known)

@@ -84,7 +84,12 @@ def learned(log: Log, error: Optional[int] = None) -> Optional[Learned]:
 
 
 def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str]]) -> dict[str, float]:
-    """Return the softmax of the biases and the words' weights ("class weight class weight ...")."""
+    """Return the probability of each class.
+
+    The probabilities are the softmax of one sum for each class: its bias plus the weights that the words in
+    ``found`` give to the class. An item of ``found`` is a word's factor and the word's weights as text:
+    "class weight class weight ...". The number ``class`` is the position of the class in ``biases``.
+    """
     sums: dict[int, float] = defaultdict(float)
     for value, row in found:
         numbers = [int(number) for number in row.split()]

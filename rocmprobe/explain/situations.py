@@ -204,16 +204,20 @@ def _combination(
 
 
 def _package(text: str) -> Optional[str]:
-    """Return the targets in the name of an installed package or index ("gfx110X", or blank-separated).
+    """Return the targets in the name of an installed package or package index, e.g. "gfx110X".
 
-    Return None if no name contains targets.
+    If ``text`` has a list "rocm-sdk targets" instead, return its targets, separated by blanks. Return None if
+    ``text`` has no such name or list.
     """
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
 
 
 def _several(text: str, stated: str) -> Iterable[str]:
-    """Yield the words for several GPUs or ROCms in a log or in the ``stated`` name of the GPU."""
+    """Yield the name of each situation with several GPUs or several versions of ROCm, e.g. "two-rocms".
+
+    ``text`` is the log. ``stated`` is the name of the GPU that the user gave, or "".
+    """
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"

@@ -218,9 +218,9 @@ def _held(machine: Machine, name: FactName) -> Optional[tuple[str, ...]]:
 
 
 def answers(combination: Combination) -> tuple[Answer, ...]:
-    """Return the result of each relation about ``combination``, except those about which too little is known.
+    """Check ``combination`` against each relation in the table, and return the results in the table's order.
 
-    The results are in the order of the table.
+    Skip relations that do not apply or that need unknown facts.
     """
     return tuple(
         Answer(relation, *found) for relation in relations() for found in _ASKED[relation.name](combination)

@@ -195,8 +195,8 @@ def combination(
     """Return the combination of a chip with a stack. The chip runs its own code, or the code of the chip that
     ``lent`` names.
 
-    In stacks from PyTorch and AMD, the known targets of AMD's rocBLAS count. In other stacks, rocBLAS is
-    assumed to have code for the chip.
+    For stacks from PyTorch and AMD, the known targets of AMD's rocBLAS decide whether rocBLAS has code for
+    the chip. In other stacks, rocBLAS is assumed to have code for the chip.
     """
     runs_as = lent.posing if lent else gfx
     return Combination(

@@ -216,8 +216,9 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 class Cure:
     """The variables of a derived setting, and the reason for them.
 
-    If nothing could be derived, ``env`` is None and ``state`` is the state of the setting's cases. Fields
-    after ``reason`` are only used for the setting ``by-layer`` and have the same meaning as in ``Setting``.
+    If nothing could be derived, ``env`` is None, and the cases of the setting do not run: ``state`` is the
+    state with which they are recorded, e.g. "skipped". Fields after ``reason`` are only used for the setting
+    ``by-layer`` and have the same meaning as in ``Setting``.
     """
 
     env: Optional[Mapping[str, str]]

@@ -217,7 +217,8 @@ def _highest(
 ) -> range:
     """Return the indexes of the hottest period: the period whose lowest value is highest.
 
-    Periods are as short as ``lasts`` allows. If several periods are equal, return the latest.
+    One period starts at each sample: the shortest one for which the function ``lasts`` returns True. If
+    several periods are equal, return the latest.
     """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):

@@ -74,7 +74,8 @@ def bytes_read(pid: int) -> int:
 
 
 def short_name(pid: int) -> str:
-    """Return the kernel's name of a process (at most 15 characters), or "" if the process has ended."""
+    """Return the name under which Linux lists a process (at most 15 characters), or "" if the process has
+    ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -126,7 +127,7 @@ def activity(pid: int, active_before: float, waited: float) -> str:
 
     - "compiler-child": a descendant is a compiler.
     - "busy": the process was active for more than a quarter of the last ``waited`` seconds. ``active_before``
-      is what ``active_seconds`` returned ``waited`` seconds ago.
+      is the result of ``active_seconds`` at the start of this time.
     """
     if any(short_name(child).startswith(_COMPILERS) for child in descendants(pid)):
         return "compiler-child"

@@ -89,7 +89,11 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 
 
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
-    """Return slices of the padded image: the pixels that a tap reads, one for each filter position."""
+    """Return one slice for each spatial dimension of the padded image.
+
+    Together the slices select the pixels that the tap at position ``taps`` of the filter reads: one pixel for
+    each window.
+    """
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)
         for tap, dilation, size, stride in zip(taps, call.dilation, sizes, call.stride)

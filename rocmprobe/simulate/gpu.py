@@ -141,7 +141,10 @@ class SimulatedGpu(SimulatedCpu):
         return random.random() < fault.chance  # noqa: S311
 
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
-        """Apply the effect of ``fault`` to the process. Return if the process survives.
+        """Apply the effect of ``fault`` to the process.
+
+        Some effects end or block the process. An effect can also raise RuntimeError. After all other effects,
+        the method returns normally.
 
         Some effects happen only once in a process, e.g. printing 64 MB. A search happens once for each
         ``problem`` and its directions.

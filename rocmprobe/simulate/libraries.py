@@ -370,7 +370,7 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """Return ``result`` with element 0 of the first dimension of ``tensor``, its first tensor, doubled."""
+    """Return ``result``, in which ``tensor[0]`` is doubled. ``tensor`` is the first tensor in ``result``."""
     if tensor.requires_grad:
         # Change a copy, because autograd uses this tensor.
         tensor = tensor.clone()

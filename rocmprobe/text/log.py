@@ -354,7 +354,7 @@ def _is_spelled(line: str) -> bool:
 
 
 def _without_middle(line: str) -> str:
-    """Return a shorter form of ``line``, a whole log with escaped line ends.
+    """Shorten ``line``, which contains a whole log with escaped line ends.
 
     Keep the start, the end, and the sections that report a failure.
     """

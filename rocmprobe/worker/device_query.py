@@ -46,7 +46,10 @@ SWITCHES = (
 
 
 def query_torch() -> None:
-    """Print a line with name, value and error for each query of torch. Without an error, it is null."""
+    """Print a line with name, value and error for each query of torch.
+
+    If a query succeeds, its error is null.
+    """
     try:
         import_torch()
     except Exception as error:

@@ -1,7 +1,7 @@
 """Search for the files of HIP, rocBLAS and MIOpen.
 
-The folders are searched in this order: LD_LIBRARY_PATH, ROCm installations, folders of the distribution, and
-the folder ``lib/`` of a torch wheel with the ROCm packages next to torch.
+The folders are searched in this order: LD_LIBRARY_PATH, ROCm installations, folders of the distribution,
+the folder ``lib/`` of a torch wheel, and the ``lib/`` folders of the ROCm packages next to torch.
 """
 
 from __future__ import annotations

@@ -33,8 +33,12 @@ AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 
 @dataclass(frozen=True)
 class Tap:
-    """A position in the filter: its number, the phase of the source that the tap reads, and its offset in the
-    rows of this phase."""
+    """A position in the filter: its number, the phase that it reads (an index in ``Layout.sources``), and its
+    offset in the rows of this phase.
+
+    With stride s, a phase has every s-th position of the source. In bwd-data, the only phase is the whole
+    source.
+    """
 
     number: int
     phase: int

@@ -1,12 +1,19 @@
 """Convolution as one matrix product for each tap, on shifted views of long rows. No columns are copied.
 
-The products also contain elements between the windows, which are dropped when the result is copied. Source:
-Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural networks",
-2017 (kn2row).
+The products also contain values for positions that are not in the result. These values are dropped when the
+result is copied. Source: Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms
+for deep neural networks", 2017 (kn2row).
 
-Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight w * a, bias K * a. In bwd-weights, rows of the gradient take the place
-of the sums. With several groups, the rows of one phase are copied once for each tap along the last dimension.
+Workspace, where "positions" is the number of elements of a padded sample in one row:
+
+- long rows of the source: n * positions * a for each channel and each phase of the source
+- sums of the result: n * positions * a for each channel of the result
+- copy of the weight: w * a
+- copy of the bias: K * a
+
+In bwd-weights, rows of the gradient take the place of the sums. If there are several groups, bwd-weights
+also needs copies of the rows of one phase: one copy for each tap in a line of the filter (along the last
+dimension) that reads this phase. A single tap needs no copy.
 """
 
 from __future__ import annotations

@@ -339,8 +339,8 @@ def effective_isa(
     """Return the effective ISA of a GPU.
 
     ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU. ``hip`` is the version
-    of the runtime. Releases up to 6.2 ignore variables with a node number. If the version is unknown and such
-    a variable is set, the fact's ``source`` says so.
+    of the runtime. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N (see below). If the version is unknown
+    and this variable is set, the fact's ``source`` says so.
 
     Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION_N, for node number N, overrides
     the variable without a number. An empty variable counts as set. A malformed value makes the runtime fail.

@@ -105,7 +105,8 @@ def hwmon(tree: Tree, folder: str) -> str:
 
 
 def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
-    """Return the file names of each quantity, even of files that do not exist.
+    """Return, for each quantity in ``SENSORS`` (e.g. "power_w"), the names of the files that can contain its
+    value. The files need not exist.
 
     If no sensor has the quantity's label, the names contain "*" instead of a number.
     """

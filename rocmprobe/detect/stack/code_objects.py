@@ -63,7 +63,8 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """Return the targets in torch's library, or if this does not list them, of the wheel's rocBLAS."""
+    """Return the targets that torch's library lists. If they cannot be read, return those of the wheel's
+    rocBLAS."""
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"

@@ -116,8 +116,8 @@ def _alone(each: Measured) -> bool:
     """Return True if ``each`` is the time of a single problem. Such a time is reported only if the overall
     time of its setting did not change.
 
-    A third of all comparisons have such times although nothing on the machine changed
-    (benchmarks/results/compare.json).
+    If nothing on the machine changed, the time of some single problem still differs in a third of all
+    comparisons (benchmarks/results/compare.json).
     """
     return bool(each.id) and each.kind != "memory"
 

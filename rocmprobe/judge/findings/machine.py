@@ -360,7 +360,7 @@ def _short(fact: Fact) -> str:
 
 
 def _other_libraries(results: Results) -> Iterator[Finding]:
-    """Yield findings about packages and variables because of which PyTorch uses hipDNN or hipBLASLt for some
+    """Yield findings about packages and torch switches that can make PyTorch use hipDNN or hipBLASLt for some
     operators.
 
     rocmprobe does not test hipDNN, and hipBLASLt may lack code for the chip.

@@ -94,8 +94,9 @@ def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
 def _change_pays(
     results: Results, unchanged: Assessment, others: list[Assessment], dtype: str, purpose: str
 ) -> bool:
-    """Return True if a setting in ``others`` with reproducible results is faster than ``unchanged`` by more
-    than the spread of the times explains.
+    """Return True if a setting in ``others`` has reproducible results and is faster than ``unchanged``.
+
+    The difference must be larger than the spread of the times.
 
     Return False on a simulated machine, because the simulation runs another library on another device.
     """

@@ -98,9 +98,11 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 
 
 def _drift(timed: Iterable[list[Outcome]]) -> float:
-    """Return the ratio of the highest to the lowest mean speed of a yardstick across settings.
+    """Return by which factor the speed of a yardstick differs between settings.
 
-    A yardstick is the same matrix product or copy in every setting, so this ratio is noise.
+    There are two yardsticks: matrix products and copies. For each setting, take the mean speed of a
+    yardstick. Divide the highest mean by the lowest. Return the larger of the two ratios. The yardsticks are
+    the same in every setting, so this ratio is noise.
     """
     roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]

@@ -1,10 +1,11 @@
 """bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
 A row of the product is a filter of a group. A column is a channel of the group together with a tap. Each sum
-goes over the pixels, which are the windows of all samples. The pixels of all samples have the same positions
-in their sample. So the first launch writes a table for the pixels of a few samples only, called a period.
-Then one launch computes each chunk of samples. If a sum is not split, its block writes the gradient directly.
-Otherwise the blocks write partial sums, which the last launch adds in a fixed order.
+goes over the output pixels of all samples. Each output pixel stands for one window of the image. The pixels
+of all samples have the same positions in their sample. So the first launch writes a table only for the pixels
+of a few samples. The pixels in the table are called a period. Then one launch computes each chunk of samples.
+If a sum is not split, its block writes the gradient directly. Otherwise the blocks write partial sums, which
+the last launch adds in a fixed order.
 """
 
 from __future__ import annotations

@@ -55,9 +55,10 @@ class Failure:
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
 
-    The criteria, in order: the first setting of the run (PyTorch's default), the worst state, the existence
-    of a script, the rung (simple checks first), the dtype (float32 first), and for Ultralytics layers of
-    YOLO.
+    The criteria, in order: the driver (torch first), the setting (settings that use the vendor library first,
+    then the order in the run), the worst state, the existence of a script, the rung (simple checks first),
+    and the dtype (float32 first). The tracker of Ultralytics has one more, last criterion: layers of YOLO
+    come first.
 
     Failures of the bypass, and of the CPU as a replacement for a GPU, concern no tracker. MIOpen's tracker
     gets only failures under settings that use MIOpen.

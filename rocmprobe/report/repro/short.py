@@ -178,7 +178,7 @@ def _moved(dtype: str) -> str:
 def _printed(limits: Mapping[str, Mapping[str, float]], measure: str) -> str:
     """Return the line that prints the limit and the largest error, relative to the largest value.
 
-    A computation without ``measure`` is exact, so its limit is 0.
+    If ``limits`` has no limit for ``measure``, print 0: the computation is exact.
     """
     limit = next(iter(limits.values())).get(measure, 0)
     error = "((result.cpu() - expected).abs().max() / expected.abs().max()).item()"
