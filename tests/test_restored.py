@@ -266,7 +266,7 @@ def test_what_looks_like_a_tag_and_is_none(line: str) -> None:
 # ---- a fatal line far above ------------------------------------------------------------------------------
 
 
-@every_row("between", [5_000, 25_000])
+@every_row("between", [5_000])
 def test_a_fatal_line_far_above_harmless_warnings_is_the_answer(between: int) -> None:
     names = [re.sub("[0-9]", lambda digit: "ghijklmnop"[int(digit[0])], f"{at:06}") for at in range(between)]
     noise = [f"step {name}: all is well" for name in names]
