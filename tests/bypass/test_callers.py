@@ -98,6 +98,7 @@ def test_code_compiled_before_follows_install_and_uninstall():
     assert calls() == 0
 
 
+@pytest.mark.thorough
 @torch_2
 def test_compiled_without_gradients_and_exported():
     network, input = Network().eval(), torch.randn(2, 3, 12, 12)

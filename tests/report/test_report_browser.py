@@ -304,10 +304,8 @@ def test_everything_folds_and_prints_open(rdna1: Rendered, visit: Visits) -> Non
     assert page.evaluate(folded) == before
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["rdna1", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("healthy_cpu", "hostile"))],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["rdna1", "healthy_cpu", "hostile"])
 def test_axe_has_no_serious_finding(name: str, visit: Visits, request: pytest.FixtureRequest) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page = visit(request.getfixturevalue(name), bypass_csp=True, **DESKTOP).page
