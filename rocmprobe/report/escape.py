@@ -18,7 +18,6 @@ _PROSE = re.compile(
 #: Words that GitHub turns into links: web addresses, commits, issues.
 _LINKED = re.compile(r"(?i)\b(?:www\b|gh-[0-9]|[0-9a-f]{7,40}\b)")
 _AROUND = re.compile(r"([(\"'\u201c\u2018]*)(.*?)([)\"'\u201d\u2019.,;:!?\u2026]*)")
-#: Markers that start a list at the beginning of a line.
 _MARKER = re.compile(r"[-+=]+|[0-9]+[.)]")
 #: A code span in a sentence of rocmprobe.
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -32,7 +31,7 @@ _TICKS = re.compile("`{10,}")
 def words(foreign: str, limit: int = 400) -> str:
     """Return untrusted text as one line of Markdown, made from at most ``limit`` characters.
 
-    Plain words stay unchanged. All other words become code spans.
+    All other words become code spans.
     """
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
@@ -62,8 +61,7 @@ def _word(word: str, first: bool) -> str:
 def code(foreign: str, limit: int = 400) -> str:
     """Return a code span of one line that is also safe in a table cell.
 
-    Markdown parsers split cells at a bar even inside a code span. So a text with a bar becomes two spans with
-    an escaped bar between them.
+    Markdown parsers split cells at a bar even inside a code span, so a text with a bar becomes two spans.
     """
     return "&#124;".join(_span(piece) for piece in _line(foreign, limit).split("|"))
 
@@ -86,20 +84,14 @@ def _longest(body: str) -> int:
 
 
 def fence(foreign: str, language: str = "", limit: int = 4000) -> str:
-    """Return a code block that no text in ``foreign`` can close.
-
-    If ``foreign`` has more than ``limit`` characters, the middle is cut out.
-    """
+    """Return a code block that no text in ``foreign`` can close."""
     body = _TICKS.sub("```…", cut(text.plain(cut(foreign.strip("\n"), limit)), limit))
     ticks = "`" * max(3, _longest(body) + 1)
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 
 def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
-    """Return a code block with the first ``most`` lines, each of at most ``width`` characters.
-
-    If lines are left out, the last line of the block says how many.
-    """
+    """Return a code block with the first ``most`` lines, each of at most ``width`` characters."""
     found = list(foreign)
     shown = [text.plain(line[: 8 * width]).replace("\n", " ") for line in found[:most]]
     shown = [line if len(line) <= width else line[: width - 1] + "…" for line in shown]
@@ -111,8 +103,7 @@ def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
 def cut(body: str, limit: int) -> str:
     """Return ``body``, shortened to at most ``limit`` characters.
 
-    A quarter of the result is the beginning of ``body``, the other part is the end. Between them, a line says
-    how many characters were cut.
+    A quarter of the result is the beginning of ``body``, the other part is the end.
     """
     if len(body) <= limit:
         return body
@@ -128,10 +119,7 @@ def folded(summary: str, inner: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], most: int = 200) -> str:
-    """Return a Markdown table. The cells must be valid Markdown already.
-
-    If there are more than ``most`` rows, the last line says how many rows are left out.
-    """
+    """Return a Markdown table. The cells must be valid Markdown already."""
     rows = list(rows)
     lines = [_row(header), _row(["---"] * len(header)), *map(_row, rows[:most])]
     if len(rows) > most:
@@ -144,10 +132,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def joined(blocks: Iterable[str], limit: int) -> str:
-    """Return blocks of Markdown with a blank line between them.
-
-    If the blocks exceed ``limit`` characters, the remaining text is left out, and the last line says so.
-    """
+    """Return blocks of Markdown with a blank line between them."""
     mark = "[cut here: the rest does not fit; results.json has all of it]"
     kept: list[str] = []
     room = limit - len(mark) - 2

@@ -30,7 +30,7 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 def identity(results: Results) -> list[tuple[str, str]]:
     """Return the rows of the identity strip (machine, software, date) as label and value.
 
-    An unknown value of a GPU is shown as unknown. Unknown software is shown only in the table of facts.
+    An unknown value of a GPU is shown as unknown.
     """
     machine = results.machine
     rows = []
@@ -99,7 +99,6 @@ def run_seconds(results: Results) -> float:
     return sum(trial.seconds for trial in results.trials)
 
 
-#: Words for each kind of change.
 CHANGE_WORDS = {
     REGRESSION: "regressed", LOST: "without a result", MENDED: "fixed", CHANGED: "changed",
     NEW: "new", MISSING: "missing",
@@ -118,10 +117,7 @@ def changes_sentence(changes: Changes) -> str:
 
 
 def changes_table(changes: Optional[Changes]) -> Optional[Table]:
-    """Return a table of changes with the states before and after, or None if nothing changed.
-
-    Regressions come first.
-    """
+    """Return a table of changes with the states before and after, or None if nothing changed."""
     rows = tuple(
         (change.id, words, change.before or "", change.after or "")
         for kind, words in CHANGE_WORDS.items()

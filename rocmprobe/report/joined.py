@@ -33,8 +33,7 @@ _CAPTION = "Time: over the convolutions that all were timed on"
 def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
     """Write results.json and report.html of the joined run in ``folder``.
 
-    The reports of all member runs must exist already. Return the joined run, and the results of each member
-    run by name.
+    The reports of all member runs must exist already.
     """
     begun = read_joined(folder / "results.json")
     assert begun is not None, f"{folder} holds a joined run"
@@ -49,7 +48,7 @@ def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
 
 
 def as_text(source: Path, form: str) -> str:
-    """Return a joined run as Markdown. ``source`` is the run's results.json or folder.
+    """Return a joined run as Markdown.
 
     Return "" if ``source`` is an ordinary run or ``form`` is not "md".
     """
@@ -60,8 +59,7 @@ def as_text(source: Path, form: str) -> str:
 def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path]:
     """Write the page of the joined run ``source`` to ``output``, and return the path of the page.
 
-    By default, write the page next to the results. Return None if ``source`` is an ordinary run or ``form``
-    is not "html". Other forms exist only for the recommended member.
+    Return None if ``source`` is an ordinary run or ``form`` is not "html".
     """
     path = results_file(source)
     found = read_joined(path) if form == "html" else None

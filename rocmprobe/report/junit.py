@@ -24,8 +24,7 @@ _TEXT = 20_000
 class Reported:
     """One outcome with cleaned text, which must only be escaped for HTML or XML.
 
-    ``name`` is unique among the outcomes of a run. ``outcome`` is pytest's name for the state, in lower case.
-    ``seconds`` is finite and not negative.
+    ``name`` is unique among the outcomes of a run. ``seconds`` is finite and not negative.
     """
 
     name: str
@@ -94,7 +93,6 @@ def _text(outcome: Outcome) -> str:
 #: Largest number of characters of an attribute: readers show only a part, and GitLab accepts no file above 30
 #: MB.
 _ATTRIBUTE = 1_000
-#: Largest number of characters of all texts together.
 _ALL_TEXTS = 10_000_000
 #: XML element and type for a case that did not pass, by pytest's outcome. An xpass has no element.
 _ELEMENTS = {
@@ -111,8 +109,7 @@ def document(cases: Sequence[Reported], results: Results) -> str:
     """Return the JUnit file of a run: one suite with the run's date, time and facts.
 
     The form is pytest's junit_family xunit2, without a host name. Names and groups become ``name`` and
-    ``classname`` unchanged, because a CI service uses both to recognise a test. Long texts are cut, with a
-    mark at the cut.
+    ``classname`` unchanged, because a CI service uses both to recognise a test.
     """
     elements = Counter(_ELEMENTS[case.outcome][0] for case in cases if case.outcome in _ELEMENTS)
     root = ET.Element("testsuites", name="rocmprobe")
@@ -150,7 +147,6 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
-    """Add one test case with a text of at most about ``limit`` characters. Return the length of the text."""
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )

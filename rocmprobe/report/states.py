@@ -32,10 +32,7 @@ def verdict_word(results: Results) -> str:
 
 
 def verdict_with_layers(verdict: str, pytorch_layers: Iterable[str]) -> str:
-    """Return ``verdict`` in words, including the layers that run in PyTorch's own kernels.
-
-    ``pytorch_layers`` are keywords of ``rocmprobe.bypass.install``.
-    """
+    """Return ``verdict`` in words, including the layers that run in PyTorch's own kernels."""
     others = [OPTIONS[option] for option in pytorch_layers if option in OPTIONS]
     word = VERDICT_WORDS[verdict]
     return f"{word}, {' and '.join(others)} by PyTorch" if others else word

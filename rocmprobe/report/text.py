@@ -86,7 +86,7 @@ def count(amount: int, noun: str, plural: str = "") -> str:
 
 
 def moment(text: Optional[str]) -> Optional[datetime]:
-    """Parse an ISO 8601 time, also with the suffix Z. Return None if it is invalid."""
+    """Parse an ISO 8601 time, also with the suffix Z."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00"))
     except ValueError:

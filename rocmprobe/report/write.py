@@ -32,12 +32,12 @@ _FORMS: Mapping[str, Callable[[Results], bytes]] = {
     "json": results_document,
     "junit": lambda results: junit.document(reported(results), results).encode(),
 }
-#: Formats for pasting into an issue. They are printed to the terminal unless the user names a file.
+#: Formats for pasting into an issue.
 TEXTS = ("md", "issue")
 
 
 def write_report(folder: Path) -> Results:
-    """Write results.json, report.html and junit.xml for the run in ``folder``. Return the results.
+    """Write results.json, report.html and junit.xml for the run in ``folder``.
 
     If the run ended early, judge the results in the journal and mark them as partial.
     """
@@ -51,8 +51,7 @@ def write_report(folder: Path) -> Results:
 def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     """Write ``source`` in the form ``form`` ("html", "json" or "junit") to ``output``, and return the path.
 
-    ``source`` is a results.json or the folder of a run. By default, the output is written next to the
-    results. Raise BadInput if ``source`` contains no results.
+    ``source`` is a results.json or the folder of a run. Raise BadInput if ``source`` contains no results.
     """
     folder = source if source.is_dir() else source.parent
     results = read(source)
@@ -64,8 +63,7 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
 def as_text(source: Path, form: str, tracker: str, full: bool = False) -> str:
     """Return ``source``, a results.json or the folder of a run, as text in a format of ``TEXTS``.
 
-    The format "issue" is for ``tracker``. If ``full``, return the long version. Raise BadInput if ``source``
-    contains no results.
+    Raise BadInput if ``source`` contains no results.
     """
     results = read(source)
     return markdown(results) if form == "md" else issue_block(results, tracker, full)

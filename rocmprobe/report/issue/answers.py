@@ -15,15 +15,13 @@ from rocmprobe.report.repro.script import backend
 
 _EVENTS = 10
 _SETTINGS = 12
-#: The setting with empty databases and caches, and the setting with the user's databases and caches.
 _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
     """Return the questions that maintainers ask, each with an answer from the run.
 
-    There are seven questions for MIOpen, and one question for any other library. If the run has no answer,
-    the text says so.
+    There are seven questions for MIOpen, and one question for any other library.
     """
     others = same_question(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":

@@ -1,7 +1,6 @@
 """One failure as an issue of at most 30 lines: error, short script, MIOpenDriver line, environment, report.
 
-A maintainer can read such an issue in a minute. The module ``issue`` writes the long text, with the log and
-all details.
+A maintainer can read such an issue in a minute.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ _HEADINGS = {
     "pytorch": ("🐛 Describe the bug", "", "Versions"),
     "ultralytics": ("Bug", "Minimal Reproducible Example", "Environment"),
 }
-#: Programs whose output a form requires, keyed by tracker.
 _DEMANDED = {"pytorch": "python -m torch.utils.collect_env", "ultralytics": "yolo checks"}
 _DIRECTIONS = {
     "fwd": "forward",
@@ -58,7 +56,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 def brief(results: Results, failure: Failure, tracker: str) -> str:
-    """Return the issue for ``tracker``. The error's text fills the lines that the other parts do not need."""
+    """Return the issue for ``tracker``."""
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
@@ -69,7 +67,6 @@ def brief(results: Results, failure: Failure, tracker: str) -> str:
     after += [environment, *_environment(results, failure), f"- Report: {_report(results, failure, tracker)}"]
     room = MAX_LINES - _height([*before, *after])
     if room < _ENOUGH_EVIDENCE:
-        # Headings and fences need no blank line before them.
         after = [part for part in after if part]
         room = MAX_LINES - _height([*before, *after])
     room = min(max(room, 1), _MOST_EVIDENCE)

@@ -1,6 +1,6 @@
 """The machine's facts in the forms that issue trackers request.
 
-The texts have the form of other programs' output. The issue says that rocmprobe wrote them.
+The issue says that rocmprobe wrote them.
 """
 
 from __future__ import annotations

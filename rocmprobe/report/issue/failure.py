@@ -18,9 +18,7 @@ TRACKERS = ("miopen", "rocm", "pytorch", "ultralytics")
 #: Rungs whose checks run in MIOpen. Checks of other rungs run in HIP, rocBLAS or PyTorch's own kernels.
 _OF_MIOPEN = ("conv", "batch-norm", "primitives", "train")
 _STATES = tuple(STATES)
-#: Number of criteria that make one failure graver than another: driver, library, setting, state.
 _GRAVE = 4
-#: Largest number of failures for which a script is tried, to find a failure that a script can reproduce.
 _TRIED = 50
 
 
@@ -28,8 +26,7 @@ _TRIED = 50
 class Failure:
     """A failed outcome with setting, stand-alone script, MIOpenDriver line and environment variables.
 
-    If there is no script, ``no_script`` is the reason. ``driver`` is the MIOpenDriver line, and ``variables``
-    are the environment variables of the process. ``others`` are the other failures of the run.
+    If there is no script, ``no_script`` is the reason.
     """
 
     outcome: Outcome

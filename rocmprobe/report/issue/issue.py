@@ -44,9 +44,8 @@ _DIRECTIONS = {"fwd": "forward", "bwd-data": "backward data", "bwd-weights": "ba
 def issue_block(results: Results, tracker: str, full: bool = False) -> str:
     """Return the gravest failure that concerns ``tracker`` (an entry of ``TRACKERS``) as Markdown.
 
-    If no failure concerns the tracker, return one line that says so. The text has at most ``brief.MAX_LINES``
-    lines. If ``full``, add the log and all details, and return at most ``LIMIT`` characters. If the log is
-    too long, its middle is replaced by a line that marks the cut.
+    The text has at most ``brief.MAX_LINES`` lines. If ``full``, add the log and all details, and return at
+    most ``LIMIT`` characters.
     """
     failure = gravest(results, tracker)
     if failure is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: Largest number of lines of a block whose repetition is recognised.
 _LONGEST = 40
 #: Parts that differ between two prints of the same line: times, addresses, names of temporary files.
 _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{4}(?:-[0-9a-f]{4})+|\d+(?:\.\d+)?(?:e-?\d+)? ?[mun]?s\b")
@@ -14,8 +13,7 @@ _VOLATILE = re.compile(r"0x[0-9a-fA-F]+|[0-9a-f]{4}(?:-[0-9a-f]{4})+|\d+(?:\.\d+
 def collapse(lines: Sequence[str]) -> list[str]:
     """Return the lines, with each repeated line or block shown once and followed by its count.
 
-    Only repetitions that follow each other collapse. Times, addresses and names of temporary files can differ
-    between repetitions.
+    Times, addresses and names of temporary files can differ between repetitions.
     """
     keys = [_VOLATILE.sub("", line.rstrip()) for line in lines]
     made: list[str] = []
@@ -34,7 +32,6 @@ def collapse(lines: Sequence[str]) -> list[str]:
 
 
 def _repetition(keys: Sequence[str], start: int) -> tuple[int, int]:
-    """Return the length of the shortest block that repeats at ``start``, and how often the block occurs."""
     for length in range(1, _LONGEST + 1):
         block = keys[start : start + length]
         end = start + length

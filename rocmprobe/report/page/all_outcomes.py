@@ -47,7 +47,7 @@ class AllOutcomes:
 
 
 def all_outcomes(results: Results, fit: Fit) -> AllOutcomes:
-    """Return one row for each outcome, sorted by result. ``fit`` limits the number of rows."""
+    """Return one row for each outcome, sorted by result."""
     cases = reported(results)
     counts = Counter(case.outcome for case in cases)
     found = {

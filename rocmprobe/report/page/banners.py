@@ -71,10 +71,7 @@ def _overridden(machine: Machine) -> Iterator[Banner]:
 
 
 def _dirty(machine: Machine) -> Iterator[Banner]:
-    """Yield a warning for environment variables that change the behaviour of ROCm or PyTorch.
-
-    Ignore the ISA override, and variables that are set to their default.
-    """
+    """Yield a warning for environment variables that change the behaviour of ROCm or PyTorch."""
     reach: list[str] = []
     dropped: list[str] = []
     for name in machine.variables:

@@ -14,7 +14,7 @@ _LONGEST = 100.0
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A bar from 0 to ``length``, with a ``note``. ``low`` and ``high`` are the ends of the error bar."""
+    """A bar from 0 to ``length``, with an error bar from ``low`` to ``high``."""
 
     length: float
     note: str

@@ -31,8 +31,7 @@ _SHORT = ("Not learned", "Worked")
 class Entry:
     """A failed outcome with full detail.
 
-    If an earlier entry has the same lines, ``same`` is the anchor of the earlier entry. ``log`` is the anchor
-    of the trial's output. ``arch`` has the native and effective ISA.
+    If an earlier entry has the same lines, ``same`` is the anchor of the earlier entry.
     """
 
     anchor: str
@@ -61,11 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Outcomes with the same reason for failure, or passed outcomes of the same check.
-
-    For failures, ``entries`` has the details, and ``script`` reproduces one of the failures. For other
-    outcomes, ``rows`` has one row each.
-    """
+    """Outcomes with the same reason for failure, or passed outcomes of the same check."""
 
     heading: str
     count: int
@@ -105,7 +100,7 @@ def anchors(results: Results) -> dict[int, str]:
 
 
 def groups(results: Results, fit: Fit) -> tuple[Group, ...]:
-    """Return the outcomes in groups, failures first. ``fit`` limits the number of outcomes."""
+    """Return the outcomes in groups, failures first."""
     by_heading: dict[str, list[tuple[int, Outcome]]] = {heading: [] for heading in (*_DETAILED, *_SHORT)}
     for position, outcome in enumerate(results.outcomes):
         by_heading[outcome.meaning.heading].append((position, outcome))
@@ -212,10 +207,7 @@ def arch(outcome: Outcome) -> str:
 
 
 class _Entries:
-    """Factory of entries.
-
-    If the page already shows the same lines or log, a new entry only links to them.
-    """
+    """Factory of entries."""
 
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit

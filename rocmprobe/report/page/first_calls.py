@@ -28,10 +28,7 @@ class StartUps:
 
 
 def start_up(results: Results) -> Optional[StartUps]:
-    """Return the times of first calls (cold and warm) and of steady calls under each setting.
-
-    Return None if no first calls were measured.
-    """
+    """Return the times of first calls (cold and warm) and of steady calls under each setting."""
     found = start_ups(results)
     if not found:
         return None

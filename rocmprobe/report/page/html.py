@@ -1,7 +1,4 @@
-"""The self-contained HTML page of a run.
-
-The page contains the compressed results.json, and texts for issue trackers.
-"""
+"""The self-contained HTML page of a run."""
 
 from __future__ import annotations
 

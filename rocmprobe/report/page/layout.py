@@ -17,10 +17,7 @@ class Table:
 
 
 def table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> Table:
-    """Return a table of ``rows``, which can have any keys.
-
-    The columns ``first`` come first. The other columns follow in the order in which their keys appear.
-    """
+    """Return a table of ``rows``, which can have any keys."""
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     names = [name for name in names if any(_cell(name, row.get(name)) for row in rows)]
     body = tuple(tuple(_cell(name, row.get(name)) for name in names) for row in rows)
@@ -92,10 +89,7 @@ FITS = (
 
 
 def fit_lines(lines: list[str], fit: Fit) -> list[str]:
-    """Return ``lines`` within the limits of ``fit``.
-
-    Clip long lines. If there are too many lines, leave out the middle ones.
-    """
+    """Return ``lines`` within the limits of ``fit``."""
     if len(lines) > fit.lines:
         head = fit.lines // 2
         tail = fit.lines - head

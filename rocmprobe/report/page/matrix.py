@@ -59,22 +59,17 @@ class Matrix:
 
 
 def build(results: Results, device: str, check: str) -> Optional[Matrix]:
-    """Return a matrix with settings as columns, and the problems and directions of ``check`` as rows.
-
-    Return None if there are no outcomes.
-    """
+    """Return a matrix with settings as columns, and the problems and directions of ``check`` as rows."""
     mine = [o for o in results.outcomes if o.device == device and o.check == check]
     return _matrix(results, mine, "problem", lambda o: (o.problem or o.id, o.direction or ""))
 
 
-#: Rungs other than convolution and training.
 _LAYER_RUNGS = tuple(rung for rung in RUNGS if rung not in ("conv", "train"))
 
 
 def layers(results: Results, device: str) -> Optional[Matrix]:
-    """Return a matrix with settings as columns, and the checks other than convolution and training as rows.
-
-    Return None if there are no outcomes.
+    """Return a matrix with settings as columns, and the checks other than convolution and training as
+    rows.
     """
     mine = [o for o in results.outcomes if o.device == device and o.rung in _LAYER_RUNGS]
     return _matrix(results, mine, "check", lambda o: (o.check, _row(o)))
@@ -87,10 +82,7 @@ def _row(outcome: Outcome) -> str:
 def _matrix(
     results: Results, mine: list[Outcome], what: str, place: Callable[[Outcome], tuple[str, str]]
 ) -> Optional[Matrix]:
-    """Build a matrix, or return None if there are no outcomes.
-
-    ``place`` returns the names of the group and the row to which an outcome belongs.
-    """
+    """Build a matrix. ``place`` returns the names of the group and the row to which an outcome belongs."""
     if not mine:
         return None
     order = {setting.name: position for position, setting in enumerate(results.settings)}
@@ -114,7 +106,6 @@ def _matrix(
             return None
         culprit = worst(found)
         look = culprit.meaning
-        # Explain only bad results.
         good = look.tone == "good"
         hint = "" if good else text.one_line(f"{culprit.state}: {reason(culprit) or look.meaning}", 160)
         return Cell(look, hint, own[id(culprit)])

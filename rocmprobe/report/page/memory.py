@@ -84,7 +84,7 @@ def _rows(outcomes: list[Outcome]) -> tuple[tuple[str, ...], ...]:
 
 
 def _bytes(outcome: Optional[Outcome]) -> tuple[str, str]:
-    """Return the peak and the bytes kept for backward, each with its prediction, or two empty texts."""
+    """Return the peak and the bytes kept for backward, each with its prediction."""
     if outcome is None:
         return "", ""
     peak = _beside(outcome, "peak_bytes", {"predicted": "predicted_bytes", "at least": "least_bytes"})

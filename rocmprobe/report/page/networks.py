@@ -19,11 +19,7 @@ _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"
 
 @dataclass(frozen=True)
 class Models:
-    """Tables of the networks.
-
-    All fields except ``caption`` and ``trained`` belong to the estimate of training time. These fields are
-    empty if the user requested no estimate.
-    """
+    """Tables of the networks."""
 
     caption: str
     trained: Table
@@ -87,10 +83,7 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    """Return a description of the planned training.
-
-    The batch size is that of the user's own network if this network was recorded.
-    """
+    """Return a description of the planned training."""
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
     batches = f" in batches of {batch}" if batch else ""
@@ -114,8 +107,7 @@ def _times(times: Sequence[TrainingTime]) -> Table:
 def line(results: Results) -> str:
     """Return the estimate of training time in one line, or "" if no estimate was requested.
 
-    The line is about the user's own network if this network was timed, else about each small network. It uses
-    the recommended setting if this setting was timed.
+    The line is about the user's own network if this network was timed, else about each small network.
     """
     asked = results.estimate
     if asked is None:

@@ -17,9 +17,7 @@ from rocmprobe.report.page.layout import Table, with_device
 from rocmprobe.report.page.plots import Line, curves
 from rocmprobe.report.text import number
 
-#: CSS classes for the lines of a plot.
 _SERIES = ("first", "second", "third")
-#: Factors of the unit prefixes.
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _PASSES = {"fwd": "fwd", "fwd_bwd": "fwd + bwd"}
 _VERDICTS = {"normal": "normal", "slow": "slow", "": "no figure to compare with"}
@@ -32,8 +30,7 @@ _ENDED = {
 class Judged:
     """Speeds of one device.
 
-    ``peak`` is a sentence about the peak rates. ``table`` is None if the peak rates are unknown. ``slow`` is
-    a sentence with the number of slow speeds. ``reasons`` (text and source) explain the slow speeds.
+    ``table`` is None if the peak rates are unknown.
     """
 
     device: str
@@ -46,11 +43,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class NormalSpeedSection:
-    """Content of the section about speed.
-
-    ``judged`` has an entry for each device. ``dtype_sentence`` and ``dtypes`` compare the dtypes. ``plots``
-    show throughput against batch size.
-    """
+    """Content of the section about speed."""
 
     caption: str
     judged: tuple[Judged, ...]
@@ -245,7 +238,6 @@ def _rate(value: float, of_bytes: bool) -> str:
     return f"{amount:.0f} {prefix}B/s" if of_bytes else f"{number(amount)} {prefix}FLOP/s"
 
 
-#: Explanation of the word "slow" for readers of the page.
 RULE = (
     f"Slow is what is below {SLOW:g} times the smallest share of their peak that others reached. Figures of "
     "whole networks stand for layers of their kind; depthwise, strided and transposed layers have none."

@@ -10,13 +10,12 @@ from rocmprobe.model.results import Outcome, Results
 from rocmprobe.model.states import State
 from rocmprobe.report.page.layout import with_device
 
-#: Largest number of rows on the page.
 _SHOWN = 100
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table: one operator in one dtype. ``command`` reproduces the failure."""
+    """A row of the table: one operator in one dtype."""
 
     name: str
     dtype: str
@@ -27,7 +26,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Operators:
-    """The table of failed operators. ``left_out`` is the number of rows that the page does not show."""
+    """The table of failed operators."""
 
     title: str
     caption: str

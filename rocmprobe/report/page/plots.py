@@ -24,7 +24,6 @@ _SVG = "http://www.w3.org/2000/svg"
 #: SVG elements that are removed, because the page forbids them or has replacements.
 _DROPPED = frozenset({"script", "style", "desc", "title"})
 _WIDTH, _BAR_HEIGHT, _SCATTER_HEIGHT, _MARGIN, _FONT = 360, 24, 230, 6, 12
-#: Largest number of characters of a short note.
 _SHORT = 16
 _LINES_WIDTH, _LINES_HEIGHT, _LINES_MARGIN = 400, 170, 8
 #: Width of the space for names to the right of the lines, and height of a name.
@@ -53,7 +52,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], name: str) -> Markup:
-    """Draw a horizontal bar for each row, with name and value. The first row is on top."""
+    """Draw a horizontal bar for each row, with name and value."""
     chart = pygal.HorizontalBar(
         **_INLINE,
         print_values=True,
@@ -117,8 +116,7 @@ def scatter(
 ) -> Markup:
     """Draw the points of each series, and ``line``, which is the upper limit of the points.
 
-    ``label`` describes the drawing to screen readers. ``axes`` are the names of the x and y axis, and
-    ``formatters`` convert values to axis labels.
+    ``label`` describes the drawing to screen readers.
     """
     chart = pygal.XY(
         **_INLINE,
@@ -151,10 +149,10 @@ def _decades(logarithms: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Line:
-    """A quantity over time.
+    """A quantity over time. Each point is (seconds, value or None).
 
-    Each point is (seconds, value). The value is None at a gap. At least two consecutive points must have
-    values. ``series`` is a CSS class: first, second, third or limit.
+    At least two consecutive points must have values. ``series`` is a CSS class: first, second, third or
+    limit.
     """
 
     name: str
@@ -169,8 +167,7 @@ class Line:
 def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequence[float] = ()) -> Markup:
     """Draw ``rows`` over time.
 
-    ``label`` describes the plot to screen readers. ``unit`` is the unit of the values. The y axis also
-    includes the values ``within``.
+    The y axis also includes the values ``within``.
     """
     known = [*within, *(value for row in rows for value in row.known)]
     marks = _marks(min(known), max(known))
@@ -201,8 +198,7 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
 def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
     """Draw ``rows`` over an axis of doubling amounts, such as batch sizes.
 
-    Each point is (amount, value), and the y axis begins at 0. ``label`` describes the plot to screen readers,
-    and ``unit`` is the unit of the values.
+    Each point is (amount, value), and the y axis begins at 0.
     """
     marks = _marks(0.0, max(value for row in rows for value in row.known))
     powers = sorted({log2(amount) for row in rows for amount, _ in row.points})
@@ -253,7 +249,6 @@ def _spoken(row: Line, unit: str) -> str:
 
 
 def _marks(least: float, most: float) -> list[float]:
-    """Return three to five equally spaced round numbers that enclose both values."""
     span = max(most - least, abs(most) / 10, 1e-9)
     power = 10 ** floor(log10(span / 3))
     step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= span / 3.5)

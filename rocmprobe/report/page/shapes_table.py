@@ -18,7 +18,7 @@ from rocmprobe.report.states import worst
 
 @dataclass(frozen=True)
 class Program:
-    """Tables about the recorded program. The times in ``problems`` are for the setting ``setting``."""
+    """Tables about the recorded program."""
 
     caption: str
     settings: Table

@@ -24,7 +24,7 @@ _SERIES = ("first", "second", "third")
 
 @dataclass(frozen=True)
 class Watched:
-    """Telemetry of a device. Each item of ``alarms`` has the symbol, severity and text of a finding."""
+    """Telemetry of a device."""
 
     title: str
     caption: str
@@ -35,7 +35,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Telemetry of all sampled devices. ``note`` says whether the readings are simulated."""
+    """Telemetry of all sampled devices."""
 
     devices: tuple[Watched, ...]
     note: str = ""

@@ -1,8 +1,4 @@
-"""Times and rates of convolution.
-
-The section compares rates with the roofline, compares settings with each other, and shows the rates of
-rocmprobe's own kernels.
-"""
+"""Times and rates of convolution."""
 
 from __future__ import annotations
 
@@ -80,11 +76,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Content of the section: bar panels, tables of all ``figures``, and rooflines.
-
-    ``legend`` explains the short codes of the settings. ``left_out`` is a sentence on the problems and
-    settings that have no bars, or "".
-    """
+    """Content of the section: bar panels, tables of all ``figures``, and rooflines."""
 
     caption: str
     panels: tuple[Panel, ...]
@@ -96,8 +88,6 @@ class Throughput:
 
 @dataclass(frozen=True)
 class _Timed:
-    """A time of one problem, under a setting or of a reference measurement such as naive im2col."""
-
     name: str
     key: str
     median: float
@@ -151,10 +141,7 @@ def _left_out(problems: int, settings: int) -> str:
 
 
 def _by_problem(results: Results) -> dict[tuple[str, str], list[Outcome]]:
-    """Return the timed outcomes by device and problem.
-
-    If a setting changes the memory format, list its outcome under the problem in the original format.
-    """
+    """Return the timed outcomes by device and problem."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for problem, outcome in by_given_problem(results, results.outcomes):
         if outcome.check == "throughput" and _timed(outcome, "", ""):
@@ -176,8 +163,7 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 class _Rivals:
     """Times with which the settings are compared, by column name and by the key of the time.
 
-    ``baseline`` has the times under "default", or the shortest times if "default" was not timed. ``of_cpu``
-    are the settings that compute on the CPU.
+    ``of_cpu`` are the settings that compute on the CPU.
     """
 
     columns: Mapping[str, Mapping[str, _Timed]]
@@ -185,10 +171,7 @@ class _Rivals:
     of_cpu: frozenset[str]
 
     def ratio(self, each: _Timed, rival: Optional[_Timed]) -> str:
-        """Return the ratio of the time ``each`` to the time ``rival``, or "same" or "too noisy".
-
-        Return "" if one of the times was not measured, and "itself" if both times are the same measurement.
-        """
+        """Return the ratio of the time ``each`` to the time ``rival``, or "same" or "too noisy"."""
         if rival is None or each.spread is None or rival.spread is None:
             return ""
         if rival is each:
@@ -220,7 +203,6 @@ def _rivals(
 
 
 def _working_natively(results: Results, device: str, dtype: str) -> frozenset[str]:
-    """Return the settings with the vendor library that pass all convolutions of ``dtype`` on ``device``."""
     here = replace(results, outcomes=tuple(each for each in results.outcomes if each.device == device))
     purpose = results.purpose
     return frozenset(
@@ -240,7 +222,7 @@ def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
 def _panels(
     drawn: Sequence[tuple[str, Sequence[_Timed], _Rivals]], codes: Mapping[str, str], chosen: Optional[str]
 ) -> tuple[Panel, ...]:
-    """Return a panel for each timed pass. Bars are relative to the longest bar of the same problem."""
+    """Return a panel for each timed pass."""
     panels = []
     for key, title in _PANELS.items():
         problems = []
@@ -284,10 +266,6 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 
 
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
-    """Return a table of time, rate and fraction of the roofline.
-
-    After the rows of the settings, there are rows for naive im2col and for the reference measurements.
-    """
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
     with_roof = next((each.outcome for each in timed if roof(each.outcome.timings)), None)
@@ -368,7 +346,6 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
 
 
 def _shown_settings(results: Results, names: list[str], most: int) -> list[str]:
-    """Return at most ``most`` of ``names``. Prefer default, recommended, bypass and vendor-off."""
     first = ("default", results.recommended, "bypass", "vendor-off")
     wanted = dict.fromkeys(filter(None, (*first, *names)))
     return [name for name in wanted if name in names][:most]
@@ -387,7 +364,7 @@ def _roofline_point(outcome: Outcome) -> Optional[plots.Place]:
 
 
 def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str, label: str) -> Markup:
-    """Draw a roofline with two logarithmic axes. At the bend, the limit changes from memory to FLOP/s."""
+    """Draw a roofline with two logarithmic axes."""
     placed = [place for places in series.values() for place in places]
     bend = best.flops / best.bytes
     low = min([bend, *(x for x, _ in placed)]) / 2
@@ -418,10 +395,7 @@ class OwnKernels:
 
 
 def own_kernels(results: Results) -> Optional[OwnKernels]:
-    """Return a table with a row for each quantity and a column for each device and dtype.
-
-    Return None if rocmprobe's own kernels were not measured.
-    """
+    """Return a table with a row for each quantity and a column for each device and dtype."""
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None

@@ -42,9 +42,7 @@ class ValidationRow:
 class Validation:
     """Errors of the bypass, divided by their limits.
 
-    ``summary`` is a sentence on the largest error. ``plots`` (label and SVG) show the largest error of each
-    dtype and direction. ``maps`` (label, text and anchor) are the first error maps. ``wrong`` counts the
-    results with an error map, under all settings.
+    ``maps`` are the first error maps, and ``wrong`` counts the results with an error map, under all settings.
     """
 
     measures: tuple[str, ...]
@@ -91,10 +89,7 @@ def validation(results: Results) -> Optional[Validation]:
 
 
 def _plots(worst: Mapping[tuple[str, str], float]) -> tuple[tuple[str, Markup], ...]:
-    """Return one plot for each dtype, with the largest error of each direction.
-
-    The scale ends at the limit, or at the largest error if it exceeds the limit.
-    """
+    """Return one plot for each dtype, with the largest error of each direction."""
     found = []
     for number, dtype in enumerate(dict.fromkeys(dtype for dtype, _ in worst)):
         bars = [

@@ -85,7 +85,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs (groups of checks) that one driver tested. ``driver`` is "" if torch is the only driver."""
+    """The rungs (groups of checks) that one driver tested."""
 
     driver: str
     rungs: tuple[Rung, ...]
@@ -217,7 +217,6 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
-    """Return True if users must change their program to use the setting, e.g. to use another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 
@@ -271,7 +270,6 @@ def rung(results: Results, outcomes: Sequence[Outcome], name: str) -> Rung:
 
 
 def _counted(outcomes: Sequence[Outcome]) -> str:
-    """Return how many outcomes passed, failed and did not run, e.g. "7 passed, 3 not run"."""
     tones = Counter(outcome.meaning.tone for outcome in outcomes)
     failed = tones["bad"] + tones["fault"]
     passed, idle = tones["good"] + tones["slow"], tones["unlearned"]
@@ -317,10 +315,7 @@ def per_rows(per: Mapping[str, Mapping[str, Any]]) -> layout.Table:
 
 
 def device_rows(devices: Mapping[str, DeviceAnswer]) -> layout.Table:
-    """Return a table of the recommendations for several devices.
-
-    Each row has the environment variable that hides the other devices.
-    """
+    """Return a table of the recommendations for several devices."""
     rows = [
         {
             "device": name,

@@ -58,7 +58,6 @@ def _drawn(draw: partial[Any], seed: int) -> list[str]:
 
 
 def _literal(value: Any) -> list[str]:
-    """Return a value as Python source, split at the places where a line can break."""
     if not isinstance(value, Mapping):
         return [json.dumps(value) if isinstance(value, str) else repr(value)]
     items = [f"{json.dumps(key)}: {', '.join(_literal(each))}" for key, each in value.items()]
@@ -148,7 +147,6 @@ def _needed(called: Sequence[Callable[..., Any]]) -> list[FunctionType]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the global names that a function uses, also in nested functions and comprehensions."""
     yield from (each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -157,10 +155,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 @cache
 def _source(function: FunctionType) -> list[str]:
-    """Return the source of a function without annotations, docstring, blank lines and import of torch.
-
-    If the body is one statement and the line is short enough, return one line.
-    """
+    """Return the source of a function without annotations, docstring, blank lines and import of torch."""
     source = inspect.getsource(function)
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.FunctionDef)
@@ -185,7 +180,6 @@ def _signature(function: FunctionType) -> inspect.Signature:
 
 
 def _left_out(statement: ast.stmt) -> bool:
-    """Return True for a docstring and for ``import torch``, which the script has in its first lines."""
     if isinstance(statement, ast.Import):
         return ast.unparse(statement) == "import torch"
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

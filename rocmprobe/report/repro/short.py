@@ -68,7 +68,6 @@ def _without_script(outcome: Outcome, why: str) -> BadInput:
 
 
 def _convolution(problem: Problem, outcome: Outcome) -> tuple[Shapes, str]:
-    """Return the shapes of the operands of one direction, and the call as text with placeholders."""
     if problem.noncontiguous:
         raise _without_script(outcome, "uses operands that are not contiguous")
     direction = outcome.direction or "fwd"
@@ -176,10 +175,7 @@ def _moved(dtype: str) -> str:
 
 
 def _printed(limits: Mapping[str, Mapping[str, float]], measure: str) -> str:
-    """Return the line that prints the limit and the largest error, relative to the largest value.
-
-    If ``limits`` has no limit for ``measure``, print 0: the computation is exact.
-    """
+    """Return the line that prints the limit and the largest error, relative to the largest value."""
     limit = next(iter(limits.values())).get(measure, 0)
     error = "((result.cpu() - expected).abs().max() / expected.abs().max()).item()"
     return f'print("error:", {error}, "limit:", {limit!r})'

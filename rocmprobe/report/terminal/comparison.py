@@ -25,9 +25,7 @@ from rocmprobe.report.states import VERDICT_WORDS
 _SHOWN = 20
 #: Largest number of differences in settings that are listed. If there are more, only their number is shown.
 _SETTING_VALUES = 4
-#: Largest number of settings in a line.
 _NAMED = 6
-#: Largest number of characters of a value of the environment.
 _LONGEST = 120
 _CHANGES = {
     ("time", MORE): "slower", ("time", LESS): "faster", ("first call", MORE): "slower to start",
@@ -61,7 +59,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown. Text from the files becomes code, so it cannot be markup."""
+    """Return the comparison as Markdown."""
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
         "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),
@@ -162,7 +160,6 @@ def _matters(change: Change) -> bool:
 
 
 def _by_setting(changed: Iterable[Change]) -> str:
-    """Return the number of cases by setting, e.g. "3 of default, 3 of bypass"."""
     # An id is DEVICE/DRIVER/SETTING/CHECK/...
     amounts = Counter(([*change.id.split("/"), "", "", ""])[2] for change in changed).most_common()
     named = ", ".join(f"{amount} of {setting}" for setting, amount in amounts[:_NAMED])

@@ -22,7 +22,6 @@ from rocmprobe.report.terminal.findings import SEVERITY_STYLES, styled
 from rocmprobe.report.terminal.lines import Line, fitted, print_lines
 
 TONE_STYLES = {"good": "green", "slow": "yellow", "bad": "red", "fault": "magenta", "unlearned": "dim"}
-#: Largest number of terminal rows at the end of a run, and at the end of a run with ``--verify``.
 ROWS, VERIFY_ROWS = 25, 10
 #: Ranks of lines. If there are too many lines, lines with the highest rank are left out first.
 _MUST, _FIRST, _SURE, _NEXT, _COST, _BLANK, _REST = range(7)
@@ -52,7 +51,7 @@ def render_verification(
 ) -> None:
     """Print the end of a run with ``--verify``.
 
-    ``sentence`` says whether the configuration ``holds``. If ``paths`` is empty, print only the sentence.
+    ``sentence`` says whether the configuration ``holds``.
     """
     verdict = Line(styled((sentence, f"bold {TONE_STYLES['good' if holds else 'bad']}")), most=3)
     lines = [*_banners(results), *_counts(results), *_failures(results), *_paths(paths)] if paths else []
@@ -119,7 +118,6 @@ def _findings(results: Results) -> Iterator[Line]:
 
 
 def _configurations(results: Results) -> Iterator[Line]:
-    """Yield the recommended configuration, then the other configurations that the sentence recommends."""
     found = results.recommendation
     if found is None:
         return
@@ -149,7 +147,6 @@ def _configurations(results: Results) -> Iterator[Line]:
 
 
 def _holds_code(words: str) -> bool:
-    """Return True if a sentence quotes a command or code, which must not be cut."""
     return "`" in words
 
 
@@ -193,7 +190,6 @@ def _devices(found: Recommendation) -> Iterator[Line]:
 
 
 def _advice(results: Results, found: Recommendation) -> Iterator[Line]:
-    """Yield a line for each advice that is not in a finding, and one line for all advised PyTorch builds."""
     known = {finding.title for finding in results.findings}
     rows = [row for row in found.advice if row["title"] not in known]
     builds = [row for row in rows if "rocmprobe install" in row["text"]]

@@ -18,11 +18,9 @@ from rocmprobe.report.terminal.lines import print_paragraph
 
 #: Words for a score, each with the smallest score for which it is used.
 _WORDS = ((0.9, "very likely"), (0.7, "likely"), (0.4, "possible"), (0.0, "a guess"))
-#: Largest number of lines of evidence for the first cause.
 _SHOWN_EVIDENCE = 2
 #: Largest number of characters of a log line. The JSON has the whole line.
 _LONGEST = 300
-#: Largest number of characters of a fact.
 _LONGEST_FACT = 2000
 
 
@@ -31,9 +29,8 @@ def render_explanation(
 ) -> None:
     """Print the summary, its evidence, the advice, similar reports and the facts.
 
-    The advice includes the test that would decide between the possible causes. If ``verbose``, print each
-    cause with score, evidence, advice and verification. If ``machine``, the facts already include those of
-    this machine, so print no hint to add them.
+    If ``verbose``, print each cause with score, evidence, advice and verification. If ``machine``, the facts
+    already include those of this machine, so print no hint to add them.
     """
     titles = {cause.name: cause.title for cause in causes()}
     _print_answer(explanation, console)

@@ -12,7 +12,6 @@ from rocmprobe.model.states import STATES, State, rank
 from rocmprobe.report import states, text
 
 _DIGITS = re.compile(r"\d+")
-#: Largest number of settings in a line.
 _NAMED = 3
 
 
@@ -38,10 +37,7 @@ class Failures:
 
 
 def by_reason(outcomes: Iterable[Outcome]) -> list[Failures]:
-    """Return the failures in groups, sorted by state (worst first), then by size (largest first).
-
-    Reasons that differ only in numbers, such as the size of an error, count as the same reason.
-    """
+    """Return the failures in groups, sorted by state (worst first), then by size (largest first)."""
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.fails or outcome.state == "probe-error":

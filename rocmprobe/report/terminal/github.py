@@ -34,10 +34,7 @@ def _summary(results: Results) -> Iterator[str]:
 
 
 def workflow_commands(results: Results) -> list[str]:
-    """Return a workflow command for each regression and finding, at most ``MOST`` of each kind.
-
-    If there are more, the last command says how many are left out.
-    """
+    """Return a workflow command for each regression and finding, at most ``MOST`` of each kind."""
     commands: list[str] = []
     for kind in ("error", "warning", "notice"):
         mine = [each for each in _annotations(results) if each[0] == kind]

@@ -20,10 +20,8 @@ _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 class Line:
     """One line of a summary.
 
-    Lines of rank 0 are always shown. If the summary is too long, the lines of the highest rank are left out
-    first. On a terminal, a line is wrapped and cut after ``most`` rows, where 0 means no limit. If
-    ``copied``, users copy the line, so it is neither wrapped nor cut. ``counted`` is a noun for the line,
-    e.g. "finding". If lines are left out, the summary says how many findings.
+    If the summary is too long, the lines of the highest rank are left out first. If ``copied``, users copy
+    the line, so it is neither wrapped nor cut. If lines are left out, the summary says how many findings.
     """
 
     text: Text
@@ -34,10 +32,7 @@ class Line:
 
 
 def wrapped(words: Text, width: int) -> list[Text]:
-    """Return ``words`` in rows of at most ``width`` columns.
-
-    Code in backticks is never broken, so its row can be longer.
-    """
+    """Return ``words`` in rows of at most ``width`` columns."""
     starts: list[int] = []
     for word in _WORD.finditer(words.plain):
         begin = starts[-1] if starts else 0
@@ -84,7 +79,7 @@ def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
 
 
 def _height(row: Text, console: Console) -> int:
-    """Return the number of screen rows that a row needs. A terminal wraps rows that are too wide."""
+    """Return the number of screen rows that a row needs."""
     return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
 
 

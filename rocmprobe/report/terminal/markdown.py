@@ -1,4 +1,4 @@
-"""The whole judgement as Markdown for any issue tracker. The sections have the order of the HTML page."""
+"""The whole judgement as Markdown for any issue tracker."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ _ROWS = 100
 
 
 def markdown(results: Results) -> str:
-    """Return the run's judgement as Markdown of at most ``LIMIT`` characters. If text is cut, a line says so.
+    """Return the run's judgement as Markdown of at most ``LIMIT`` characters.
 
     The Markdown has verdict, configuration, findings with evidence, matrices, environment and untested parts.
-    The only HTML in it are collapsed sections.
     """
     return joined(_blocks(results), LIMIT)
 

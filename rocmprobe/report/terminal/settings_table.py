@@ -19,7 +19,7 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A setting described in words. ``sets`` has an entry for each variable, flag or option."""
+    """A setting described in words."""
 
     name: str
     libraries: str
