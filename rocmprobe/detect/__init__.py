@@ -1,8 +1,7 @@
 """Facts about the machine, each with its source, read without importing torch in this process.
 
 The readers work even if the ROCm installation is broken. They read files through a ``Tree``, so they can also
-read a recorded copy of ``/``. On the real machine, ROCm's tools and a program that loads MIOpen also run,
-each in a separate process with a timeout.
+read a recorded copy of ``/``.
 """
 
 from rocmprobe.detect.machine import detect

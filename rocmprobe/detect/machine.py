@@ -25,13 +25,11 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    ``environ`` are the variables of this process by default. For a recorded tree, it is empty by default,
-    because the variables of this process have nothing to do with the recording. ``python`` is the interpreter
-    whose torch is inspected, by default the running interpreter.
+    For a recorded tree, it is empty by default, because the variables of this process have nothing to do with
+    the recording. ``python`` is the interpreter whose torch is inspected, by default the running interpreter.
 
-    Never raises an exception. If a reader finds no value, the fact's ``source`` says why. If a reader fails,
-    the error becomes the fact ``errors.<reader>``. GPUs are sorted by PCI address. On Windows without WSL,
-    GPUs are not detected.
+    Never raises an exception. If a reader fails, the error becomes the fact ``errors.<reader>``. On Windows
+    without WSL, GPUs are not detected.
     """
     tree = Tree(Path(root))
     if environ is None:

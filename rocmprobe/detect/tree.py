@@ -24,10 +24,7 @@ class ReadError(Exception):
 
 
 class Tree:
-    """The files of a machine: of this machine, or of a recorded machine whose files are below ``root``.
-
-    File names in this class are absolute paths on that machine, e.g. /proc/cpuinfo.
-    """
+    """The files of a machine: of this machine, or of a recorded machine whose files are below ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -57,8 +54,8 @@ class Tree:
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
         """Return the beginning of a file as text, without NUL bytes, which pad some recorded sysfs files.
 
-        Read at most ``limit`` bytes. If ``tail``, read the last bytes of the file instead of the first.
-        Raises ReadError if the file cannot be read.
+        If ``tail``, read the last bytes of the file instead of the first. Raises ReadError if the file cannot
+        be read.
         """
         data = b""
         with self.opened(name) as handle:
@@ -77,7 +74,7 @@ class Tree:
             return None
 
     def fact(self, name: str) -> Fact:
-        """Return the text of a file as a fact. If there is no text, the fact's ``source`` says why."""
+        """Return the text of a file as a fact."""
         try:
             text = self.read(name).strip()
         except ReadError as error:
@@ -115,8 +112,8 @@ class Tree:
     def locate(self, name: str) -> Path:
         """Return the real path of the file ``name``, which is below ``root``.
 
-        Absolute links in a recorded tree point to files in the tree. This method resolves such links itself,
-        because the kernel would follow them to files of this machine. Raises OSError for a loop of links.
+        This method resolves such links itself, because the kernel would follow them to files of this machine.
+        Raises OSError for a loop of links.
         """
         if self.own:
             return Path(name)

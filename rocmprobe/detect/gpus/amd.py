@@ -24,7 +24,6 @@ _TABLE = "data/gpus.toml"
 _NOT_LISTED = "KFD does not list this GPU"
 #: Partition modes of a card, by the number of partitions. In the mode CPX, each partition has one die (XCC).
 _MODES = {2: "DPX", 3: "TPX", 4: "QPX"}
-#: Timeout, in seconds, for reading the state of all GPUs together.
 _PATIENCE = 1.0
 
 
@@ -33,9 +32,9 @@ def read_gpus(
 ) -> tuple[list[Gpu], dict[str, Fact]]:
     """Return the AMD GPUs, one per device that the ROCm runtime shows, and facts about them.
 
-    ``hip`` is the version of the runtime, which decides how the runtime reads ``environ``. A partition of a
-    card is a separate device, but ``amd.cards`` counts cards. ``kfd.unlisted`` has the addresses of GPUs that
-    ROCm cannot use because KFD does not list them. ``kfd.refused`` has the nodes that could not be read.
+    A partition of a card is a separate device, but ``amd.cards`` counts cards. ``kfd.unlisted`` has the
+    addresses of GPUs that ROCm cannot use because KFD does not list them. ``kfd.refused`` has the nodes that
+    could not be read.
     """
     every_node, refused = kfd.read_nodes(tree)
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
@@ -70,9 +69,9 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
-    """Return the present state of each GPU, keyed by PCI address.
+    """Return the present state of each GPU.
 
-    Each GPU is read in a separate thread, because reading from a hung GPU can block forever.
+    Each is read in a separate thread, because reading from a hung GPU can block forever.
     """
     found: dict[str, dict[str, Fact]] = {}
 
@@ -170,10 +169,7 @@ def _from_device(
 
 
 def _native_isa(node: kfd.Node, pci_id: Optional[int]) -> Fact:
-    """Return the GPU's ISA as the Linux kernel reports it, else from the table of PCI ids.
-
-    If kernel and table disagree, the fact's ``source`` gives both ISAs.
-    """
+    """Return the GPU's ISA as the Linux kernel reports it, else from the table of PCI ids."""
     by_table = gpus.gfx_of(pci_id)
     if node.native_isa is None:
         return _isa_by_table(pci_id, f"{node.source} has no gfx_target_version")
@@ -226,11 +222,7 @@ def _apu(pci_id: Optional[int]) -> Fact:
 def _name(
     tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
 ) -> Fact:
-    """Return the product name for a PCI device id and revision.
-
-    If the product is unknown, return the name that all revisions share, else the name of the board or the
-    chip.
-    """
+    """Return the product name for a PCI device id and revision."""
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
     if product:
@@ -253,8 +245,7 @@ def _name(
 def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
     """Return the card's state for one of its ``parts`` partitions.
 
-    Values that exist only for the whole card become unknown. If the card's state lacks the partition mode,
-    ``node`` determines it.
+    If the card's state lacks the partition mode, ``node`` determines it.
     """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
@@ -282,18 +273,11 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the PCI address of a node's card.
-
-    This is ``address``, or function 0 of the same device if each partition has a separate function number.
-    """
+    """Return the PCI address of a node's card."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
 def _cards(nodes: Iterable[tuple[str, str]]) -> int:
-    """Return the number of cards among the nodes.
-
-    Each item has two PCI addresses: of the card, and of the node, which differs between partitions of a card.
-    """
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
         most[function] = max(count, most.get(function, 0))
@@ -313,10 +297,7 @@ LIBDRM_TABLES = (
 
 
 def marketing_name(tree: Tree, pci_id: int, revision: int) -> Fact:
-    """Return the name of the product with this PCI device id and revision.
-
-    Format: libdrm data/amdgpu.ids, lines of "device,<tab>revision,<tab>product", both numbers hexadecimal.
-    """
+    """Return the name of the product with this PCI device id and revision."""
     for path in LIBDRM_TABLES:
         for line in (tree.text(path) or "").splitlines():
             device, _, rest = line.partition(",")

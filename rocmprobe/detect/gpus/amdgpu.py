@@ -15,8 +15,7 @@ from rocmprobe.detect.gpus import pci
 from rocmprobe.detect.tree import Tree
 from rocmprobe.model.results import Fact, Gpu
 
-#: The active row of a pp_dpm_* table, e.g. "1: 900Mhz *". If several rows have a star, the last one is
-#: active.
+#: The active row of a pp_dpm_* table, e.g. "1: 900Mhz *".
 _CLOCK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9]{1,9})\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _LINK_IN_USE = re.compile(r"^\s*\w+:\s*([0-9.]+)\s*GT/s,\s*x([0-9]{1,2})\b.*\*", re.MULTILINE)
 
@@ -56,7 +55,6 @@ SENSORS = {
     "busy_percent": Sensor(("gpu_busy_percent",), of_the_card=True),
 }
 _HWMON = "hwmon/"
-#: Labels of the sensors that have the same file names.
 _LABELS = {
     files: [each.label for each in SENSORS.values() if each.files == files]
     for files in {each.files for each in SENSORS.values() if each.label}
@@ -71,8 +69,7 @@ KEPT = ("partition", "vbios", "vram_vendor", *(name for name, sensor in _FACTS.i
 def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
     """Return facts about the GPU in sysfs folder ``folder``, keyed by the field names of ``model.Gpu``.
 
-    A suspended GPU (runtime power management of laptops) is not woken, because that takes seconds. If two
-    files disagree, the fact's ``source`` gives the other value.
+    A suspended GPU (runtime power management of laptops) is not woken, because that takes seconds.
     """
     state = {
         "partition": tree.fact(f"{folder}/current_compute_partition"),
@@ -106,9 +103,9 @@ def hwmon(tree: Tree, folder: str) -> str:
 
 def places(tree: Tree, folder: str) -> dict[str, tuple[str, ...]]:
     """Return, for each quantity in ``SENSORS`` (e.g. "power_w"), the names of the files that can contain its
-    value. The files need not exist.
+    value.
 
-    If no sensor has the quantity's label, the names contain "*" instead of a number.
+    The files need not exist.
     """
     sensors = hwmon(tree, folder)
     numbers = {
@@ -169,10 +166,6 @@ def _scaled(fact: Fact, divisor: float) -> Fact:
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
-    """Return the clock in megahertz from the active level in the file ``table``.
-
-    If the table shows no active level, return ``measured``, the value of the sensor.
-    """
     in_use = _CLOCK_IN_USE.findall(tree.text(table) or "")
     if not in_use:
         return measured
@@ -183,10 +176,7 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 
 
 def _link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link as the kernel reports it.
-
-    If the GPU's table of links (pp_dpm_pcie) shows another link, the fact's ``source`` gives that link.
-    """
+    """Return the PCIe link as the kernel reports it."""
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
     current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""

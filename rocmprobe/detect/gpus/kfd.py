@@ -25,10 +25,8 @@ _LINK_XGMI = 11
 class Node:
     """A GPU, or one partition of a GPU, as KFD lists it.
 
-    ``vram_bytes`` is the memory of this node alone. ``runtime_index`` is the ROCm runtime's number for the
-    node. The runtime counts only nodes that it is allowed to read. ``pcie_atomics`` is True if the GPU can
-    use atomic operations on the CPU's memory. ``bus_bits`` and ``max_memory_clock`` describe the GPU's
-    memory.
+    The runtime counts only nodes that it is allowed to read. ``pcie_atomics`` is True if the GPU can use
+    atomic operations on the CPU's memory. ``bus_bits`` and ``max_memory_clock`` describe the GPU's memory.
     """
 
     index: int
@@ -144,7 +142,6 @@ def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
 
 
 def _of_a_bank(tree: Tree, node: str, name: str) -> Fact:
-    """Return a property of the GPU's memory that is the same for all banks, e.g. the width of the bus."""
     source = f"{node}/mem_banks/*/properties {name}"
     values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
     return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

@@ -50,11 +50,10 @@ def read_devices(tree: Tree) -> dict[str, PciDevice]:
 
 
 def read_link(tree: Tree, folder: str) -> Fact:
-    """Return the present and the best possible PCIe link of a card. ``folder`` is the device's sysfs folder.
+    """Return the present and the best possible PCIe link of a card.
 
     Example: "8.0 GT/s x8 (best 16.0 GT/s x16)". Some cards ("Navi 10 XL") have a PCIe switch between the
-    slot's connector and the GPU. For these, return the link at the connector. The fact's ``source`` gives the
-    link at the GPU. Reading wakes a suspended GPU.
+    slot's connector and the GPU. For these, return the link at the connector. Reading wakes a suspended GPU.
     """
     card = _connector(tree, folder)
     link = _link(tree, card)
@@ -65,10 +64,7 @@ def read_link(tree: Tree, folder: str) -> Fact:
 
 
 def _connector(tree: Tree, folder: str) -> str:
-    """Return the sysfs folder of the card's outermost PCIe port.
-
-    The port belongs to the GPU, or to a bridge of the same vendor above the GPU.
-    """
+    """Return the sysfs folder of the card's outermost PCIe port."""
     try:
         here = tree.real(folder)
     except OSError:
@@ -120,7 +116,6 @@ def _device(tree: Tree, folder: str) -> Optional[PciDevice]:
 
 
 def _class(tree: Tree, folder: str) -> int:
-    """Return PCI base class and subclass of a device as one number, e.g. 0x0300 for a VGA controller."""
     text = tree.text(f"{folder}/class") or "0x" + _uevent(tree, folder).get("PCI_CLASS", "")
     return (number(text) or 0) >> 8
 
@@ -131,7 +126,7 @@ def _uevent(tree: Tree, folder: str) -> dict[str, str]:
 
 
 def address_order(address: str) -> tuple[int, str]:
-    """Return a sort key for PCI addresses. Addresses with a longer domain number sort last."""
+    """Return a sort key for PCI addresses."""
     return len(address), address
 
 

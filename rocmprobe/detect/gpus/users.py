@@ -30,7 +30,7 @@ _HOST_NAMESPACE = 0xEFFFFFFC
 
 @dataclass(frozen=True)
 class User:
-    """A process that uses a GPU. ``name`` is "" if unknown. ``source`` says where the process was found."""
+    """A process that uses a GPU."""
 
     pid: int
     name: str
@@ -40,8 +40,7 @@ class User:
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
     """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
-    Leave out processes without memory and queues on the GPU, e.g. sensor monitors. Include processes whose
-    memory the kernel does not report.
+    Leave out processes without memory and queues on the GPU, e.g. sensor monitors.
     """
     vendor = str(gpu.vendor.value)
     found: dict[int, User] = {}
@@ -66,7 +65,6 @@ def _gpu_id(tree: Tree, gpu: Gpu) -> Optional[int]:
 
 
 def _uses(tree: Tree, pid: int, gpu_id: Optional[int]) -> bool:
-    """Return True if the process ``pid`` has memory or a queue on a GPU, or if this is unknown."""
     folder = f"{PROCESSES}/{pid}"
     memory = number(tree.text(f"{folder}/vram_{gpu_id}"))
     queues = [number(tree.text(f"{folder}/queues/{queue}/gpuid")) for queue in tree.names(f"{folder}/queues")]

@@ -23,10 +23,8 @@ _TAIL = 4 << 20
 _MOST_MESSAGES = 50_000
 _MESSAGE = 8192
 _MOST_EVENTS = 40
-#: Number of characters that are read of a line.
 _LONGEST = 400
 
-#: Beginning of the first message after a boot.
 _BOOT = "Linux version "
 #: Prefix of a line: the time and, in files, the host's name. The prefix is removed, because this name is
 #: private.
@@ -89,11 +87,7 @@ class Log:
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped (see ``Log``).
-
-    If this user cannot read the log, as on most machines, the facts have no value, and their ``source`` says
-    why.
-    """
+    """Return the facts ``dmesg.*``: events, gpus, driver, kfd_added and kfd_skipped (see ``Log``)."""
     names = ("events", "gpus", "driver", "kfd_added", "kfd_skipped")
     text, source = _log(tree)
     if text is None:
@@ -171,10 +165,9 @@ def _log(tree: Tree) -> tuple[Optional[str], str]:
 
 
 def _kmsg() -> str:
-    """Return every message in the kernel's buffer, one per line. The messages stay in the buffer.
+    """Return every message in the kernel's buffer, one per line.
 
-    Raises OSError if the buffer cannot be read. Format: linux Documentation/ABI/testing/dev-kmsg,
-    "level,number,time,flags;text".
+    Format: linux Documentation/ABI/testing/dev-kmsg, "level,number,time,flags;text".
     """
     handle = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
     lines = []

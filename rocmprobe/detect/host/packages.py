@@ -34,10 +34,10 @@ _PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
 
 
 def read_facts(tree: Tree) -> dict[str, Fact]:
-    """Return ``packages`` and ``amdgpu.dkms``.
+    """Return ``packages`` (names to versions, or to None if only the name is known) and ``amdgpu.dkms``.
 
-    ``packages`` maps names to versions, or to None if only the name is known. ``amdgpu.dkms`` has the
-    versions of the driver whose source is installed for DKMS, even if it was not built.
+    ``amdgpu.dkms`` has the versions of the driver whose source is installed for DKMS, even if it was not
+    built.
     """
     versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
     dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))

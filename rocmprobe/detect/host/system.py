@@ -49,7 +49,6 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
 
 
 def _os(tree: Tree) -> dict[str, Fact]:
-    """Return facts from os-release(5). ``os.id`` is for programs (e.g. "ubuntu"), ``os.name`` for people."""
     fields = {"os.name": "PRETTY_NAME", "os.id": "ID", "os.version": "VERSION_ID"}
     name = next((name for name in _OS_RELEASE if tree.text(name)), _OS_RELEASE[0])
     text = tree.text(name) or ""
@@ -70,7 +69,6 @@ def _unquoted(value: str) -> str:
 
 
 def _cpu(tree: Tree) -> dict[str, Fact]:
-    """Return the CPU's name and number of cores. If the kernel reports no cores, count threads."""
     try:
         text = tree.read(_CPUINFO)
     except ReadError as error:
@@ -176,8 +174,7 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 def _folders(tree: Tree) -> list[str]:
     """Return the folders of this process's control groups and of their parents, which also set limits.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. In
-    this case, the root folder is the container's group.
+    Format: cgroups(7), "hierarchy:controllers:path". In this case, the root folder is the container's group.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():
@@ -213,7 +210,7 @@ def is_windows(tree: Tree) -> bool:
 def read_windows() -> dict[str, Fact]:
     """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
 
-    The facts about GPUs have no value. Their ``source`` says that GPUs are not detected on Windows.
+    The facts about GPUs have no value.
     """
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")

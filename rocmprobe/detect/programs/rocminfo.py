@@ -17,7 +17,7 @@ from rocmprobe.knowledge.gpus import isa_name
 #: lines.
 _PREFIX = re.compile(r"^(.{0,200}?\S[^\S\n]+|>)(?=HSA (?:Agents|System Attributes)\s*$)", re.MULTILINE)
 _AGENT = re.compile(r"^[\s*#-]*Agent\s+#?[0-9]+\s*(?:\(.*\)\s*)?[\s*:]*$")
-#: Labels of fields, at which a line with several fields is split. Only agents have those in ``_OF_AN_AGENT``.
+#: Labels of fields, at which a line with several fields is split.
 _LABELS = (
     "Marketing Name", "Vendor Name", "Name", "Uuid", "Feature", "Profile", "Float Round Mode", "Node",
     "Device Type", "Cache Info", "Chip ID", "ASIC Revision", "Max Clock Freq. (MHz)", "BDFID",
@@ -44,13 +44,10 @@ _SIZE = re.compile(r"([0-9]{1,18})(?:\(0x[0-9a-fA-F]+\))?\s*KB")
 class Agent:
     """An agent: a GPU or a CPU. ``gfx`` is the effective ISA, which the runtime reports after any override.
 
-    - ``isas``: ISAs whose code the agent can run, with features, e.g. "gfx1010:xnack-".
     - ``chip_id``: PCI device id, which no override changes.
     - ``memory_bytes``: largest memory pool of the device.
     - ``bdf``: PCI address without domain, e.g. "03:00.0".
     - ``apu``: None before ROCm 5.7, which does not report APUs.
-
-    Fields that were not printed are None.
     """
 
     kind: Optional[str] = None
@@ -95,8 +92,7 @@ class RocmInfo:
 class _Draft:
     """An agent during parsing.
 
-    ``fields`` are the fields of the agent itself. Fields of its pools and ISAs are stored separately, because
-    they have the same names.
+    Fields of its pools and ISAs are stored separately, because they have the same names.
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -156,7 +152,6 @@ def _lines(text: str) -> list[str]:
 
 
 def _parted(line: str) -> list[str]:
-    """Return the fields of a line that has several fields. Return any other line unchanged, in a list."""
     starts = [match.start() for match in _LABEL.finditer(line[:_LONGEST_LINE])]
     if len(starts) < _FEWEST_LABELS:
         return [line]
@@ -165,10 +160,7 @@ def _parted(line: str) -> list[str]:
 
 
 def _begin(drafts: list[_Draft], name: str) -> None:
-    """Begin a new agent if the text has no heading before it.
-
-    This is so if the field ``name`` occurs a second time, or if the previous agent already has ISAs.
-    """
+    """Begin a new agent if the text has no heading before it."""
     if not drafts:
         drafts.append(_Draft())
     draft = drafts[-1]
@@ -194,7 +186,6 @@ def _take(draft: _Draft, name: str, value: str) -> None:
         if size:
             draft.pools.append((draft.segment, int(size.group(1)) * 1024))
     elif not draft.fields.get(name):
-        # The value can be on the next line.
         draft.fields[name] = value
 
 
@@ -249,6 +240,5 @@ def _chip_id(text: Optional[str]) -> Optional[str]:
 
 
 def _number(text: Optional[str]) -> Optional[int]:
-    """Return the number in texts such as "36", "29471(0x731f)" or "0x731f"."""
     match = re.match(r"0[xX][0-9a-fA-F]{1,15}|[0-9]{1,18}", text or "")
     return int(match.group(), 16 if match.group()[:2] in ("0x", "0X") else 10) if match else None

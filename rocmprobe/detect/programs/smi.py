@@ -34,7 +34,6 @@ _BOX = re.compile(
     r"\|\s*(?:[0-9]+ %|N/A)\s+(?:([0-9]{1,3}) °C|N/A)"
 )
 _BOX_BELOW = re.compile(r"\|\s*([0-9]{1,4})\s.*?([0-9]{1,9})/([0-9]{1,9}) MB")
-#: Number of characters that are read of a table line.
 _WIDEST = 400
 _AMD_SMI_LINE = re.compile(r"^( *)([A-Z][A-Z0-9_ ]*):[ \t]*(.*?)[ \t]*$")
 #: Start of a JSON object or of a list of objects. A bracket alone can also be the start of a shell prompt.
@@ -64,10 +63,7 @@ class SmiGpu:
 
 @dataclass(frozen=True)
 class Smi:
-    """The parsed output of rocm-smi or amd-smi.
-
-    ``driver`` is the version of amdgpu, or the kernel's version if the driver is part of the kernel.
-    """
+    """The parsed output of rocm-smi or amd-smi. ``driver`` is the version of amdgpu, or of the kernel."""
 
     gpus: tuple[SmiGpu, ...] = ()
     driver: Optional[str] = None
@@ -229,7 +225,6 @@ def _amd_smi_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """Yield each JSON object or list at the start of a line. Skip other text, e.g. warnings."""
     decoder = json.JSONDecoder()
     end = 0
     for match in _JSON_START.finditer(text):
@@ -266,7 +261,6 @@ def _text(value: Any) -> Optional[str]:
 
 
 def _amount(value: Any) -> tuple[Optional[float], str]:
-    """Return the number and the unit in {"value": 8176, "unit": "MB"}, "8176 MB" or "58.0"."""
     unit = str(_at(value, "unit") or "")
     text = _text(value["value"] if isinstance(value, Mapping) and "value" in value else value) or ""
     match = re.match(r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%]*)", text)

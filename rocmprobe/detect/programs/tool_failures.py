@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: A user's name in rocminfo's message about groups. It is removed, because it is private.
+#: A user's name in rocminfo's message about groups.
 _MEMBER = re.compile(r"(?<!\S)\S{1,200}(?= is (?:not )?(?:a )?member of )")
 _LONGEST = 300
-#: Largest number of lines, and of characters per line, that are read of a pasted log.
 _MOST_LINES = 5000
 _WIDEST = 1000
 
@@ -31,7 +30,6 @@ class Failure:
 
 _DRIVER = "the amdgpu kernel driver is not loaded"
 _NO_RUNTIME = "the HSA runtime could not be started, and nothing of ROCm will start on this machine"
-#: Patterns of error messages, the most specific first. The first pattern that matches is used.
 _MEANINGS = tuple(
     (re.compile(pattern), state, meaning)
     for pattern, state, meaning in (

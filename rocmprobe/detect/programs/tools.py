@@ -1,7 +1,7 @@
 """Results of rocminfo, rocm-smi and amd-smi if they are installed, or reasons for missing results.
 
-The tools query the driver, which can be broken. So each tool runs in a separate process group for at most a
-few seconds, and rocmprobe does not wait for a tool that cannot be killed.
+So each tool runs in a separate process group for at most a few seconds, and rocmprobe does not wait for a
+tool that cannot be killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING = children.Ended("no answer, and it cannot be killed")
 
 @dataclass
 class ToolRun:
-    """A running tool and the thread that waits for it. ``ended`` is None until the tool has ended."""
+    """A running tool and the thread that waits for it."""
 
     tool: Tool
     path: str
@@ -47,10 +47,7 @@ class ToolRun:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, its arguments, and the parser of its output.
-
-    The parser returns facts, whose names lack the tool's prefix, and a failure or None.
-    """
+    """A program, its arguments, and the parser of its output."""
 
     name: str
     arguments: tuple[str, ...]
@@ -64,8 +61,7 @@ class Tool:
 def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
     """Start every installed tool, each in a separate thread.
 
-    For a recorded tree, start nothing and return an empty list. The tools get ``environ`` unchanged, so an
-    ISA override also affects the tools.
+    The tools get ``environ`` unchanged, so an ISA override also affects the tools.
     """
     if not tree.own:
         return []
@@ -123,10 +119,6 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
-    """Return the failure if a tool timed out, crashed or did not start, else None.
-
-    If the tool exited by itself, only its output shows whether it failed.
-    """
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)
@@ -140,10 +132,7 @@ def _by_ending(how: str, text: str) -> Optional[Failure]:
 
 
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
-    """Return the path of the tool ``name`` that a shell would start.
-
-    If ``path`` has no such tool, return the tool of the newest installed ROCm, or None.
-    """
+    """Return the path of the tool ``name`` that a shell would start."""
     found = shutil.which(name, path=path)
     if found:
         return found

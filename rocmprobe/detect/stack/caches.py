@@ -24,7 +24,6 @@ from rocmprobe.text.reading import json_line
 #: Largest number of kernels, and of generated code files, that are read. A cache can have tens of thousands.
 _MOST = 300
 _METADATA_BYTES, _CODE_BYTES, _LLVM_BYTES = 1 << 16, 1 << 16, 1 << 20
-#: Number of letters in the name of a folder in which Inductor stores generated code.
 _PREFIX = 2
 _ISA = re.compile(r"gfx[0-9a-f]{3,4}")
 #: The ISA in generated code. Source: torch/_inductor/runtime/hints.py, DeviceProperties.
@@ -35,8 +34,6 @@ _BUFFER_OPS = re.compile(r"llvm\.amdgcn\.raw\.(?:ptr\.)?buffer\.(?:load|store|at
 
 @dataclass
 class _Found:
-    """Content of a cache: number of kernels by ISA, by version of Triton, and with buffer instructions."""
-
     kernels: int = 0
     isas: Counter[str] = field(default_factory=Counter)
     versions: Counter[str] = field(default_factory=Counter)
@@ -54,8 +51,7 @@ class _Found:
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
     """Return ``caches.triton``, ``caches.inductor`` (see ``_Found``) and ``miopen.user_files``.
 
-    ``miopen.user_files`` lists MIOpen's files in ``folders``. A file's name contains the GPU and the version
-    of MIOpen for which MIOpen made the file.
+    ``miopen.user_files`` lists MIOpen's files in ``folders``.
     """
     return {
         "caches.triton": _triton(tree, environ),
@@ -109,7 +105,6 @@ def _inductor(tree: Tree, environ: Mapping[str, str]) -> Fact:
 
 
 def _user(tree: Tree, environ: Mapping[str, str]) -> Optional[str]:
-    """Return the user's name as Python determines it, or None for a recorded tree without such a variable."""
     named = next(filter(None, map(environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), None)
     if named or not tree.own:
         return named
@@ -142,10 +137,7 @@ def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
 
 
 def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
-    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU.
-
-    ``target`` is an object since Triton 3.0, and a list in older versions.
-    """
+    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU."""
     target = data.get("target")
     arch: Any = data.get("arch")
     if isinstance(target, dict):

@@ -1,8 +1,6 @@
 """Reader that finds the targets (e.g. "gfx1030") for which the installed libraries have device code.
 
 HIP stores a library's code objects in the section .hip_fatbin: one bundle after another, one per source file.
-Each bundle starts with a table of its targets (format: clang's Clang Offload Bundler). rocBLAS and hipBLASLt
-store their code in files whose names end in the target.
 """
 
 from __future__ import annotations
@@ -24,17 +22,14 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = b"CCOB"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<3Q")
-#: Largest number of bundles that are read. Nearly all bundles of a library have the same targets.
 _MOST_BUNDLES = 64
 #: Number of bytes read for the table of a bundle. A table lists about twenty targets.
 _TABLE_BYTES = 4096
-#: Alignment of bundles in bytes: each bundle starts on a page.
 _ALIGNMENT = 4096
 _TARGET = re.compile(r"gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?(?::[a-z]+[+-])*\Z")
 #: The target in a file name, e.g. in "TensileLibrary_lazy_gfx1030.dat" or
 #: "Kernels.so-000-gfx90a-xnack+.hsaco".
 _TENSILE = re.compile(r"[_-](gfx[0-9a-f]+)(?:-xnack[+-])?\.(?:dat|dat\.zlib|co|hsaco)")
-#: The first file that a library loads for a target.
 _LAZY_START = re.compile(r"TensileLibrary_lazy_gfx[0-9a-f]+\.dat(?:\.zlib)?")
 _SPLIT_START = re.compile(r"TensileLibrary_gfx[0-9a-f]+\.dat")
 _MERGED_START = "TensileLibrary.dat"
@@ -48,9 +43,9 @@ def read_facts(
 ) -> dict[str, Fact]:
     """Return ``torch.targets``, and the facts ``.targets`` and ``.path`` of ``rocblas`` and ``hipblaslt``.
 
-    Targets are sorted lists. Code for a target with a feature, e.g. "gfx90a:xnack-", runs only with this
-    feature setting. The facts describe the BLAS libraries that torch would load. If no torch for ROCm is
-    installed, they describe the system's libraries.
+    Code for a target with a feature, e.g. "gfx90a:xnack-", runs only with this feature setting. The facts
+    describe the BLAS libraries that torch would load. If no torch for ROCm is installed, they describe the
+    system's libraries.
     """
     blas = {
         **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
@@ -63,8 +58,6 @@ def read_facts(
 
 
 def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
-    """Return the targets that torch's library lists. If they cannot be read, return those of the wheel's
-    rocBLAS."""
     if not torch.for_rocm:
         return Fact(None, torch.why_not_rocm())
     library = "torch/lib/libtorch_hip.so"
@@ -118,10 +111,6 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
-    """Return the targets and the size in bytes of the bundle at the start of ``table``.
-
-    If no bundle starts there, return [] and 0.
-    """
     targets, end = [], 0
     try:
         if not table.startswith(_BUNDLE):
@@ -163,7 +152,6 @@ def _blas(
 
 
 def _tensile_folder(tree: Tree, name: str, library: str) -> str:
-    """Return the folder where a BLAS library looks for its code. On Debian, this path contains a version."""
     beside = loader.real(tree, library).rpartition("/")[0]
     own = f"{beside}/{name}"
     versions = [f"{own}/{version}/library" for version in reversed(tree.names(own))]

@@ -21,7 +21,6 @@ from rocmprobe.model.results import Fact, Gpu
 
 MOUNTS = "/proc/mounts"
 _NAME = r"(gfx(?:1[0-9][0-9a-f]{2}|[0-9]{2}[0-9a-f]))(_[0-9]+|[0-9a-f]+)?"
-#: File names of the find-db, the perf-db and the compiled kernels, keyed by fact.
 _FILES = {
     "miopen.find_db": re.compile(_NAME + r"\.HIP\.fdb\.txt"),
     "miopen.perf_db": re.compile(_NAME + r"\.db(?:\.txt)?"),
@@ -34,7 +33,6 @@ NETWORK = frozenset(
         "fuse.glusterfs", "fuse.sshfs", "afs", "panfs", "pvfs2", "orangefs", "9p", "wekafs",
     }
 )  # fmt: skip
-#: Largest number of files that are counted below a folder.
 _MOST_FILES = 2000
 
 
@@ -115,10 +113,6 @@ def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
 
 
 def _chip_and_count(match: Optional[re.Match[str]]) -> tuple[Optional[str], Optional[int]]:
-    """Return the chip and the number of multiprocessors in a database name.
-
-    If the database is for every number of multiprocessors, the number is None.
-    """
     if match is None:
         return None, None
     chip, count = match.groups()
@@ -180,10 +174,6 @@ def _counted(tree: Tree, path: str) -> tuple[int, int]:
 
 
 def _filesystem(tree: Tree, path: str) -> Optional[str]:
-    """Return the type of the file system on which a path lies, or None if unknown.
-
-    This is the file system with the longest mount point above the path.
-    """
     path = loader.real(tree, path)
     found: tuple[int, Optional[str]] = (0, None)
     for line in (tree.text(MOUNTS) or "").splitlines():

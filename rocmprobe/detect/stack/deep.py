@@ -11,9 +11,7 @@ from rocmprobe.model.results import Fact
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 
-#: Timeout in seconds. On a slow machine, importing torch and starting a device can take a minute.
 ASK_SECONDS = 120.0
-#: Names of the queries of ``rocmprobe.worker.device_query``, each with the expression that is evaluated.
 _SOURCES = {
     "version": "torch.__version__",
     "hip": "torch.version.hip",
@@ -30,10 +28,9 @@ _SOURCES = {
 def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
     """Return the facts ``deep.*``, one per query, which a child process gets from torch.
 
-    The child runs at most ``timeout`` seconds. ``deep.arch_list`` and ``deep.devices`` are lists.
-    ``deep.switches`` has the values of names in ``torch.backends``. ``deep.library`` is the version of MIOpen
-    or cuDNN. ``deep.error`` exists if the child failed or torch could not be imported. Never raises an
-    exception. If a query has no result, its fact has no value, and the fact's ``source`` says why.
+    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` has the values of names in
+    ``torch.backends``. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error`` exists if the child
+    failed or torch could not be imported. Never raises an exception.
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)
@@ -69,10 +66,6 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
-    """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged.
-
-    torch stores MIOpen's version as one number.
-    """
     # Imported late, because no other fact needs a backend, and the import takes time.
     from rocmprobe.backends.gpu import unpacked
 

@@ -39,10 +39,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Links:
-    """The libraries and search folders that a shared library lists for the dynamic loader.
-
-    ``needed`` are the names of the libraries that the library needs.
-    """
+    """The libraries and search folders that a shared library lists for the dynamic loader."""
 
     needed: tuple[str, ...] = ()
     rpath: tuple[str, ...] = ()

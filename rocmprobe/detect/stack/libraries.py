@@ -29,11 +29,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Libraries:
-    """The libraries on the machine.
-
-    ``chosen`` has, for each library, the copy that torch loads, else the copy that any other program would
-    load.
-    """
+    """The libraries on the machine."""
 
     chosen: Mapping[str, Library] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -88,8 +84,7 @@ def _for_torch(
 ) -> dict[str, Library]:
     """Return, for each library name that libtorch_hip.so needs, the file that the loader finds.
 
-    The loader searches the RPATH or RUNPATH of libtorch_hip.so. Libraries that only a bundled library needs
-    are searched in the same way.
+    The loader searches the RPATH or RUNPATH of libtorch_hip.so.
     """
     if not torch.for_rocm:
         return {}
@@ -119,10 +114,6 @@ def _places(folders: tuple[str, ...], torch: TorchBuild, source: str) -> list[tu
 
 
 def _links(tree: Tree, torch: TorchBuild) -> elf.Links:
-    """Return needed libraries and search folders of libtorch_hip.so.
-
-    If this file cannot be read, return the values of a typical wheel.
-    """
     try:
         with tree.opened(f"{torch.folder}/lib/libtorch_hip.so") as handle:
             return elf.read_links(handle)

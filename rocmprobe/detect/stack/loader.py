@@ -29,18 +29,14 @@ def rocm_folders(tree: Tree) -> list[str]:
 
 
 def sdk_folders(tree: Tree, packages: str) -> list[str]:
-    """Return the library folders of the packages in which AMD's newer wheels install ROCm.
-
-    ``packages`` is the site-packages folder to search.
-    """
+    """Return the library folders of the packages in which AMD's newer wheels install ROCm."""
     return [f"{packages}/{name}/lib" for name in tree.names(packages) if name.startswith("_rocm_sdk_")]
 
 
 def copies(tree: Tree, folder: str) -> dict[str, str]:
     """Return ROCm's libraries in a folder, each with its path.
 
-    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0". If a library has several versions, return the
-    newest.
+    Example: "libMIOpen" -> "/opt/rocm/lib/libMIOpen.so.1.0".
     """
     newest = library_files.newest(tree.names(folder), _LIBRARY)
     return {library: f"{folder}/{name}" for library, name in newest.items()}
@@ -55,7 +51,7 @@ def real(tree: Tree, path: str) -> str:
 
 
 def library_of(name: str) -> str:
-    """Return a ROCm library's name, e.g. "libMIOpen" for "libMIOpen.so.1". Return "" for other libraries."""
+    """Return a ROCm library's name, e.g. "libMIOpen" for "libMIOpen.so.1"."""
     match = _LIBRARY.fullmatch(name)
     return match.group(1) if match else ""
 
@@ -68,8 +64,7 @@ def user_folders(environ: Mapping[str, str]) -> list[str]:
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
     """Return the folders that the loader searches last, each with its source.
 
-    First come the folders in the loader's cache that contain a ROCm library, then the default folders. If
-    ``tree`` has no cache, the configuration of ldconfig is used instead.
+    First come the folders in the loader's cache that contain a ROCm library, then the default folders.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):

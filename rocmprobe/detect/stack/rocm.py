@@ -17,9 +17,7 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
-#: Path of the header since ROCm 5.2, and in older releases, where each component has a separate folder.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
-#: Library folders of distributions.
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 #: For example "libamdhip64.so.6.2.41134", or "libamdhip64.so.5.2.21153-0" with a build number.
 _HIP_FILE = re.compile(r"libamdhip64\.so\.([0-9]+\.[0-9]+)\.[0-9]+")
@@ -59,7 +57,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
 
 
 def _below_opt(tree: Tree) -> dict[str, str]:
-    """Return the version of each ROCm below /opt. A link to another ROCm folder does not count."""
+    """Return the version of each ROCm below /opt."""
     found: dict[str, str] = {}
     for folder in loader.rocm_folders(tree):
         version = tree.text(f"{folder}/.info/version")
@@ -160,7 +158,7 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
     """Return the version that the files imply for the MIOpen that torch would load.
 
     In a wheel, the file name of the library has no version, so the version follows from the ROCm release for
-    which the wheel was built. The headers below /opt describe only the MIOpen that is installed there.
+    which the wheel was built.
     """
     if "libMIOpen" in torch.bundled:
         return _of_release(_torch_release(torch), "of the torch wheel, which bundles MIOpen")
@@ -173,10 +171,7 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version.
-
-    HIP's version is usually equal to the ROCm release.
-    """
+    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version."""
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 

@@ -15,7 +15,6 @@ from rocmprobe.detect.stack import loader
 from rocmprobe.detect.tree import NOT_LOOKED_UP, Tree
 from rocmprobe.model.results import Fact
 
-#: Patterns of folders in which torch can be installed in a recorded tree.
 _RECORDED = (
     "usr/lib/python3/dist-packages",
     "usr/lib/python3*/site-packages",
@@ -27,14 +26,12 @@ _ASSIGNMENT = re.compile(
 )
 
 
-#: Facts that have no value if no build was found or the build could not be read.
 _UNREAD = ("torch.version", "torch.hip", "torch.cuda", "torch.kind")
 #: Packages with a function install() that makes functions of torch.nn.functional use another library.
 #: Source: https://github.com/ROCm/rocm-libraries/pull/10562.
 _REROUTES = ("hipdnn_torch",)
 #: Package names of Triton for AMD. Source: the metadata of PyTorch's wheels, 2.0 to 2.13.
 _TRITON = ("triton", "pytorch_triton_rocm", "triton_rocm")
-#: Values in the file INSTALLER of a package that comes from a distribution.
 _DISTRIBUTION_INSTALLERS = ("debian", "rpm", "conda")
 _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 
@@ -133,7 +130,6 @@ def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
 
 
 def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Return facts about how torch was installed, from the files of its installer (PEP 376, PEP 427)."""
     around = str(PurePosixPath(folder).parent)
     metadata = next(
         (name for name in tree.names(around) if re.fullmatch(r"torch-[^-]+\.dist-info", name)), None
