@@ -12,7 +12,6 @@ from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.stacks import amd_index
 from rocmprobe.text.tables import table
 
-#: Facts about a machine or a log that ``Advice.when`` can require.
 SITUATIONS = frozenset(
     {
         "rdna1", "rdna2", "rdna3", "rdna3.5", "rdna4", "gcn", "vega", "cdna", "apu",
@@ -53,10 +52,7 @@ class Advice:
     when: tuple[str, ...] = ()
 
     def given_to(self, chip: Optional[str]) -> str:
-        """Return the text for the target ``chip``.
-
-        If the target is unknown, the text has a placeholder and says how to find out the target.
-        """
+        """Return the text for the target ``chip``."""
         text = self.text
         if _AMD_INDEX in text:
             text = text.replace(_AMD_INDEX, amd_index(chip))
@@ -68,11 +64,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of the software in which something can fail. The table lists lower layers first.
-
-    ``within`` is the larger layer to which this layer belongs. ``fails`` is a clause for a failure in this
-    layer whose cause is unknown. ``advice`` says what to do in that case, and ``confirm`` how to learn more.
-    """
+    """A layer of the software in which something can fail. The table lists lower layers first."""
 
     name: str
     title: str
@@ -86,8 +78,7 @@ class Layer:
 class Group:
     """Causes with similar symptoms and a similar fix.
 
-    ``title`` is a clause. ``advice`` is the common part of the fix, so a user can begin without knowing
-    which of the causes applies.
+    ``advice`` is the common part of the fix, so a user can begin without knowing which of the causes applies.
     """
 
     name: str
@@ -99,9 +90,7 @@ class Group:
 class Cause:
     """A cause of failures, the layer where it usually occurs, and texts for the user.
 
-    ``verify`` says how to check that the failure is fixed. ``confirm`` says how to distinguish this cause
-    from other causes. The first item of ``advice`` whose conditions are met is used. The last item has no
-    conditions.
+    The first item of ``advice`` whose conditions are met is used. The last item has no conditions.
     """
 
     name: str
@@ -166,8 +155,7 @@ def _by_name() -> Mapping[str, Cause]:
 
 @lru_cache(maxsize=1)
 def decisions() -> Mapping[frozenset[str], str]:
-    """Return texts on how to distinguish two similar causes, keyed by the set of both names. A text says what
-    the user must find out."""
+    """Return texts on how to distinguish two similar causes, keyed by the set of both names."""
     return {frozenset(row["between"]): _paragraph(row["ask"]) for row in table("causes")["decide"]}
 
 
@@ -183,7 +171,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
     """Return advice about the cause ``name`` for a user to whom the facts ``situations`` (of SITUATIONS)
     apply.
 
-    ``silicon`` is the user's target, or None if unknown. Raise KeyError if there is no such cause.
+    Raise KeyError if there is no such cause.
     """
     row = gpus.target(silicon)
     given = chosen(cause(name).advice, situations, silicon)
@@ -195,7 +183,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
     """Return the text of the first advice whose conditions are all true.
 
-    The text is for the target ``silicon``. If it is None, the text has a placeholder for the target.
+    If it is None, the text has a placeholder for the target.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
@@ -219,8 +207,7 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 def question(first: str, second: str) -> str:
     """Return a text that says what the user must find out to decide between two causes.
 
-    If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if there
-    is no such cause.
+    If the tables have no entry for this pair, return how to confirm the first cause.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

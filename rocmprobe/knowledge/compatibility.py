@@ -3,7 +3,7 @@ impossible.
 
 A relation is a condition on a ``Combination`` of chip and stack, for example that torch has code for the
 chip. ``data/compatibility.toml`` has the source of each relation and the consequences if the relation holds
-or does not hold. If too little is known about the combination, a relation has no result.
+or does not hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 _KERNEL = re.compile(r"\d{1,2}\.\d{1,3}(?:\.\d{1,3})?")
 _FIRST_OF_THEROCK = (7, 9)
 _OTHER_BUILDS = (("+cu", "cuda"), ("+cpu", "cpu"))
-#: Kinds of AMD GPU: a separate card, or part of a processor (APU).
 FIRST = ("card", "processor")
 
 Points = Mapping[str, float]
@@ -41,7 +40,7 @@ Points = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Combination:
-    """A chip and a stack. Unknown fields are None.
+    """A chip and a stack.
 
     ``amd`` is True if the machine has an AMD GPU. ``gfx`` is its native ISA, ``effective`` the ISA that the
     runtime uses, and ``override`` the value of HSA_OVERRIDE_GFX_VERSION. ``torch`` is a version with suffix
@@ -118,9 +117,8 @@ class Relation:
 class Answer:
     """The result of a relation for a combination.
 
-    ``holds`` is the result. ``certain`` is True if the result was read from the machine itself, and False if
-    it comes from publications or reports. ``says`` is a clause that explains the result, and ``source`` is
-    the source of that clause. ``stops`` is True if programs cannot run when the relation does not hold. If
+    ``certain`` is True if the result was read from the machine itself, and False if it comes from
+    publications or reports. ``stops`` is True if programs cannot run when the relation does not hold. If
     ``stops`` is False, a relation that does not hold is only a risk, or limits one library. ``cause`` is the
     cause of failures if the relation does not hold, or "" if the table has none.
     """
@@ -179,7 +177,7 @@ def symptoms() -> Mapping[str, str]:
 
 
 def of_machine(machine: Machine, gpu: Gpu) -> Combination:
-    """Return the combination of the GPU ``gpu`` with the software on its machine. Unknown fields are None."""
+    """Return the combination of the GPU ``gpu`` with the software on its machine."""
     kernel, name = machine.value("kernel.release"), machine.value("os.name")
     in_wsl = machine.value("container.wsl") in ("WSL1", "WSL2")
     return Combination(
@@ -200,11 +198,7 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
 
 
 def first_device(machine: Machine) -> Optional[str]:
-    """Return the kind (one of FIRST) of the AMD GPU that is device 0 of programs.
-
-    Return None if the machine has only one kind, if the order is unknown, or if environment variables hide
-    all GPUs.
-    """
+    """Return the kind (one of FIRST) of the AMD GPU that is device 0 of programs."""
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
         return None
@@ -500,10 +494,7 @@ class Needless(NamedTuple):
 
 
 def serves(targets: Fact, isa: str) -> bool:
-    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family.
-
-    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in the name of a wheel.
-    """
+    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family."""
     family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
     bases = {target.partition(":")[0] for target in targets.value or ()}
     return isa in bases or bool(family & bases)

@@ -85,7 +85,7 @@ def _bare(isa: Optional[str]) -> str:
 
 
 def _version(machine: Machine, of: str, driver: str) -> str:
-    """Return the version of ROCm, torch or MIOpen under which the case ran, or "" if unknown.
+    """Return the version of ROCm, torch or MIOpen under which the case ran.
 
     For ROCm return only the first two numbers, because the third number of HIP's version counts builds.
     """
@@ -110,7 +110,7 @@ def _satisfied(wanted: str, version: str) -> bool:
 
 
 def observed(outcome: Outcome) -> Outcome:
-    """Return ``outcome``. If its state is "xfail" or "xpass", restore the state that was observed."""
+    """Return ``outcome`` with the state that was observed if its state is "xfail" or "xpass"."""
     if outcome.expected is None:
         return outcome
     return replace(outcome, state=outcome.expected.state, expected=None)
@@ -125,8 +125,7 @@ def expectations() -> tuple[Expectation, ...]:
 def read_expectations(text: str, name: str) -> tuple[Expectation, ...]:
     """Return the rows of ``text``, which is the content of the table ``name``.
 
-    Raise BadInput for the first invalid row. The message says in one line what is wrong, where, and how to
-    fix it.
+    Raise BadInput for the first invalid row.
     """
     data = reading.toml_of(text.encode(), name, "fix that line")
     strangers = sorted(set(data) - {"expectation"})

@@ -28,7 +28,7 @@ _OVERRIDE_LIMITS = (63, 255, 255)
 
 @dataclass(frozen=True)
 class Target:
-    """One gfx target, such as "gfx1010". ``data/gpus.toml`` explains the fields."""
+    """One gfx target, such as "gfx1010"."""
 
     gfx: str
     family: str
@@ -72,10 +72,7 @@ def _by_pci_id() -> Mapping[str, Target]:
 
 
 def _hex(value: object, digits: int) -> str:
-    """Return a PCI number as ``digits`` lower-case hexadecimal digits, e.g. "731f". Return "" for other text.
-
-    ``value`` can be an integer such as 29471, or a text such as "0x731F" or "1002:731f".
-    """
+    """Return a PCI number as ``digits`` lower-case hexadecimal digits, e.g. "731f"."""
     if isinstance(value, int):
         return f"{value:0{digits}x}"
     try:
@@ -146,8 +143,6 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
     """Return one sentence for each feature that code for ``effective`` can use but ``native`` does not
     support.
-
-    Return () if the two are compatible, or if one of them is unknown.
     """
     silicon, code = target(native), target(effective)
     if silicon is None or code is None or silicon.gfx == code.gfx:
@@ -167,10 +162,7 @@ def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[s
 
 
 def in_wheel(gfx: Optional[str], torch: Optional[str], rocm: Optional[str]) -> Optional[bool]:
-    """Return True if an official wheel of these versions has code for a target, or None if unknown.
-
-    ``torch`` and ``rocm`` are plain versions ("1.13", "5.2"), or None if unknown.
-    """
+    """Return True if an official wheel of these versions has code for a target, or None if unknown."""
     # Imported here, because this import takes longer than all of this module.
     from packaging.specifiers import SpecifierSet
 

@@ -1,6 +1,6 @@
 """Commands that install a stack on a machine, and constraints that prevent pip from replacing torch.
 
-This module runs no command. Every command is text for the user to read and run.
+This module runs no command.
 """
 
 from __future__ import annotations
@@ -29,10 +29,8 @@ _ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 class Place:
     """The machine on which a user wants to install a stack. Unknown fields are "" or None.
 
-    ``chips`` are the targets of its cards, the main card first. ``system`` is one of ``stacks.SYSTEMS``.
-    ``python`` is the version of the installed Python, such as "3.12". ``torch`` is the version of torch in
-    that Python. ``variables`` are the environment variables that are set. ``atomics`` is True if the card can
-    use PCIe atomics.
+    ``chips`` are the targets of its cards, the main card first. ``torch`` is the version of torch in that
+    Python. ``atomics`` is True if the card can use PCIe atomics.
     """
 
     chips: tuple[str, ...]
@@ -54,8 +52,7 @@ class Place:
 class Plan:
     """Plan for installing a stack.
 
-    ``steps`` are in order, each a description with its commands. ``constraints`` are the lines of pip's
-    constraints file. They are empty if the versions are only known after the installation.
+    They are empty if the versions are only known after the installation.
     """
 
     option: Option
@@ -67,8 +64,7 @@ class Plan:
 def plan(option: Option, place: Place, constraints_file: Optional[str] = None) -> Plan:
     """Return the commands for ``option`` on a machine.
 
-    ``constraints_file`` is the file with pip's constraints if it already exists. If None, one of the steps
-    writes this file.
+    ``constraints_file`` is the file with pip's constraints if it already exists.
     """
     stack = option.stack
     python = _python(stack.python, place.python)
@@ -129,10 +125,6 @@ def as_data(made: Plan) -> dict[str, Any]:
 
 
 def _python(published: tuple[str, ...], there: str) -> str:
-    """Return the version of Python to use: the installed version if there are wheels for it.
-
-    Otherwise return the first version in ``published``, or "" if ``published`` is empty.
-    """
     minor = ".".join(there.split(".")[:2])
     return minor if minor in published else (published[0] if published else "")
 
@@ -171,7 +163,7 @@ def _keep(option: Option, pins: tuple[str, ...], shell: _Shell, written: Optiona
 
 
 class _Sh:
-    """Commands for a POSIX shell. The constructor's argument is the name of the Python environment."""
+    """Commands for a POSIX shell."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -14,20 +14,15 @@ from rocmprobe.knowledge.settings import all_settings, searches
 from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
-#: Checks that test each layer.
 LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
     layer: tuple(name for name, check in CHECKS.items() if check.layer == layer)
     for layer in dict.fromkeys(filter(None, (check.layer for check in CHECKS.values())))
 }
-#: The name of the setting.
 NAME = "by-layer"
-#: Names of layers, keyed by the keyword argument of ``rocmprobe.bypass.install`` that makes PyTorch's own
-#: kernels compute the layer.
 OPTIONS: Mapping[str, str] = {
     "batch_norm": "batch norm", "rnn": "recurrent layers", "ctc_loss": "CTC loss",
     "fused_convolution": "convolution with ReLU in one operator",
 }  # fmt: skip
-#: Checks of layers. If such a check fails, PyTorch's own kernels compute its layer under ``by-layer``.
 LAYER_CHECKS = tuple(name for name, check in CHECKS.items() if check.layer)
 #: Checks of training only. They do not count for inference.
 _OF_TRAINING = ("batch-norm",)
@@ -41,21 +36,14 @@ def options_for(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def install_line(options: Iterable[str], bypass: bool = False) -> str:
-    """Return a line of Python that makes PyTorch's own kernels compute the layers of ``options``.
-
-    If ``bypass`` is True, this line also makes the bypass compute convolution.
-    """
+    """Return a line of Python that makes PyTorch's own kernels compute the layers of ``options``."""
     words = [] if bypass else ['convolution="native"']
     words += [f'{option}="pytorch"' for option in options]
     return f"rocmprobe.bypass.install({', '.join(words)})"
 
 
 def leaves(setting: Setting, outcome: Outcome) -> bool:
-    """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested.
-
-    This is True for a layer in ``setting.pytorch_layers``, and for every network, because it can contain such
-    a layer.
-    """
+    """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested."""
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
     return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
@@ -74,7 +62,7 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Return True if a setting's convolutions are all correct. If float32 was tested, only float32 counts."""
+    """Return True if a setting's convolutions are all correct."""
     asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
     return bool(asked) and all(each.works for each in asked)
@@ -83,8 +71,8 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
     """Return the variables and flags of the setting ``by-layer``, or the reason why it cannot be used.
 
-    PyTorch's own kernels compute the layers of ``options``. ``cures`` are settings under which convolution
-    works. ``by-layer`` has the variables and flags of the setting in ``cures`` that changes least.
+    ``cures`` are settings under which convolution works. ``by-layer`` has the variables and flags of the
+    setting in ``cures`` that changes least.
     """
     if not options:
         return Cure(None, "skipped", "no layer was found to fail in the vendor library")
@@ -109,8 +97,7 @@ def is_variable(name: str, value: str) -> bool:
 def refuse_foreign(setting: Setting, where: str) -> None:
     """Raise BadInput if ``setting`` has a flag, variable or layer that no setting of rocmprobe has.
 
-    The check is needed because the results can come from an untrusted source. ``where`` is part of the
-    message.
+    The check is needed because the results can come from an untrusted source.
     """
     flags = {flag for each, _, _ in all_settings() for flag in each.torch}
     flags.update(flag for each in searches() for flag in each.torch)
@@ -126,8 +113,7 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 def refuse_underived(setting: Setting, where: str) -> None:
     """Raise BadInput if the derived setting ``setting`` has content that a run cannot have determined.
 
-    The check is needed because the results can come from an untrusted source. ``where`` is part of the
-    message.
+    The check is needed because the results can come from an untrusted source.
     """
     if setting.by_layer:
         refuse_foreign(setting, where)

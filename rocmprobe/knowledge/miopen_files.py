@@ -1,8 +1,7 @@
 """Names of the files that MIOpen keeps for a GPU.
 
-A name contains the chip, its number of multiprocessors and the version of MIOpen. Source of the names: MIOpen
-src/db_path.cpp.in, src/include/miopen/handle.hpp (GetDbBasename) and src/hip/handlehip.cpp, versions 2.10 to
-3.6.
+Source of the names: MIOpen src/db_path.cpp.in, src/include/miopen/handle.hpp (GetDbBasename) and
+src/hip/handlehip.cpp, versions 2.10 to 3.6.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _VERSION_FOLDER = re.compile(
 class MiopenFile:
     """A file of a user database or of the kernel cache, and the GPU and MIOpen version for which it was made.
 
-    ``gpu`` has the form of ``database_name``. ``version`` is MAJOR.MINOR.PATCH, or None if the file name does
-    not contain a version. ``tweak`` is the build number of that version.
+    ``version`` is MAJOR.MINOR.PATCH, or None if the file name does not contain a version. ``tweak`` is the
+    build number of that version.
     """
 
     gpu: str
@@ -49,8 +48,7 @@ def database_name(isa: str, cus: int) -> str:
 
 
 def user_file(path: str) -> Optional[MiopenFile]:
-    """Return the GPU and the version in the name of a file in MIOpen's user folders. Return None if MIOpen
-    has no files of such a name.
+    """Return the GPU and the version in the name of a file in MIOpen's user folders.
 
     ``path`` is the file's name, or ``VERSION/NAME`` in the default folder of the compiled kernels. A folder
     set by MIOPEN_CUSTOM_CACHE_DIR has no subfolders for versions.

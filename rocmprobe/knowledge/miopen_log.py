@@ -19,13 +19,11 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """The parsed log of a vendor library: how the last convolution was computed, and failures. A value that
-    the log does not contain is None.
+    """The parsed log of a vendor library: how the last convolution was computed, and failures.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive). ``find_db`` is "hit" or
     "miss" of the find database, which stores the fastest solvers. ``errors`` are lines of the log, the most
-    informative first. ``commands`` are command lines that repeat the calls to the library, in the order of
-    the calls.
+    informative first.
     """
 
     implementation: Optional[str] = None
@@ -36,7 +34,6 @@ class Reading:
     commands: tuple[str, ...] = ()
 
 
-#: Names of ``miopenStatus_t`` in MIOpen's public header, by number.
 STATUSES = (
     "miopenStatusSuccess", "miopenStatusNotInitialized", "miopenStatusInvalidValue", "miopenStatusBadParm",
     "miopenStatusAllocFailed", "miopenStatusInternalError", "miopenStatusNotImplemented",
@@ -44,7 +41,6 @@ STATUSES = (
     "miopenStatusVersionMismatch",
 )  # fmt: skip
 
-#: Algorithm families by the number in the log of every convolution call (4 is no longer used).
 _ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
 
 #: Part of a solver's name that identifies its family. The first match counts.
@@ -87,7 +83,6 @@ _DATABASE = re.compile(r"(?:system database file: ?|File is unreadable: )(?:\"([
 _SEARCH_STARTS = re.compile(r"Starting search: ([^\s,]+)")
 _SEARCH = re.compile(r"min time so far: ([\d.e+-]+), default time: ([\d.e+-]+)")
 
-#: Messages of failures that contain the name of the kernel file.
 _SOURCES = (
     re.compile(r"Code object build failed\. Source: (\S+)"),
     re.compile(r"source file: (\S+)"),
@@ -114,8 +109,7 @@ _PASSED_OVER = re.compile(
 class Message:
     """One message of MIOpen.
 
-    ``function`` is None if the message does not come from a log function. ``place`` is the "file:line" of an
-    exception. ``line`` is the whole line as printed.
+    ``place`` is the "file:line" of an exception.
     """
 
     level: str
@@ -128,11 +122,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Status:
-    """A status that MIOpen returned, other than success.
-
-    ``number`` is None for an unknown name. ``call`` is the MIOpen function that returned the
-    status, or None if the log does not contain it.
-    """
+    """A status that MIOpen returned, other than success."""
 
     name: str
     number: Optional[int]
@@ -169,10 +159,9 @@ class Tuning:
 class MiopenLog:
     """A parsed log.
 
-    ``choice`` is the last solver that MIOpen chose. ``failures`` are the log's lines about failures, the most
-    informative first. ``sources`` are the names of kernel files in these lines. ``commands`` are the logged
-    command lines of MIOpenDriver, which repeat a call. ``missing_databases`` are the files about which MIOpen
-    warns. A missing database alone causes no failure.
+    ``failures`` are the log's lines about failures, the most informative first. ``sources`` are the names of
+    kernel files in these lines. ``missing_databases`` are the files about which MIOpen warns. A missing
+    database alone causes no failure.
     """
 
     messages: tuple[Message, ...] = ()
@@ -194,8 +183,8 @@ def family(solver: str) -> Optional[str]:
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
     """Return the reason why a case that allowed only ``solver`` proves nothing about this solver.
 
-    Return None if the case is a result about ``solver``. That is also so if the log has other errors, because
-    these made ``solver`` fail before MIOpen reported that it has no solver.
+    That is also so if the log has other errors, because these made ``solver`` fail before MIOpen reported
+    that it has no solver.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -214,7 +203,7 @@ def left_no_solver(state: str, reading: Reading) -> bool:
 
 
 def parse(text: str) -> MiopenLog:
-    """Parse ``text``, which can have other output between MIOpen's lines. Never raise an exception."""
+    """Parse ``text``, which can have other output between MIOpen's lines."""
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)
@@ -260,10 +249,6 @@ def _placed(text: str) -> tuple[Optional[str], str]:
 
 
 def _bare_exception(line: str) -> Optional[Message]:
-    """Return the MIOpen exception in ``line``, a line that another program printed, or None.
-
-    The line must contain the name of one of MIOpen's source files.
-    """
     for word in line.split(" ", 2)[:2]:
         path, _, number = word.rstrip(":").rpartition(":")
         own = "miopen" in path.lower() or "mlopen" in path.lower()
@@ -280,9 +265,8 @@ def _number(text: Optional[str]) -> Optional[float]:
 
 
 def _bytes(text: Optional[str]) -> Optional[int]:
-    """Return the number in ``text``. Return None for empty text and for 20 or more digits.
-
-    A longer number cannot be valid, and ``int`` raises an error for numbers of thousands of digits.
+    """Return the number in ``text``, or None for 20 or more digits, because ``int`` raises an error for
+    numbers of thousands of digits.
     """
     return int(text) if text and len(text) < 20 else None
 
@@ -337,7 +321,7 @@ def _find_db_result(find_db: Optional[str], mode: Optional[str]) -> Optional[str
 
 
 def solver_name(solver: Union[str, int]) -> str:
-    """Return the name of a solver, given its name or number. Return an unknown number as text."""
+    """Return the name of a solver, given its name or number."""
     text = str(solver)
     return names_by_id().get(_bytes(text) or 0, text) if text.isdecimal() else text
 
@@ -356,10 +340,6 @@ def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optiona
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
-    """Return the last solver that MIOpenDriver printed, or None.
-
-    MIOpenDriver prints the solver even if MIOpen's log is switched off.
-    """
     choice: Optional[Choice] = None
     for line in lines:
         if match := _DRIVER_CHOICE.match(line):

@@ -1,7 +1,4 @@
-"""List of the stacks for a chip, the best first, with the reasons why some stacks fail.
-
-The knowledge is in ``data/stacks.toml`` (read by ``stacks``) and ``data/compatibility.toml``.
-"""
+"""List of the stacks for a chip, the best first, with the reasons why some stacks fail."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from rocmprobe.knowledge.stacks import (
     stacks,
 )
 
-#: Description of each state of a stack on a chip. The best state comes first.
+#: Description of each state of a stack on a chip.
 STATUSES = {
     "works": "owners report that it works",
     "tested": "whoever publishes it runs tests on this chip",
@@ -50,10 +47,9 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
-    If the chip must run code for another chip, ``lent`` has this chip and the override. If the stack has code
-    for the chip itself, ``lent`` is None. ``status`` is a key of STATUSES. ``refused`` has the reasons why
-    chip and stack are incompatible. It is empty if a user's report decides the status. ``lacking`` has the
-    limits that follow from relations between chip and stack (see ``compatibility``).
+    If the chip must run code for another chip, ``lent`` has this chip and the override. ``refused`` has the
+    reasons why chip and stack are incompatible. ``lacking`` has the limits that follow from relations between
+    chip and stack (see ``compatibility``).
     """
 
     stack: Stack
@@ -93,7 +89,7 @@ class Option:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """(source, date) of what is known about the stack. The source of the evidence comes first.
+        """(source, date) of what is known about the stack.
 
         Sources of relations are part of the sentences, because these sources have a release instead of a
         date.
@@ -114,10 +110,8 @@ def options(
 ) -> tuple[Option, ...]:
     """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    First come stacks that need no build from source and that run on the machine's distribution. Then stacks
-    are sorted by status, by code for the chip before an override, by fixed versions before nightly builds,
-    and by newer rows before older rows. ``distribution`` is the id in /etc/os-release. If it is None, stacks
-    for every distribution are returned. ``atomics`` is True if the card can use PCIe atomics.
+    Then stacks are sorted by status, by code for the chip before an override, by fixed versions before
+    nightly builds, and by newer rows before older rows. ``atomics`` is True if the card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -208,8 +202,6 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """Yield the limits from relations, except limits of a library that one of the limits in ``known`` already
-    names."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):
@@ -217,7 +209,6 @@ def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Ans
 
 
 def _listed(stack: Stack, gfx: str) -> bool:
-    """Return True if AMD officially supports the chip in the ROCm release of a wheel."""
     target = gpus.target(gfx)
     since = _LISTED.match(target.rocm) if target else None
     if since is None or stack.kind not in ("official", "amd-stable"):

@@ -1,7 +1,4 @@
-"""Peak speeds of cards, speeds measured by users, and usual reasons for a slow card.
-
-The knowledge is in ``data/reference_speeds.toml``.
-"""
+"""Peak speeds of cards, speeds measured by users, and usual reasons for a slow card."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ _LARGEST = 1e6
 
 @dataclass(frozen=True)
 class Peak:
-    """Peak speeds of a card: operations per second by dtype, and bytes per second.
-
-    ``sources`` are the sources of the numbers, and ``clock_mhz`` is the clock for which the peaks were
-    computed.
-    """
+    """Peak speeds of a card: operations per second by dtype, and bytes per second."""
 
     flops: Mapping[str, float] = field(default_factory=dict)
     bytes: Optional[float] = None
@@ -65,8 +58,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A usual reason for a slow card. ``name`` identifies the observation in a run that supports this
-    reason."""
+    """A usual reason for a slow card."""
 
     name: str
     of: tuple[str, ...]

@@ -1,5 +1,4 @@
-"""Settings from ``data/settings.toml``. Functions select settings by backend and name, and find settings that
-have no effect in a version."""
+"""Settings from ``data/settings.toml``."""
 
 from __future__ import annotations
 
@@ -27,9 +26,8 @@ _OF_THE_ROW = ("backends", "set")
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of the software under which a setting runs: vendor library, PyTorch, and the ROCm of PyTorch.
-
-    None means unknown.
+    """Versions of the software under which a setting runs: vendor library, PyTorch, and the ROCm of
+    PyTorch.
     """
 
     library: str
@@ -80,7 +78,7 @@ def search_flags(search: str, torch: Optional[str]) -> dict[str, Any]:
     """Return the flags of ``torch.backends`` that make PyTorch use the method ``search``: "find",
     "immediate", or "" for no flags.
 
-    ``torch`` is PyTorch's version, or None for the newest. Return {} if that version lacks the method.
+    ``torch`` is PyTorch's version, or None for the newest.
     """
     for each in reversed(searches()):
         if each.name == search and (torch is None or within(torch, each.torch_since, each.torch_until)):
@@ -117,8 +115,7 @@ def settings_for(
 ) -> tuple[Setting, ...]:
     """Return the settings of ``backend`` that one of ``drivers`` supports.
 
-    ``wanted`` is the name of a set, "default" or "all", or names of settings separated by commas. ``torch``
-    is the version of PyTorch for which the settings hold flags, or None for the newest. The setting
+    ``wanted`` is the name of a set, "default" or "all", or names of settings separated by commas. The setting
     ``default`` is always included, because the ladder skips checks based on its results. Raise BadInput for a
     name that the backend does not have.
     """
@@ -168,8 +165,6 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
 
 
 def _refused_variables(setting: Setting, versions: Versions) -> Optional[str]:
-    """Return the reason why the environment variables of a setting have no effect: a value is rejected, or
-    all variables are ignored. Return None if they have an effect."""
     torch, rocm = (variables.release(text or "") for text in (versions.torch, versions.rocm))
     labels = {name: variables.label(name, value, rocm, torch) for name, value in setting.env.items()}
     for name, label in labels.items():

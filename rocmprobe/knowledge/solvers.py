@@ -17,9 +17,7 @@ from rocmprobe.model.results import Outcome, Setting
 from rocmprobe.model.results_file import from_json
 from rocmprobe.text.tables import table
 
-#: The environment variable that makes Find consider only the solver named in its value.
 FORCE = "MIOPEN_DEBUG_FIND_ONLY_SOLVER"
-#: Name of the setting whose variables a run determines by testing each solver alone.
 DERIVED = "no-faulty-solvers"
 _FORCED = "only-"
 #: Find mode NORMAL, which runs every solver that applies. The default mode skips solvers that are not
@@ -30,14 +28,13 @@ _FIND_NORMAL = {"MIOPEN_FIND_MODE": "1"}
 _ORDER = ("Winograd", "Direct", "ImplicitGEMM", "GEMM", "FFT", "naive")
 #: Direction of the plain convolution that computes a direction of a transposed convolution.
 TRANSPOSED = {"fwd": "bwd-data", "bwd-data": "fwd", "bwd-weights": "bwd-weights"}
-#: (text form of a problem, direction).
 Question = tuple[str, str]
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 @dataclass(frozen=True)
 class Solver:
-    """One row of the table. ``data/solvers.toml`` explains the fields."""
+    """One row of the table."""
 
     name: str
     family: str
@@ -52,10 +49,7 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Return False if the table rules out that the solver can run the problem, else True.
-
-        ``problem`` is a problem's text form, and ``isa`` the effective ISA or None.
-        """
+        """Return False if the table rules out that the solver can run the problem, else True."""
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
         asked = TRANSPOSED[direction] if "transpose" in kind else direction
@@ -98,9 +92,8 @@ def in_play(
 ) -> tuple[Solver, ...]:
     """Return the solvers that Find would try for a problem and direction, in the order of the attempts.
 
-    Simulated machines use this function. The result has the solvers that MIOpen ``version`` ("" for any) has
-    according to the table. Solvers that ``environ`` switches off are left out. If ``environ`` selects certain
-    solvers, all other solvers are left out.
+    Simulated machines use this function. If ``environ`` selects certain solvers, all other solvers are left
+    out.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -121,8 +114,8 @@ def smallest_switches(
     correct solver.
 
     ``sound`` maps each case to its correct solvers. Among sets of the same size, prefer the set that switches
-    off the fewest correct solvers, then the set whose variables switch off the fewest solvers. Return None if
-    no set of variables works. A solver that is faulty for one case counts as faulty for all cases.
+    off the fewest correct solvers, then the set whose variables switch off the fewest solvers. A solver that
+    is faulty for one case counts as faulty for all cases.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -145,8 +138,6 @@ def smallest_switches(
 
 
 def _narrow_first(names: Iterable[str]) -> list[str]:
-    """Return the variables that switch these solvers off. Variables that switch off fewer solvers come
-    first."""
     wanted = {variable for name in names for variable in by_name()[name].off}
     reach = {variable: sum(variable in solver.off for solver in solvers()) for variable in wanted}
     return sorted(wanted, key=lambda variable: (reach[variable], variable))
@@ -174,11 +165,7 @@ def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
 
 @dataclass(frozen=True)
 class Swept:
-    """Results of a solver sweep: a check in which each solver runs alone.
-
-    ``sound`` maps each case (problem and direction) to the solvers that passed. ``faulty`` are the solvers
-    that failed in any case.
-    """
+    """Results of a solver sweep: a check in which each solver runs alone."""
 
     sound: Mapping[Question, frozenset[str]]
     faulty: frozenset[str]
@@ -187,8 +174,7 @@ class Swept:
 def swept(outcomes: Iterable[Outcome]) -> Swept:
     """Return the correct and the faulty solvers among ``outcomes``.
 
-    Solvers that do not apply or have no result are in neither group. A case is left out if no solver
-    ran it.
+    Solvers that do not apply or have no result are in neither group.
     """
     sound: dict[Question, set[str]] = {}
     faulty: set[str] = set()
@@ -230,7 +216,7 @@ class Cure:
     pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
-        """Return ``setting`` with the derived values. If nothing was derived, return it unchanged."""
+        """Return ``setting`` with the derived values."""
         if self.env is None:
             return setting
         return replace(
@@ -260,7 +246,6 @@ def cure(outcomes: Iterable[Outcome]) -> Cure:
 
 @lru_cache(maxsize=1)
 def _switches() -> frozenset[str]:
-    """Return the variables that switch off one solver or a family of solvers."""
     return frozenset(variable for solver in solvers() for variable in solver.off)
 
 

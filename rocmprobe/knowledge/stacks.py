@@ -1,7 +1,7 @@
 """Stacks of PyTorch and ROCm: the chips for which they have code, reports from users, and known failures.
 
 The knowledge is in ``data/stacks.toml``, which explains its fields. ``data/gpus.toml`` says which versions of
-the wheels have code for a chip. Both files contain what others reported.
+the wheels have code for a chip.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class Stack:
 class Report:
     """A report of a user about a stack on a chip: one [[report]] in data/stacks.toml.
 
-    ``posing`` is the target whose code ran on the chip through an override, or "". ``torch`` is the installed
-    version that identifies the stack, or "" if no version does.
+    ``torch`` is the installed version that identifies the stack, or "" if no version does.
     """
 
     stack: str
@@ -99,10 +98,9 @@ class Limit:
 class Broken:
     """Releases that do not work on the targets ``gfx``: one [[broken]] in data/stacks.toml.
 
-    The fields ``..._since`` and ``..._until`` are the first and the last broken version. "" means no limit.
-    ``cause`` is a name in ``data/causes.toml``. ``effective`` is the ISA, and ``system`` the operating
-    system, under which the failure occurs ("" for any). If ``without_atomics``, the failure only occurs
-    without PCIe atomics.
+    The fields ``..._since`` and ``..._until`` are the first and the last broken version. ``effective`` is the
+    ISA, and ``system`` the operating system, under which the failure occurs ("" for any). If
+    ``without_atomics``, the failure only occurs without PCIe atomics.
     """
 
     gfx: tuple[str, ...]
@@ -182,8 +180,7 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def known_to_break(machine: Installed) -> tuple[Broken, ...]:
-    """Return the known failures that apply to ``machine``. A failure that depends on an unknown field does
-    not apply."""
+    """Return the known failures that apply to ``machine``."""
     return tuple(row for row in broken() if machine.gfx in row.gfx and _applies(row, machine))
 
 

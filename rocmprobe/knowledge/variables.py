@@ -33,13 +33,11 @@ PREFIXES = (
     "MIOPEN_", "HSA_", "ROCR_", "HIP_", "AMD_", "ROCBLAS_", "HIPBLASLT_", "PYTORCH_", "TORCH_", "ROCM_",
     "HIPRTC_", "HSAKMT_", "ROC_", "TENSILE_", "ONEDNN_", "MKLDNN_",
 )  # fmt: skip
-#: Names that a shell accepts for a variable.
 VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile("TOKEN|KEY|SECRET|PASSW|CREDENTIAL")
 
 Release = tuple[int, int]
 
-#: Description of each kind of value in the table.
 KINDS = {
     "": "any text",
     "miopen-bool": "0 or 1",
@@ -68,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Variable:
-    """A row of the catalogue. ``data/variables.toml`` explains the fields."""
+    """A row of the catalogue."""
 
     name: str
     of: str
@@ -92,8 +90,7 @@ class Variable:
 class Label:
     """Assessment of a variable that is set, according to the catalogue.
 
-    ``words`` are from LABELS, with the verdict first. If the name is unknown, ``nearest`` is the most similar
-    known name.
+    If the name is unknown, ``nearest`` is the most similar known name.
     """
 
     words: tuple[str, ...]
@@ -143,8 +140,7 @@ def variables() -> tuple[Variable, ...]:
 
 
 def find(name: str) -> Optional[Variable]:
-    """Return the catalogue's row for a variable, or for the family of names to which it belongs. Return None
-    if there is neither."""
+    """Return the catalogue's row for a variable, or for the family of names to which it belongs."""
     table = _table()
     own = table.by_name.get(name)
     return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
@@ -178,7 +174,6 @@ def _one_letter_apart(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[str, ...]:
-    """Return the names in the catalogue that are compared to a misspelled name."""
     return tuple(
         row.name for row in variables() if row.of not in ("nobody", "process") and row.name[-1] != "*"
     )
@@ -186,7 +181,6 @@ def _known() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _tails() -> Mapping[str, tuple[str, ...]]:
-    """Return the words before the first underscore of all known names, keyed by the rest of the name."""
     tails: dict[str, tuple[str, ...]] = {}
     for name in _known():
         head, _, tail = name.partition("_")
@@ -230,8 +224,7 @@ def labels(machine: Machine) -> dict[str, Label]:
 def label_facts(machine: Machine) -> dict[str, Fact]:
     """Return a fact ``variables.<NAME>`` for each variable that is set and has a label.
 
-    The fact's value has the words of the label. The fact's ``source`` has the reason and the source of the
-    label.
+    The fact's value has the words of the label.
     """
     return {
         f"variables.{name}": Fact(", ".join(each.words), "; ".join(filter(None, (each.why, each.source))))
@@ -300,7 +293,6 @@ _MIOPEN_OFF = frozenset({"0", "no", "false", "disable", "disabled"})
 _MIOPEN_ON = frozenset({"1", "yes", "true", "enable", "enabled"})
 #: Twenty digits are enough for every integer type of C. Python rejects much longer numbers.
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
-#: Texts that strtoul with base 0 accepts completely.
 _C_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19})")
 _DEVICE = re.compile(r"-?[0-9]+|GPU-[0-9a-fA-F]+")
 
@@ -386,7 +378,6 @@ def _listed(row: Variable, rocm: Optional[Release]) -> str:
 
 
 def _number(row: Variable, text: str) -> int:
-    """Return the number that C code reads from a valid text."""
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-").lower()
     if row.values != "c-int":
@@ -395,7 +386,6 @@ def _number(row: Variable, text: str) -> int:
 
 
 def _same(row: Variable, value: str, default: str) -> bool:
-    """Return True if a valid ``value`` means the same as the default."""
     if row.values == "miopen-bool":
         return (value.lower() in {*_MIOPEN_ON, "on"}) == (default == "1")
     if row.values == "hip-bool":

@@ -38,9 +38,9 @@ def uuid_of(unique_id: int) -> Optional[str]:
 def chosen_by_rocr(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple[int, ...]:
     """Return the positions in ``uuids`` that ROCR_VISIBLE_DEVICES selects, in the variable's order.
 
-    ``uuids`` has one item per GPU node. If ``value`` is None, the variable is not set. An empty value hides
-    all GPUs. A token is a number in C's notation, or the beginning of a UUID that only one GPU has. The list
-    ends at the first token that matches no GPU, or that selects a GPU for the second time.
+    An empty value hides all GPUs. A token is a number in C's notation, or the beginning of a UUID that only
+    one GPU has. The list ends at the first token that matches no GPU, or that selects a GPU for the second
+    time.
     """
     if value is None:
         return tuple(range(len(uuids)))
@@ -61,7 +61,6 @@ def _by_uuid(token: str, uuids: Sequence[Optional[str]]) -> Optional[int]:
 
 
 def _number_in_c(token: str) -> Optional[int]:
-    """Return the number that strtol with base 0 reads (0x10 is sixteen, 010 is eight), or None."""
     if not _C_NUMBER.fullmatch(token):
         return None
     digits = token.lstrip("+-")
@@ -95,10 +94,7 @@ def chosen_by_hip(value: Optional[str], uuids: Sequence[Optional[str]]) -> tuple
 
 
 def numbered(uuids: Sequence[Optional[str]], variables: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the positions in ``uuids`` to which HIP gives the numbers 0, 1, 2, ... under these variables.
-
-    ``uuids`` has one item for each GPU in ROCr's own order.
-    """
+    """Return the positions in ``uuids`` to which HIP gives the numbers 0, 1, 2, ... under these variables."""
     shown = chosen_by_rocr(variables.get(ROCR), uuids)
     by_hip = chosen_by_hip(variables.get(HIP) or variables.get(CUDA), [uuids[at] for at in shown])
     return tuple(shown[at] for at in by_hip)

@@ -83,10 +83,7 @@ def entries(text: str) -> dict[str, str]:
 
 
 def takes(added: Iterable[str]) -> list[str]:
-    """Return the targets that librocdxg supports, sorted.
-
-    ``added`` are targets that the user added in dids.conf.
-    """
+    """Return the targets that librocdxg supports, sorted."""
     return sorted({*listed().values(), *added}, key=target_order)
 
 
