@@ -1,5 +1,4 @@
-"""Assessments of settings. An assessment collects the outcomes that decide whether a setting works for a
-dtype and a purpose."""
+"""Assessments of settings."""
 
 from __future__ import annotations
 
@@ -23,7 +22,6 @@ from rocmprobe.model.results import (
 
 #: Checks that show whether a network trains. Without PyTorch, only the check batch-norm runs.
 TRAINING = ("training-step", "batch-norm")
-#: Checks that decide about every setting but run under few settings only.
 _UNDER_FEW_SETTINGS = ("problem-matrix", "gradients", "gradient-flow", *CONVOLUTIONAL_MODELS)
 #: Name of the setting with the user's own environment, and id of the finding that this environment fails
 #: although a clean environment works.
@@ -35,10 +33,9 @@ MEASUREMENTS = ("throughput", "memory", "memory-sweep", "start-up")
 class Assessment:
     """The outcomes that decide whether one setting works for a dtype and a purpose (training or inference).
 
-    ``counted`` are all outcomes of the setting that matter for the dtype and the purpose. ``against`` are the
-    failures among ``counted``. ``unproven`` are failures of checks that did not run under the setting itself,
-    but under another setting that runs the same code (see ``representative``). ``unproven`` also contains the
-    convolutions to which the setting does not apply.
+    ``against`` are the failures among ``counted``. ``unproven`` are failures of checks that did not run under
+    the setting itself, but under another setting that runs the same code (see ``representative``).
+    ``unproven`` also contains the convolutions to which the setting does not apply.
     """
 
     setting: Setting
@@ -91,8 +88,7 @@ def of_driver(results: Results) -> Results:
 def device_of(results: Results) -> Optional[str]:
     """Return the device that the recommendation is about, or None if nothing was tested.
 
-    This device is the first tested target that is not an integrated GPU. If all tested targets are integrated
-    GPUs, it is the first tested target.
+    This device is the first tested target that is not an integrated GPU.
     """
     if len(results.options.get("targets") or ()) < 2:
         return results.outcomes[0].device if results.outcomes else None
@@ -154,12 +150,6 @@ def _counted(results: Results, setting: str, dtype: str, purpose: str) -> tuple[
 
 
 def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> tuple[Outcome, ...]:
-    """Return the outcomes for ``Assessment.unproven``: failures under the representative of ``setting``, and
-    convolutions to which ``setting`` does not apply.
-
-    Only failures of checks that did not run under ``setting`` itself are returned. Failures of batch norm are
-    left out if a training check passed under ``setting``.
-    """
     tested = [outcome for outcome in results.outcomes if outcome.setting == setting.name]
     own = {outcome.check for outcome in tested}
     answering = _counted(results, representative(setting), dtype, purpose)
@@ -185,8 +175,7 @@ def question(outcome: Outcome) -> tuple[Optional[str], ...]:
 def representative(setting: Setting) -> str:
     """Return the name of the setting whose outcomes are used if a check did not run under ``setting``.
 
-    Some checks run under few settings only. If ``setting`` uses the vendor library, the representative is
-    ``default``. Otherwise it is the setting named like the verdict of ``setting``, e.g. "bypass".
+    Otherwise it is the setting named like the verdict of ``setting``, e.g. "bypass".
     """
     return "default" if setting.verdict in NATIVE else setting.verdict
 
@@ -278,8 +267,7 @@ def in_matrix(outcome: Outcome) -> bool:
 def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Return the outcomes of checks that run a single convolution under every setting.
 
-    Measurements (e.g. throughput) are included. The problem matrix is left out, because it runs under few
-    settings.
+    The problem matrix is left out, because it runs under few settings.
     """
     return tuple(
         outcome
@@ -292,8 +280,7 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Return True if a setting works only because of the user's own databases and environment.
 
     This is so if the setting is correct in the user's environment and no unchanged setting is correct in a
-    clean environment. Then the setting does not help on another machine, nor on this machine after the
-    databases are deleted.
+    clean environment.
     """
     return (
         each.right
@@ -360,8 +347,7 @@ def times(
     over the problems, of the time of forward plus backward. For inference, only forward times count.
 
     ``quantile`` "" takes the median of each time for the geometric mean, but the mean for the sum, because a
-    sum of medians is not the median of the sum. "_p10" and "_p90" take the 10th and 90th percentile. Settings
-    without timings are left out. Return {} if no problem counts.
+    sum of medians is not the median of the sum. "_p10" and "_p90" take the 10th and 90th percentile.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -386,8 +372,7 @@ def times(
 
 
 def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
-    """Return the outcomes of successful timings, keyed by (device, setting, problem). The problem has the
-    form that was given to the run (see ``by_given_problem``)."""
+    """Return the outcomes of successful timings, keyed by (device, setting, problem)."""
     timed = (
         outcome
         for outcome in results.outcomes
@@ -440,8 +425,6 @@ def computed_seconds(
 
 
 def _counts_by_problem(results: Results) -> dict[str, Mapping[str, int]]:
-    """Return how often the program computes each direction, keyed by problem. Return {} if the run has no
-    program or no counts."""
     counts = {row["problem"]: row["counts"] for row in _recorded(results)}
     return counts if any(sum(each.values()) for each in counts.values()) else {}
 
@@ -455,8 +438,7 @@ def _recorded(results: Results) -> Sequence[Mapping[str, Any]]:
 def failed(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Return the outcomes that ran and failed.
 
-    Blocked cases are left out, because they only repeat another failure. Cases that the user interrupted are
-    left out, too.
+    Blocked cases are left out, because they only repeat another failure.
     """
     return tuple(outcome for outcome in outcomes if outcome.fails)
 
@@ -471,5 +453,5 @@ def quoted(outcomes: Iterable[Outcome], most: int = 3) -> tuple[str, ...]:
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings sorted from most to least severe. Equally severe findings keep their order."""
+    """Return the findings sorted from most to least severe."""
     return tuple(sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity)))

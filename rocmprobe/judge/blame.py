@@ -23,7 +23,7 @@ _BY_CAUSE = {
     "oom-kill": ("unknown", "oom"),
     "torch-unusable": ("unknown", "torch-build"),
 }
-#: Causes that only describe a symptom. The true cause can be any other.
+#: Causes that only describe a symptom.
 _SYMPTOMS = frozenset({"gpu-memory-fault-unexplained", "wrong-results-unexplained"})
 #: The layer to blame on AMD, keyed by the rung (group of checks) that fails, if the evidence names nothing
 #: more specific.
@@ -42,10 +42,7 @@ def library(results: Results) -> str:
 
 def signature(results: Results, outcomes: Iterable[Outcome]) -> Optional[tuple[str, Optional[str]]]:
     """Return the (cause, layer) that follows from the evidence (e.g. error messages) of failed outcomes, or
-    None if no cause follows.
-
-    The layer is None if the cause does not determine the layer.
-    """
+    None if no cause follows."""
     weighed = _weighed(results.machine, tuple(outcomes))
     best = scores(weighed.points, calibration())[0][0]
     return (best, weighed.layers.get(best)) if best in weighed.named else None
@@ -57,10 +54,7 @@ def excluded(results: Results, outcomes: tuple[Outcome, ...]) -> tuple[str, ...]
 
 
 def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
-    """Return True if the evidence of ``outcome`` suggests other causes but not ``cause``.
-
-    If the evidence suggests no cause, return False.
-    """
+    """Return True if the evidence of ``outcome`` suggests other causes but not ``cause``."""
     weighed = _weighed(machine, (outcome,))
     ranked = [name for name, _ in scores(weighed.points, calibration())]
     named = weighed.named.intersection(ranked[: ranked.index("unknown")])
@@ -136,7 +130,7 @@ def search_layer(results: Results) -> str:
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer that the checks of ``rung`` test. A rung is a group of checks, e.g. "gemm".
+    """Return the layer that the checks of ``rung`` test.
 
     If the vendor library is not MIOpen, the layer is always "torch-build".
     """

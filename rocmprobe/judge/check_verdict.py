@@ -32,9 +32,9 @@ _MEMORY = ("oom-kill", "out-of-memory")
 class CheckProgress:
     """The events of a check so far.
 
-    ``running`` is the id of the running case. ``phase`` is the phase in which its worker stopped sending
-    events. ``answers`` are the outcomes as JSON objects. Each outcome also has ``seconds``, ``ended``
-    (monotonic time at which the outcome arrived) and ``usual`` (duration of the same call in the results).
+    ``phase`` is the phase in which its worker stopped sending events. ``answers`` are the outcomes as JSON
+    objects. Each outcome also has ``seconds``, ``ended`` (monotonic time at which the outcome arrived) and
+    ``usual`` (duration of the same call in the results).
 
     The field ``ended`` of this class says how the check ended: "over" (the process that runs the cases
     finished), "time" (the time limit passed), "signal" or "died". ``unkillable`` is True if a process

@@ -22,9 +22,8 @@ from rocmprobe.model.states import fails, works
 def judge(results: Results, baseline: Optional[Baseline] = None) -> Results:
     """Return ``results`` with findings, recommendation, step times, estimate and expectations.
 
-    The estimate is made only on request (``--estimate``). Expectations come from the table of known failures
-    and from ``baseline``. Findings and recommendation use the observed states, because a known failure is
-    still a failure.
+    Expectations come from the table of known failures and from ``baseline``. Findings and recommendation use
+    the observed states, because a known failure is still a failure.
     """
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     came = replace(came, step_times=step_times(came))

@@ -54,8 +54,8 @@ class NormalSpeed:
 
     ``rate`` is in operations per second, or bytes per second for a copy. ``peak`` is the highest possible
     rate, or None if unknown, and ``share`` is rate / peak. ``memory_bound`` is True if memory bandwidth, not
-    arithmetic, limits the peak of this layer. ``others`` are the published figures. ``verdict`` is "normal",
-    "slow", or "" without published figures. ``explanations`` are possible reasons for "slow".
+    arithmetic, limits the peak of this layer. ``verdict`` is "normal", "slow", or "" without published
+    figures.
     """
 
     device: str
@@ -104,8 +104,7 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
     """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if not exactly one GPU matches.
 
-    Search for a GPU that has this index in torch. If no GPU has it, search for a GPU with the ISA in the
-    outcomes of ``device``.
+    Search for a GPU that has this index in torch.
     """
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]
@@ -133,8 +132,6 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
 
 
 def _setting(results: Results, dtype: str, timed: Iterable[Outcome]) -> Optional[str]:
-    """Return the setting recommended for ``dtype`` if it was timed, else ``default`` if it was timed, else
-    None."""
     per = results.recommendation.per if results.recommendation else {}
     wanted = per.get(f"{dtype}/{results.purpose}", {}).get("setting"), "default"
     known = {each.setting for each in timed if each.dtype == dtype}
@@ -171,7 +168,6 @@ def _like(problem: Problem) -> str:
 def _judged(
     results: Results, gpu: Gpu, peak: Peak, found: NormalSpeed, todo: Optional[Work] = None, like: str = ""
 ) -> NormalSpeed:  # fmt: skip
-    """Return ``found`` with its fraction of the peak, the published figures and the verdict."""
     most = peak.of(found.kind, found.dtype)
     if most is None:
         return found
@@ -218,8 +214,6 @@ def _seen(results: Results, gpu: Gpu, peak: Peak, dtype: str, small: bool) -> fr
 
 
 def _clock_is_low(results: Results, address: str, peak: Peak) -> bool:
-    """Return True if the clock of the busy card stayed far below the clock with which its peak was
-    computed."""
     watched = [each for each in results.telemetry if each.device != "cpu"]
     own = next((each for each in watched if each.device == address or len(watched) == 1), None)
     if own is None or peak.clock_mhz is None:

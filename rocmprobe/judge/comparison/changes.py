@@ -97,23 +97,14 @@ def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def worse(results: Results) -> bool:
-    """Return True if ``--fail-on regressions`` should fail.
-
-    It should fail for an unexpected failure, for a case that lost its result (``unlearned``), or if the
-    baseline has too few cases in common with this run.
-    """
+    """Return True if ``--fail-on regressions`` should fail."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
     return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
 
 
 def _strange(results: Results) -> str:
-    """Return a message if the baseline has too few cases in common with this run, else "".
-
-    There are too few if the runs share no case, or if more cases of the baseline are missing than were
-    compared. In the second case, there is no message if an option (e.g. ``--only``) or an early end of this
-    run explains the missing cases.
-    """
+    """Return a message if the baseline has too few cases in common with this run, else ""."""
     if not results.changes:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))

@@ -51,7 +51,7 @@ class Comparison:
 
 
 def compare(old: Results, new: Results, old_path: str, new_path: str) -> Comparison:
-    """Return the changes from ``old`` to ``new``. The paths have the user's spelling.
+    """Return the changes from ``old`` to ``new``.
 
     Raise BadInput if a run has no outcomes.
     """
@@ -79,11 +79,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 
 
 def worse(comparison: Comparison) -> bool:
-    """Return True if a CI job should fail.
-
-    It should fail for a regression, for a case that lost its result (``changes.unlearned``), for clearly more
-    time or memory, or if nothing was compared for a device.
-    """
+    """Return True if a CI job should fail."""
     slower = _changed_as(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
@@ -142,8 +138,6 @@ def _count(comparison: Comparison, kind: str) -> str:
 
 
 def _measured_in(found: list[Measured], word: str) -> list[str]:
-    """Return phrases that count the settings with a change, and the single problems with a change in other
-    settings."""
     settings = {(each.device, each.driver, each.setting) for each in found if not each.id}
     single = {each.id for each in found if (each.device, each.driver, each.setting) not in settings}
     return [
@@ -185,7 +179,6 @@ def _other_processor(old: Results, new: Results, device: str) -> bool:
 
 
 def _is_cpu(device: str) -> bool:
-    """Return True if ``device`` is "cpu", or the name of an environment followed by "cpu"."""
     return device.rpartition(":")[2] == "cpu"
 
 

@@ -81,8 +81,7 @@ class Measurements:
     """The changed measurements of two runs.
 
     ``times`` is the number of times that were compared, and ``amounts`` the number of amounts of memory.
-    ``drift`` maps each device to the factor, 1 or more, by which its speed may have changed. Devices whose
-    factor is unknown are left out.
+    ``drift`` maps each device to the factor, 1 or more, by which its speed may have changed.
     """
 
     times: int = 0
@@ -153,8 +152,7 @@ def _pairs(old: Outcome, new: Outcome) -> Iterator[_Pair]:
 
 
 def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
-    """Return the time of the first call in several processes: median, smallest and largest. Return None if it
-    was not measured.
+    """Return the time of the first call in several processes: median, smallest and largest.
 
     With so few processes, the smallest and the largest time replace the percentiles.
     """
@@ -165,7 +163,6 @@ def _of_starts(outcome: Outcome, what: str) -> Optional[Seconds]:
 
 
 def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
-    """Return the time of a call with a new input size: median and percentiles over the sizes of the run."""
     timings = outcome.timings
     return seconds({**timings, _NEW_SIZE: timings.get(f"{_NEW_SIZE}_median")}, _NEW_SIZE)
 
@@ -175,7 +172,7 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
 
     For each setting, whose problems share a process, take the geometric mean of the yardsticks' ratios. The
     factor is the largest of these means, because a disturbance of one process may also have slowed down
-    others. Return None if the yardsticks were not timed in both runs.
+    others.
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
@@ -186,10 +183,7 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
 
 
 def quiet(drifted: Optional[float]) -> bool:
-    """Return True if the device is known to have run at about the same speed in both runs.
-
-    ``drifted`` is the factor between the speeds, or None if unknown.
-    """
+    """Return True if the device is known to have run at about the same speed in both runs."""
     return drifted is not None and drifted <= QUIET
 
 

@@ -1,7 +1,7 @@
 """Rules about the sensors of GPUs: findings of a run, and alarms during a run.
 
-A rule applies only if both a reading and its limit are known. Findings about heat need several samples in a
-row. A healthy card gives no finding (tests/judge/test_telemetry_findings.py).
+Findings about heat need several samples in a row. A healthy card gives no finding
+(tests/judge/test_telemetry_findings.py).
 """
 
 from __future__ import annotations
@@ -101,11 +101,6 @@ def _timed(device: DeviceTelemetry) -> list[tuple[float, Reading]]:
 
 
 def _heat(device: DeviceTelemetry, hottest: str, suffix: str) -> Iterator[Finding]:
-    """Yield findings about the heat of the chip: the fan does not turn, the GPU lowers its clock, or the fan
-    is too slow.
-
-    If none of these applies, but the chip is at its temperature limit, yield a finding that says so.
-    """
     limit, word = device.limits[hottest], QUANTITIES[hottest].short
     every = _timed(device)
 

@@ -114,8 +114,6 @@ def _distinct(files: Sequence[Mapping[str, Any]], key: str) -> str:
 
 
 def _database_names(machine: Machine) -> set[str]:
-    """Return the ``database_name`` of each GPU, or an empty set if the ISA or the number of compute units of
-    a GPU is unknown."""
     known = [(_base_isa(gpu.effective_isa.value), gpu.cus.value) for gpu in machine.amd_gpus]
     if not all(isa and cus for isa, cus in known):
         return set()

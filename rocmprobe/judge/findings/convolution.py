@@ -67,12 +67,7 @@ def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
     """Return the (cause, layer) of a failure, more exactly than ``cause`` and ``layer``, from the MIOpen
-    settings in ``cures`` that avoid the failure.
-
-    If only settings without databases and caches avoid the failure, an entry in a database is faulty. If a
-    process crashes or hangs and settings with other solvers work, a solver is faulty or the search takes too
-    long. If no setting avoids the failure, the code may be for another chip.
-    """
+    settings in ``cures`` that avoid the failure."""
     if not layer.startswith("miopen"):
         return cause, layer
     if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):
@@ -124,7 +119,6 @@ def _failing(settings: list[Assessment]) -> str:
 
 
 def _evidence(default: Assessment) -> tuple[str, ...]:
-    """Return lines about the failures, followed by the library's output at the first failure."""
     outcomes = broken(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]
 

@@ -86,7 +86,6 @@ def _of_default(results: Results, check: str) -> tuple[Outcome, ...]:
 
 
 def _torch_unusable(results: Results) -> Iterator[Finding]:
-    """Yield a finding if torch cannot be imported, which explains all other failures."""
     broken = failed(results.outcomes)
     if not broken or any(outcome.cause != "torch-unusable" for outcome in broken):
         return
@@ -99,8 +98,7 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """Yield a finding about the lowest failing rung. Rungs are groups of simple operations on which
-    convolution depends, such as copy and gemm.
+    """Yield a finding about the lowest failing rung.
 
     If no rung fails in float32, yield one finding for each other dtype in which a rung fails.
     """
@@ -163,8 +161,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
     """Yield a finding if the training step fails under ``default``, or under other settings if ``default``
     has no result.
 
-    The training step runs only if each of its layers passed alone. So its failure does not follow from
-    another failure.
+    The training step runs only if each of its layers passed alone.
     """
     asked = [outcome for outcome in results.outcomes if outcome.check == "training-step"]
     by_default = [outcome for outcome in asked if outcome.setting == "default"]
@@ -245,8 +242,6 @@ def _channels_last_step(results: Results) -> Iterator[Finding]:
 
 
 def _as_found(results: Results) -> Iterator[Finding]:
-    """Yield findings about cases that fail in the user's environment and pass in a clean environment, or fail
-    in the clean environment and pass in the user's."""
     broken = _failed_alone(results, AS_FOUND, "default")
     cured = _failed_alone(results, "default", AS_FOUND)
     if cured:

@@ -15,7 +15,7 @@ Disagreement = tuple[str, Fact, Fact]
 def disagreements(machine: Machine) -> list[Disagreement]:
     """Return each pair of facts that should agree but do not.
 
-    Unknown facts are not compared. If ``--deep`` was not given, only facts from files are available.
+    If ``--deep`` was not given, only facts from files are available.
     """
     return [
         *_library_versions(machine),
@@ -47,8 +47,6 @@ def _library_versions(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _device_counts(machine: Machine) -> Iterator[Disagreement]:
-    """Yield both numbers if torch's number of GPUs differs from the number of GPUs that KFD lists and no
-    environment variable hides."""
     count = _fact(machine, "deep.device_count")
     found = len(machine.amd_gpus) - len(_fact(machine, "kfd.unlisted").value or ())
     if any(gpu.order.value is not None for gpu in machine.amd_gpus):

@@ -268,11 +268,7 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 
 
 def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
-    """Return a sentence that recommends a setting for changing input sizes. It begins with a space.
-
-    Return "" if no setting is much faster than ``chosen``, the setting recommended for inference, or if
-    nothing was measured.
-    """
+    """Return a sentence that recommends a setting for changing input sizes. It begins with a space."""
     better = quickest(results, dtype, chosen)
     if better is None:
         return ""

@@ -94,8 +94,7 @@ def needed_besides(results: Results) -> tuple[str, ...]:
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    """Return the first setting under which all cases in ``broken`` ran and passed, or None. Only settings
-    that a user can request by name (``by_name``) are considered."""
+    """Return the first setting under which all cases in ``broken`` ran and passed, or None."""
     questions = {question(each) for each in broken}
     for setting in results.settings:
         again = [

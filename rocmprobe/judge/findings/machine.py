@@ -128,7 +128,6 @@ def _fell_back(results: Results) -> bool:
 
 
 def _wheels(native: str) -> str:
-    """Return a text on which wheels have code for the ISA ``native``, or "" if the ISA is unknown."""
     target = gpus.target(native)
     if target is None:
         return ""
@@ -142,7 +141,6 @@ def _wheels(native: str) -> str:
 
 
 def _no_gpu(results: Results) -> Iterator[Finding]:
-    """Yield a finding if ROCm cannot reach a GPU although the machine has an AMD GPU or a torch for AMD."""
     machine, cards = results.machine, results.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
@@ -195,7 +193,6 @@ def _of_tool(machine: Machine, tool: str, what: str) -> Any:
 
 
 def _tools(results: Results) -> Iterator[Finding]:
-    """Yield a finding if ROCm's command-line tools fail although the device node /dev/kfd can be opened."""
     machine = results.machine
     broken = [tool for tool in _TOOLS if _of_tool(machine, tool, "state") in _BROKEN]
     if broken and machine.value("kfd.device") == "present":

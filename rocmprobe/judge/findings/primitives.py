@@ -52,8 +52,6 @@ def primitives(results: Results) -> Iterator[Finding]:
 
 
 def _by_words(results: Results) -> dict[str, list[Outcome]]:
-    """Return the outcomes under ``default``, keyed by the name of the tested layer in words, in the order of
-    the run."""
     known = {name: check.layer.words for name, check in CHECKS.items() if check.layer}
     found: dict[str, list[Outcome]] = {}
     for outcome in results.outcomes:
@@ -66,7 +64,6 @@ def _by_words(results: Results) -> dict[str, list[Outcome]]:
 
 
 def _kind(outcome: Outcome) -> str:
-    """Return the kind of convolution in words, such as "transposed 2-d convolution"."""
     kind, *tokens = (outcome.problem or "").split("-")
     numbers = {token[0]: token[1:] for token in tokens if token[1:].isdigit()}
     if numbers.get("g") and numbers.get("g") == numbers.get("c"):
@@ -182,8 +179,8 @@ _WORDS = {
 def models(results: Results) -> Iterator[Finding]:
     """Yield a finding for each network that does not train correctly under ``default``.
 
-    A network runs only if its layers passed alone. So its failure does not follow from another failure. A
-    failure under autocast is reported only if the network trains correctly in float32.
+    A network runs only if its layers passed alone. A failure under autocast is reported only if the network
+    trains correctly in float32.
     """
     for check in MODELS:
         broken = failed(

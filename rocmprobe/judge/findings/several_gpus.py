@@ -57,7 +57,6 @@ def hiding(machine: Machine, gpu: Gpu) -> str:
 
 
 def _without_numbers(machine: Machine) -> Iterator[Finding]:
-    """Yield a finding if the order of the GPUs is unknown, e.g. if only /sys/class/drm was recorded."""
     cards = [gpu for gpu in machine.amd_gpus if not in_processor(gpu)]
     if not cards or len(cards) == len(machine.amd_gpus) or machine.value("kfd.device") == "absent":
         return

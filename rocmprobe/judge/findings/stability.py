@@ -67,7 +67,7 @@ def read_soak(outcome: Outcome) -> Soak:
 
 
 def sentence(outcome: Outcome, results: Results) -> str:
-    """Return the verdict of a soak test in one sentence. If the CPU was tested, the sentence says so."""
+    """Return the verdict of a soak test in one sentence."""
     return f"{_verdict(outcome)}{'' if _on_gpu(outcome, results) else ' The CPU was tested, not a GPU.'}"
 
 
@@ -173,14 +173,11 @@ def _advice(results: Results, outcome: Outcome) -> str:
 
 
 def _differs(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if the soak test finished with mismatches, or was interrupted after a mismatch."""
     interrupted = outcome.state == "aborted" and soak.mismatches > 0
     return soak.steps > 0 and (outcome.state in ("wrong", "flaky") or interrupted)
 
 
 def _ended_from_outside(outcome: Outcome, soak: Soak) -> bool:
-    """Return True if the process was ended from outside, e.g. by SIGKILL, and not by a fault of the
-    device."""
     return outcome.cause in _FROM_OUTSIDE and soak.answers is not False and not _grave(soak)
 
 
@@ -221,7 +218,6 @@ def _grave(soak: Soak) -> list[Mapping[str, Any]]:
 
 
 def _event(soak: Soak) -> str:
-    """Return a clause about GPU resets or the first fault in the kernel log, or "" if there is none."""
     grave = _grave(soak)
     resets = sum(int(_number(each.get("count"))) for each in grave if each.get("kind") == "gpu-reset")
     if resets:

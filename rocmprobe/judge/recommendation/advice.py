@@ -59,7 +59,6 @@ def _witness(finding: Finding) -> str:
 
 
 def _builds(results: Results) -> Iterator[Mapping[str, str]]:
-    """Yield advice on builds for the GPU of the run if something failed that another build can fix."""
     failures = [
         each for each in results.findings if each.severity == "error" and each.cause not in OF_THE_BUILD
     ]
@@ -109,8 +108,7 @@ def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
 
 
 def _installed(results: Results, gpu: Gpu) -> Installed:
-    """Return the installed software. The version of ROCm is the one in torch's version. If it has none, the
-    system's version of ROCm is used."""
+    """Return the installed software. The version of ROCm is the one in torch's version."""
     torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,

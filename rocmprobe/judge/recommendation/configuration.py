@@ -66,8 +66,7 @@ def needs_clean_databases(results: Results, setting: Setting) -> bool:
 def isa_override(results: Results) -> dict[str, str]:
     """Return the environment variables of the ISA override that was set during the run.
 
-    These variables are part of every recommendation, because nothing was tested without them. Return {} if
-    the GPU is not from AMD.
+    These variables are part of every recommendation, because nothing was tested without them.
     """
     return {
         name: str(fact.value)
@@ -106,7 +105,6 @@ def _code(results: Results, setting: Setting) -> str:
 
 
 def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Return one line on the changes that each tested layer other than convolution needs, e.g. batch norm."""
     name, setting = library(results), best.setting
     if setting.device == "cpu":
         return ()
@@ -172,8 +170,6 @@ def _printable(text: str) -> bool:
 
 
 def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
-    """Yield a line for each kind of layer: what computes it under ``by-layer``, and whether the result is
-    correct."""
     name, setting = library(results), best.setting
     yield f"convolution: {name}{_with(setting)}, correct"
     sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
@@ -185,8 +181,6 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
 
 
 def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
-    """Return the results of a run without PyTorch, one line for convolution and for each other tested
-    layer."""
     name, setting = library(results), best.setting
     lines = [f"convolution: {name}{_with(setting)}, correct"]
     for words, outcomes in layers_asked(results, setting.name).items():

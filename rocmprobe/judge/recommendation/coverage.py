@@ -132,8 +132,6 @@ def _depthwise(problem: Problem) -> bool:
 
 
 def _around(results: Results, checks: set[str], purpose: str) -> Iterator[str]:
-    """Yield texts about everything but convolution that was not tested: training, speed, memory, higher
-    levels and other devices."""
     options = results.options
     if purpose == "training" and not checks & {"training-step", "batch-norm"}:
         yield "batch norm and a training step"

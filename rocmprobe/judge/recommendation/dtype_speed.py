@@ -51,7 +51,7 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
     """Return the training speed in float32, and in each half-precision dtype that has a correct setting.
 
     ``per`` is ``Recommendation.per``, keyed by "dtype/purpose". Networks that were not timed in float32 are
-    left out. Return () if no network was timed in float32.
+    left out.
     """
     if not has_own_times(results):
         return ()
@@ -78,10 +78,7 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 
 
 def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
-    """Return the fastest dtype. It is float32 unless another dtype is faster by more than the noise.
-
-    Return None if fewer than two dtypes were timed.
-    """
+    """Return the fastest dtype. It is float32 unless another dtype is faster by more than the noise."""
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]
@@ -92,10 +89,7 @@ def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
 
 
 def sentences(results: Results, found: tuple[DtypeSpeed, ...]) -> str:
-    """Return sentences on how long a step takes in each dtype, and which correct dtype is the fastest.
-
-    Return "" if only float32 was timed.
-    """
+    """Return sentences on how long a step takes in each dtype, and which correct dtype is the fastest."""
     best = fastest(found)
     if best is None:
         return ""
@@ -139,8 +133,6 @@ def _speed(
 
 
 def _verdict(ratios: list[Ratio]) -> str:
-    """Return "too noisy" if most ratios are too noisy. Otherwise return "same", "slower" or "faster" for the
-    mean of the ratios."""
     words = [each.verdict for each in ratios]
     if 2 * words.count("too noisy") > len(words):
         return "too noisy"

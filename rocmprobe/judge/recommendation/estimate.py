@@ -35,7 +35,7 @@ _SIMULATED_TIMES = "The GPU: these are simulated times."
 class TimedStep:
     """Seconds of one training step (forward, backward, optimizer) on ``batch`` samples of shape ``input``.
 
-    ``low`` and ``high`` are the ends of the range of ``seconds``. ``own`` is True for the user's own network.
+    ``own`` is True for the user's own network.
     """
 
     name: str
@@ -51,10 +51,7 @@ class TimedStep:
 
 
 def estimate(results: Results) -> Optional[Estimate]:
-    """Return how long the training described by ``--estimate`` takes, for every timed network and setting.
-
-    Return None without ``--estimate``.
-    """
+    """Return how long the training described by ``--estimate`` takes, for every timed network and setting."""
     text = str(results.options.get("estimate") or "")
     if not text:
         return None

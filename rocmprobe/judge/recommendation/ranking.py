@@ -68,7 +68,6 @@ def _best(results: Results, right: list[Assessment], dtype: str, purpose: str) -
 
 
 def _loses_batch_norm(results: Results, setting: Setting) -> bool:
-    """Return True if batch norm fails under ``setting`` with the driver capi."""
     return driver_of(results) == "capi" and any(
         outcome.setting == setting.name
         for outcome in failed(results.outcomes)
@@ -77,8 +76,6 @@ def _loses_batch_norm(results: Results, setting: Setting) -> bool:
 
 
 def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
-    """Return the settings that are as fast as the fastest, within the noise. Return all settings if no
-    setting was timed."""
     if not measured.seconds:
         return found
     shortest = min(measured.seconds, key=measured.seconds.__getitem__)
@@ -86,8 +83,6 @@ def _fastest(found: list[Assessment], measured: Speed) -> list[Assessment]:
 
 
 def _takes_little(each: Assessment, memory: Mapping[str, float]) -> bool:
-    """Return True if a setting takes at most ``SAME_MEMORY`` times the smallest amount of memory, or if its
-    memory is unknown."""
     return not memory or memory.get(each.setting.name, 0.0) <= SAME_MEMORY * min(memory.values())
 
 

@@ -49,7 +49,6 @@ def recommend(results: Results) -> Optional[Recommendation]:
 
 
 def _for_device(results: Results, device: str) -> DeviceAnswer:
-    """Return the recommendation for one device. Only outcomes of this device are used."""
     own = tuple(outcome for outcome in results.outcomes if outcome.device == device)
     found = _recommended(replace(results, outcomes=own))
     targets = results.options.get("targets") or ()
@@ -123,8 +122,6 @@ def dtypes_asked(results: Results) -> tuple[str, ...]:
 def _others(
     results: Results, per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Configuration]:
-    """Return configurations for other uses than the recommended one, keyed by use, e.g. by a dtype that needs
-    another setting."""
     answers = differing(per, asked, purpose)
     changing = per.get(f"{asked[0]}/{CHANGING_SIZES}")
     if changing:
@@ -145,7 +142,6 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 
 def _without_a_right_setting(results: Results, dtype: str) -> str:
-    """Return "none" if all settings were tested and no setting is correct, else "not-judged"."""
     return "none" if convolved(results) and not untested_settings(results, dtype) else "not-judged"
 
 
@@ -177,10 +173,6 @@ def _objection(each: Assessment) -> str:
 def _cost(
     results: Results, best: Optional[Assessment], dtype: str, measured: Speed, memory: Mapping[str, float]
 ) -> str:
-    """Return a text on the drawbacks, the time and the memory of the recommended setting.
-
-    Time and memory are compared to the best setting of each other kind of configuration, e.g. the bypass.
-    """
     if best is None:
         return ""
     own = best.setting.name
@@ -209,11 +201,7 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (kind, setting) for each kind of configuration other than that of ``best`` and the CPU.
-
-    The setting is the one with the smallest value in ``found`` among all settings of the kind. Return [] if
-    ``found`` has no value for ``best``.
-    """
+    """Return (kind, setting) for each kind of configuration other than that of ``best`` and the CPU."""
     least: dict[str, str] = {}
     for setting in results.settings:
         if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):

@@ -1,7 +1,4 @@
-"""Scores of the recommended setting for each dtype, and the costs of the other correct settings.
-
-A score is a number from 0 to 100, or None if nothing was measured.
-"""
+"""Scores of the recommended setting for each dtype, and the costs of the other correct settings."""
 
 from __future__ import annotations
 
@@ -183,8 +180,6 @@ def _cost(name: str, chosen: str, reference: str, measured: Speed, memory: dict[
 def _why(
     chosen: Assessment, right: Sequence[Assessment], measured: Speed, memory: dict[str, float], busy: bool
 ) -> str:
-    """Return a sentence that compares the chosen setting with the next best setting of another kind, or
-    ""."""
     other = next(
         (each for each in right if each.setting.verdict not in (chosen.setting.verdict, "cpu")), None
     )

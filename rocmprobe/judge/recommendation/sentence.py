@@ -75,17 +75,11 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
 
 
 def _rests_on(results: Results) -> str:
-    """Return a clause that says that the ISA override must stay set, or "" without an override."""
     override = " ".join(f"{name}={value}" for name, value in isa_override(results).items())
     return f": it needs {override}, which is set here" if override else ""
 
 
 def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
-    """Return a sentence for a run in which no setting is entirely correct.
-
-    The sentence says that convolution was not tested, that it worked under no setting, or that it worked
-    under settings that fail in another check.
-    """
     what = f"{dtype} convolution"
     convolved = [each for each in ranked if _answered(each)]
     if not convolved:
@@ -109,17 +103,11 @@ def _answered(each: Assessment) -> bool:
 
 
 def _why(results: Results, ranked: list[Assessment]) -> str:
-    """Return a sentence on the failure in the lowest rung, and a remark if the CPU was not tested."""
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
     return f" {lowest(results)}{'' if tried else ' The CPU was not tested.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    """Return a sentence that says what fails in the library ``name`` with its default settings, or "" if
-    nothing fails.
-
-    If convolution works, the sentence names the other layers that fail.
-    """
     if broken(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"
@@ -135,11 +123,6 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
 
 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
-    """Return a sentence on the setting ``by-layer``, under which the library computes some kinds of layers
-    and PyTorch's own kernels compute the other kinds.
-
-    The sentence says which of the two computes each layer, and which layers also fail without the library.
-    """
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
     dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
@@ -156,8 +139,6 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    """Return a sentence for a run in which native convolution works. It says what must still change, or what
-    was not tested."""
     asked = layers_asked(results, "default").items()
     training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]

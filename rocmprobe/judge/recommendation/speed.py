@@ -33,9 +33,8 @@ _FEWEST_REPEATS = 5
 class Speed:
     """The speed of the settings that were timed.
 
-    ``seconds`` has the time of each setting. ``errors`` has the standard error of the logarithm of each time.
-    ``drift`` is the factor by which the speed of a yardstick (a matrix product or a copy) differed between
-    settings.
+    ``errors`` has the standard error of the logarithm of each time. ``drift`` is the factor by which the
+    speed of a yardstick (a matrix product or a copy) differed between settings.
     """
 
     seconds: Mapping[str, float]
@@ -86,8 +85,6 @@ def speed(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
 
 def _repeats(outcomes: Iterable[Outcome]) -> int:
-    """Return the number of measurements behind a median, at least 1. If the medians have different numbers,
-    return the smallest."""
     counts = [
         int(value)
         for outcome in outcomes
@@ -100,9 +97,8 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 def _drift(timed: Iterable[list[Outcome]]) -> float:
     """Return by which factor the speed of a yardstick differs between settings.
 
-    There are two yardsticks: matrix products and copies. For each setting, take the mean speed of a
-    yardstick. Divide the highest mean by the lowest. Return the larger of the two ratios. The yardsticks are
-    the same in every setting, so this ratio is noise.
+    There are two yardsticks: matrix products and copies. The yardsticks are the same in every setting, so a
+    difference is noise.
     """
     roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
@@ -147,7 +143,6 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
 
     The operands themselves are not included. For inference, the peak of the forward direction counts. The
     check runs under few settings, so a setting without its own value gets the value of its representative.
-    Settings without any value are left out.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)

@@ -41,7 +41,7 @@ def step_times(results: Results) -> tuple[StepTime, ...]:
     """Return the time of a training step for each device and setting that was timed.
 
     If no step was recorded, return the time of all convolutions of the program instead. For inference, return
-    the time of its forward convolutions. Return () if the run has no shapes.
+    the time of its forward convolutions.
     """
     shapes = shapes_of(results)
     if shapes is None:
@@ -100,7 +100,6 @@ def _seconds(problem: str, counts: Counts, timed: Mapping[str, Outcome], quantil
 
 
 def _unknown_rest(device: str, steps: Steps) -> str:
-    """Return the reason why the rest of a step on ``device`` is unknown, or "" if it is known."""
     here = device.partition(":")[0]
     if steps.device is None:
         return "the recorded training steps compute no convolution"

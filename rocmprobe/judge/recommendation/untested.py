@@ -112,7 +112,6 @@ def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
 
 
 def _optional(setting: Setting) -> bool:
-    """Return True for a setting for which even a complete run can have no convolutions."""
     return bool(setting.solver or setting.by_name or setting.derived or setting.changes_problems)
 
 
@@ -138,8 +137,6 @@ def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
 
 
 def _left_out(results: Results, untested: tuple[Setting, ...]) -> str:
-    """Return a sentence that names the kinds of settings in ``untested`` (e.g. the bypass), which the run
-    did not test."""
     ways = [words for verdict, words in _WAYS.items() if any(row.verdict == verdict for row in untested)]
     if not ways:
         ways = [f"{len(untested)} settings of the vendor library" if len(untested) > 1 else untested[0].name]
