@@ -15,8 +15,8 @@ from rocmprobe.model.states import RUN_DIED
 class Baseline:
     """States of the cases of an earlier run.
 
-    ``path`` is the path as the user typed it. ``states`` maps a case's id to the observed state, also if the
-    failure of the case was expected. Cases that were unfinished when the earlier run was stopped are missing.
+    ``states`` maps a case's id to the observed state, also if the failure of the case was expected. Cases
+    that were unfinished when the earlier run was stopped are missing.
     """
 
     path: str
@@ -31,7 +31,7 @@ class Baseline:
 
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Return each case's observed state, keyed by the case's id. Ids are stable between runs."""
+    """Return each case's observed state, keyed by the case's id."""
     return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 

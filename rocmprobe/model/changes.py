@@ -17,7 +17,6 @@ REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING = (
 )  # fmt: skip
 KINDS = (REGRESSION, LOST, MENDED, CHANGED, NEW, MISSING)
 
-#: States that a case can have if it was expected to fail.
 _OBSERVED = tuple(name for name, row in STATES.items() if row.learned and name not in ("xfail", "xpass"))
 
 
@@ -38,7 +37,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Change:
-    """A case whose state differs between two runs. If a run lacks the case, its state is None.
+    """A case whose state differs between two runs.
 
     ``kind`` is "regression" (passed, now fails), "lost" (had a result, now has none), "mended" (failed, now
     passes), "changed" (any other change of state), "new" (only the later run has the case) or "missing" (only
@@ -55,8 +54,7 @@ class Change:
 class Changes:
     """Differences between a run and its baseline.
 
-    ``baseline`` is the baseline's file as the user typed it. ``started`` and ``rocmprobe`` are the baseline's
-    start time and version. ``compared`` counts the cases that ran in both runs.
+    ``compared`` counts the cases that ran in both runs.
     """
 
     baseline: str

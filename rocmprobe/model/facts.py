@@ -1,8 +1,7 @@
 """Types of the facts about a machine and its GPUs.
 
 A fact's value is plain JSON data, which can come from a file that anybody could edit. ``wrong_type`` checks
-the types when a file is read, so other code can rely on the types. Null is always allowed, because any fact
-can be unknown.
+the types when a file is read, so other code can rely on the types.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ _SPREAD = 6
 #: Integers of the cancelling fill. Each product is too large for float16 to represent exactly, but each
 #: operand is exact in bfloat16.
 _BASE, _LARGEST_FACTOR = 128, 16
-#: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
 #: Limits, by dtype, for layers and operators other than convolution. A limit is the largest deviation of a
 #: correct result from fp64, relative to the largest value of the reference or to the check's ``least``.
@@ -60,8 +59,7 @@ def accumulator(dtype: str) -> str:
 def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``owed`` is the numerical guarantee of the kernel. ``parts`` is the number of partial sums that the kernel
-    rounds to ``dtype`` before it adds them.
+    ``parts`` is the number of partial sums that the kernel rounds to ``dtype`` before it adds them.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if owed == TRANSFORMS else 1
@@ -72,7 +70,6 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded to ``digits`` digits, so that checks and reports use the same number."""
     return float(f"{value:.{digits}g}")
 
 
@@ -121,7 +118,6 @@ class ExactFill:
 
 
 def _largest_sum(dtype: str) -> int:
-    """Return the largest integer up to which ``dtype`` represents every integer."""
     return int(1 / unit_roundoff(dtype))
 
 
@@ -234,8 +230,7 @@ def judge_float(
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
     """Return the verdict that MIOpen's own test program would give.
 
-    The verdict is "passes", "passes as implicit GEMM" or "fails". Return None if MIOpen has no rule for the
-    dtype.
+    The verdict is "passes", "passes as implicit GEMM" or "fails".
     """
     tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:

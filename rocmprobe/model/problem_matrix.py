@@ -54,8 +54,7 @@ Row = tuple[str, ...]
 class Entry:
     """A problem of the matrix with its origin.
 
-    For a problem from a network, ``layer`` is the layer's name, and ``variant`` is a key of ``VARIANTS``. For
-    a problem from the geometry, both are empty.
+    For a problem from a network, ``layer`` is the layer's name, and ``variant`` is a key of ``VARIANTS``.
     """
 
     problem: Problem
@@ -70,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A network's layers by name, in the order of the table. The first layer is the main layer."""
+    """A network's layers by name, in the order of the table."""
 
     name: str
     source: str
@@ -92,9 +91,6 @@ def entries(level: str) -> tuple[Entry, ...]:
     for entry in made:
         once.setdefault(entry.problem, entry)
     return tuple(once.values())
-
-
-# Networks and their variants.
 
 
 @lru_cache(maxsize=1)
@@ -218,9 +214,6 @@ def _is_odd_prime(number: int) -> bool:
     return number > 2 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
-# Geometry.
-
-
 def geometry_rows(level: str) -> tuple[Row, ...]:
     """Return rows with one value for each of ``PARAMETERS``, enough rows for ``level``.
 
@@ -251,8 +244,7 @@ def problem_of(row: Row) -> Optional[Problem]:
     """Return the problem for a row of values.
 
     If the row is shorter than ``PARAMETERS``, add the simplest values. Return None if the row is no valid
-    problem, or if another row gives the same problem. For example, dilation has no effect on a filter of one
-    element.
+    problem, or if another row gives the same problem.
     """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]

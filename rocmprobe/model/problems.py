@@ -4,9 +4,7 @@ Reports print the text form, and a user can paste the text form back (``--proble
 
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
-The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Further parts
-appear only if they differ from the default: stride, padding, output padding, dilation, groups, bias,
-channels-last, non-contiguous operands (docs/what-is-measured.md).
+The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes.
 """
 
 from __future__ import annotations
@@ -36,9 +34,8 @@ _FLAGS = ("bias", "nhwc", "noncontiguous")
 class Problem:
     """A convolution, described by PyTorch's arguments as plain numbers.
 
-    Tuples of spatial sizes have one number per spatial dimension. If ``noncontiguous``, input, weight and
-    output gradient are views of larger storages, with gaps between the elements. Before PyTorch calls the
-    vendor library, it makes such operands contiguous.
+    If ``noncontiguous``, input, weight and output gradient are views of larger storages, with gaps between
+    the elements. Before PyTorch calls the vendor library, it makes such operands contiguous.
     """
 
     kind: str
@@ -247,7 +244,7 @@ def parse_problem(text: str) -> Problem:
 
 
 def problem_words(text: str) -> str:
-    """Return the description of the problem whose text form is ``text``. Return any other text unchanged."""
+    """Return the description of the problem whose text form is ``text``."""
     try:
         return parse_problem(text).words
     except BadInput:
@@ -261,10 +258,7 @@ def source_of(text: str) -> str:
 
 
 def problems(level: str, purpose: str) -> tuple[Problem, ...]:
-    """Return the problems that ``level`` tests for ``purpose`` (a key of ``data/problems.toml``).
-
-    A level includes the problems of the lower levels.
-    """
+    """Return the problems that ``level`` tests for ``purpose``, including those of the lower levels."""
     wanted = LEVELS[: LEVELS.index(level) + 1]
     rows = table("problems")[purpose]
     return tuple(parse_problem(row["problem"]) for row in rows if row["level"] in wanted)

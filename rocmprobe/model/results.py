@@ -1,7 +1,7 @@
 """Data of a run: facts, settings, trials, outcomes, findings and the recommendation.
 
 Each class is a frozen dataclass with the fields of one object of ``results.json`` (see ``docs/results.md``).
-``results_file`` reads and writes the file. This module does no I/O and imports no torch.
+This module does no I/O and imports no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rocmprobe.text.plain_text import message
 SCHEMA_VERSION = 2
 BadInput = reading.BadInput
 
-#: Causes of a process ending without a result.
 CRASH_CAUSES = (
     "SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGKILL", "SIGTERM", "other-signal",
     "exit", "oom-kill", "killed",
@@ -34,7 +33,6 @@ CAUSES = (
     "torch-unusable", "gpu-wedged", "many-hangs", "many-crashes", RUN_DIED, "machine-died",
 )  # fmt: skip
 
-#: Names of Python environments.
 MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
 
 #: Metadata of a field that ``results.json`` contains only if the field is set.
@@ -81,7 +79,7 @@ class NothingToTest(Exception):
 
 @dataclass(frozen=True)
 class Fact:
-    """A value and its source. ``value`` is None if the value is unknown."""
+    """A value and its source."""
 
     value: Any = None
     source: str = ""
@@ -93,13 +91,8 @@ class Gpu:
 
     - ``native_isa``: ISA of the chip, from the kernel driver.
     - ``effective_isa``: ISA that the ROCm runtime uses after any override.
-    - ``cus``, ``simds``: number of compute units and of SIMD units.
-    - ``wave_size``: number of threads of a wavefront.
-    - ``apu``: True if the GPU is part of a processor.
-    - ``partition``: compute partition mode.
     - ``uuid``: id that ROCm uses ("GPU-" and 16 digits).
     - ``order``: position in the order of the ROCm runtime.
-    - ``index``: N of torch's ``cuda:N``. Unknown if environment variables hide the GPU.
     - ``pcie_atomics``: True if the path to the processor supports PCIe atomics.
     - ``pcie_link``: present link and best possible link.
 
@@ -151,7 +144,6 @@ GPU_IDENTITY = ("native_isa", "pci_id", "revision", "cus", "vram_bytes")
 class Machine:
     """Facts about a machine that can be collected without running a GPU kernel.
 
-    ``facts`` is keyed by dotted names (``torch.version``, ``rocm.version``, ``kernel.release``, ...).
     ``variables`` has the environment variables that are set and that affect PyTorch or ROCm.
     """
 
@@ -174,15 +166,12 @@ class Setting:
 
     - ``torch``: values of the flags in ``knowledge.settings``.
     - ``vendor_library``: False if the backend's vendor library is disabled.
-    - ``device``: device that replaces the run's device (for the ``cpu`` setting).
     - ``verdict``: verdict of the run if this setting is recommended.
     - ``since``, ``until``: first and last version of the vendor library in which the setting has an effect.
     - ``torch_since``, ``torch_until``: first and last version of PyTorch in which the setting has an effect.
     - ``isa``: regular expression for the native ISAs on which the setting has an effect.
     - ``search``: how MIOpen chooses a solver ("find", "immediate", "exhaustive", "find-2.0", or "" for the
       default). The flags for ``search`` are in ``torch``.
-    - ``dtype``, ``channels_last``: dtype and memory format to which the problems are converted, if set.
-    - ``derived``: set if ``env`` is determined during the run, on the machine.
     - ``solver``: solver that a setting of the solver sweep forces.
     - ``pytorch_layers``: layers that PyTorch's own kernels compute, as keywords of
       ``rocmprobe.bypass.install``.
@@ -236,9 +225,8 @@ class Trial:
     """A child process that ran cases with one driver, under one setting, on one device.
 
     ``exit`` is an exit code as text (e.g. "0"), a signal name, or "killed" if rocmprobe killed the child.
-    ``exit_crash`` is True if the child crashed in teardown, after its last result. ``log`` has the beginning
-    and the end of the child's output. ``library`` is the version that the vendor library, or the child's
-    torch, reports. ``mapped`` lists the mapped files of HIP, rocBLAS and MIOpen, by library.
+    ``exit_crash`` is True if the child crashed in teardown, after its last result. ``mapped`` lists the
+    mapped files of HIP, rocBLAS and MIOpen, by library.
     """
 
     id: Name
@@ -256,10 +244,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of a case.
-
-    ``message`` is the log line that explains a failure. ``trial`` is the id of the trial.
-    """
+    """One try of a case. ``message`` is the log line that explains a failure."""
 
     state: str
     trial: str
@@ -276,18 +261,14 @@ class Outcome:
     last phase), ``after`` (the last event before the end) and ``oom_killed``. The latter is True if the Linux
     kernel killed the child for lack of memory, and None if this is unknown.
 
-    ``algorithm`` is the family of the solver. ``workspace_bytes`` is the memory that the solver needs in
-    addition to the tensors. ``find_db`` is "hit" or "miss" of MIOpen's find database. These fields are None
-    if MIOpen's log does not contain them.
+    ``workspace_bytes`` is the memory that the solver needs in addition to the tensors. ``find_db`` is "hit"
+    or "miss" of MIOpen's find database. These fields are None if MIOpen's log does not contain them.
 
-    ``evidence`` is a list of lines, the most relevant first. ``calls`` are the calls of the driver ``capi``
-    into the libraries in the last try, with their status. Equal consecutive calls are merged. ``conditions``
-    are the clocks and temperatures "before" and "after" a measurement, by the names of ``detect.sensors``.
-    ``conditions`` are empty if no sensor could be read.
+    ``calls`` are the calls of the driver ``capi`` into the libraries in the last try, with their status.
+    Equal consecutive calls are merged. ``conditions`` are the clocks and temperatures "before" and "after" a
+    measurement, by the names of ``detect.sensors``. ``conditions`` are empty if no sensor could be read.
 
-    ``expected`` has the reason for ``xfail`` or ``xpass`` and the observed state. Findings and the
-    recommendation use the observed state. ``operator`` is PyTorch's name of the operator in the operator
-    sweep.
+    Findings and the recommendation use the observed state.
     """
 
     id: Name
@@ -345,7 +326,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """An established fact for the report. ``cause`` and ``layer`` are ids in ``data/causes.toml``."""
+    """An established fact for the report."""
 
     id: str
     severity: Severity
@@ -358,10 +339,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Recommended configuration: the setting's name, variables to export, Python lines and layer switches.
-
-    If no setting works, ``command`` is the command that the user should run next.
-    """
+    """Recommended configuration: the setting's name, variables to export, Python lines and layer switches."""
 
     setting: Optional[str] = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -374,8 +352,8 @@ class Configuration:
 class DeviceAnswer:
     """Recommendation for one of several devices.
 
-    See ``Recommendation`` for the fields that both classes have. ``gpu`` is the name of the GPU. ``mask`` is
-    the environment variable, as NAME=VALUE, that makes only this GPU visible to a program, or "" if unknown.
+    ``mask`` is the environment variable, as NAME=VALUE, that makes only this GPU visible to a program, or ""
+    if unknown.
     """
 
     verdict: Verdict
@@ -391,11 +369,9 @@ class DeviceAnswer:
 class Recommendation:
     """Recommendation of a run.
 
-    ``per`` maps "dtype/purpose" to a verdict and setting. ``cost`` and ``confidence`` are sentences.
-    ``verify`` is a command that exits 0 if and only if the recommendation is correct. ``confidence_level`` is
-    "high", "medium" or "low", depending on what was tested. ``not_covered`` lists what was not tested.
-    ``advice`` (with ``title``, ``text`` and ``source``) is help other than settings, e.g. another build of
-    PyTorch.
+    ``per`` maps "dtype/purpose" to a verdict and setting. ``verify`` is a command that exits 0 if and only if
+    the recommendation is correct. ``advice`` (with ``title``, ``text`` and ``source``) is help other than
+    settings, e.g. another build of PyTorch.
 
     If a run tested several devices, ``devices`` has the recommendation for each device. If ``sentence``
     recommends another setting for a special case, ``others`` has the other configuration, keyed by the case,
@@ -422,8 +398,8 @@ class TrainingTime:
     """Duration of a training with the network ``name``, in seconds.
 
     The step was timed with ``batch`` samples of the shape ``input``. Step, epoch and training each have a
-    median and a range, computed from p10 and p90 of the timed steps. ``own`` marks the user's own network. If
-    there is such a network, reports show its times first.
+    median and a range, computed from p10 and p90 of the timed steps. If there is such a network, reports show
+    its times first.
     """
 
     name: str
@@ -448,9 +424,7 @@ class TrainingTime:
 class Estimate:
     """The training that ``--estimate`` describes, and its duration.
 
-    If the user gave no batch size, ``batch`` is None, and the batch size of the timing is used. ``left_out``
-    says what the times do not include. ``own_left_out`` says the same for the times of the user's own
-    network.
+    ``left_out`` says what the times do not include.
     """
 
     images: Positive
@@ -463,7 +437,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Duration of a recorded program under a setting. The program's shapes were the input of the run.
+    """Duration of a recorded program under a setting.
 
     ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts the computed
     directions, repetitions included. ``timed`` counts those with a measured time. ``seconds`` is the total
@@ -505,7 +479,7 @@ class Results:
 
     ``redacted`` counts the placeholders that redaction put into the file, by kind. ``changes`` are the
     differences from the baseline, or None if the run had no baseline. ``telemetry`` has each device whose
-    sensors were watched. ``environment`` is None if the run tested the Python in which rocmprobe itself ran.
+    sensors were watched.
     """
 
     schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]
@@ -554,9 +528,9 @@ class Member:
     """A Python environment of a joined run.
 
     The environment's run is an ordinary run in the folder ``name``. If there is no run, ``unusable`` is the
-    reason, else "". ``verdict``, ``setting`` and ``device`` are from the run's recommendation. ``seconds`` is
-    the total time of the recommended setting over the convolutions that were timed for all members, or None
-    if the setting was not timed. ``note`` says why no setting works, or how long a training takes.
+    reason, else "". ``seconds`` is the total time of the recommended setting over the convolutions that were
+    timed for all members, or None if the setting was not timed. ``note`` says why no setting works, or how
+    long a training takes.
     """
 
     name: str
@@ -574,10 +548,8 @@ class Member:
 class JoinedRun:
     """Runs of several Python environments on one machine.
 
-    The members' folders are in the folder of this ``results.json``. ``chosen`` is the name of the recommended
-    member, or "". ``sentence`` states the recommendation, and ``cost`` compares the recommended member with
-    the other members. ``partial`` is True until all members are complete. ``note`` is a note for readers of
-    the report page.
+    The members' folders are in the folder of this ``results.json``. ``partial`` is True until all members are
+    complete.
     """
 
     schema_version: int

@@ -225,7 +225,7 @@ def _results(data: Mapping[str, Any], path: Path) -> Results:
 
 
 def check_results(results: Results, path: Path) -> None:
-    """Raise BadInput if results violate the schema. The message names ``path``.
+    """Raise BadInput if results violate the schema.
 
     ``path`` is the journal from which the results were derived.
     """

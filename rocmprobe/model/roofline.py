@@ -14,7 +14,6 @@ from typing import Any, Optional
 from rocmprobe.model.problems import Problem
 
 _ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-#: Timed quantities, each with the number of directions that one measurement computes.
 DIRECTIONS_IN = {"fwd": 1, "bwd_data": 1, "bwd_weights": 1, "fwd_bwd": 3}
 
 
@@ -33,10 +32,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """Peak rates of a device.
-
-    ``flops`` is the number of operations per second in a matrix product. ``bytes`` is the number of bytes
-    read plus written per second in a copy.
+    """Peak rates of a device: operations per second in a matrix product, and bytes read plus written in a
+    copy.
     """
 
     flops: float
@@ -62,7 +59,7 @@ def work(problem: Problem, what: str) -> Work:
     """Return the amount of work of the timed quantity ``what``, a key of ``DIRECTIONS_IN``.
 
     The operations are those of the direct method. The bytes are the least possible: each direction reads two
-    of input, weight and output (or their gradients) once and writes the third one once. The bias is left out.
+    of input, weight and output (or their gradients) once and writes the third one once.
     """
     shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
     moved = sum(map(prod, shapes)) * _ITEM_BYTES[problem.dtype]

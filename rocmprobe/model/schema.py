@@ -26,8 +26,8 @@ Seconds = Annotated[float, Rule("minimum", 0), Rule("maximum", 1e9)]
 def schema_of(kind: type, title: str, **types: Any) -> dict[str, Any]:
     """Return the schema of the dataclass ``kind``.
 
-    ``types`` gives types for fields that the class declares as plain mappings. Fields without a default are
-    required. Fields that the class does not have are accepted, because readers ignore them.
+    ``types`` gives types for fields that the class declares as plain mappings. Fields that the class does not
+    have are accepted, because readers ignore them.
     """
     definitions: dict[str, Any] = {}
     root = _object(kind, {**get_type_hints(kind, include_extras=True), **types}, definitions)

@@ -45,9 +45,8 @@ class Recorded:
 class Steps:
     """The training steps of a program.
 
-    The program made ``made`` steps. Of these, ``alike`` steps computed the same convolutions,
-    ``step_counts``. ``device`` is the type of the device that ran the convolutions, "several", or None if
-    there were no convolutions. ``threads`` is the number of threads of the CPU kernels. The seconds of a step
+    Of these, ``alike`` steps computed the same convolutions, ``step_counts``. ``device`` is the type of the
+    device that ran the convolutions, "several", or None if there were no convolutions. The seconds of a step
     are given as median and deciles. ``rest_seconds`` is the median time of everything except convolution, or
     None if unknown.
     """
@@ -64,10 +63,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The convolutions of a program, and the versions of torch with which the program ran.
-
-    ``steps`` is None if no step of the program could be timed.
-    """
+    """The convolutions of a program, and the versions of torch with which the program ran."""
 
     problems: tuple[Recorded, ...]
     steps: Optional[Steps] = None
@@ -119,7 +115,7 @@ def read_problems(path: Path) -> tuple[Problem, ...]:
     """Return the problems of all devices in the file ``path``, in order and without duplicates.
 
     Raise BadInput if the file is missing, is not JSON or has another version, or if an entry is no valid
-    problem. The message names the entry.
+    problem.
     """
     return tuple(parse_problem(text) for text in _read(path).texts)
 

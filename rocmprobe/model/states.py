@@ -13,8 +13,7 @@ class State:
     ``works`` and ``fails`` say what the state proves about the device. If the state proves nothing, both are
     False. If ``blocks``, cases that depend on this case do not run. Readers must be able to recognize the
     state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the outcome in pytest and JUnit.
-    ``heading`` is the group in the report's evidence. States have no exit code, because exit codes follow
-    from findings.
+    States have no exit code, because exit codes follow from findings.
     """
 
     name: str
@@ -71,7 +70,6 @@ _ROWS = (
     State("n/a", "∅", "unlearned", "does not apply to this device", "skipped", "Not learned"),
 )  # fmt: skip
 _RANKS = {row: rank for rank, row in enumerate(_ROWS)}
-#: The rows by name, worst first.
 STATES = {row.name: row for row in _ROWS if row is not _ABORTED_WITH_RUN}
 
 

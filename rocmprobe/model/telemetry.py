@@ -1,8 +1,7 @@
 """Sensor readings during a run: names of the measured quantities, and the record of the readings.
 
-A reading maps names of ``QUANTITIES`` to numbers. Values that could not be read are missing, so a sleeping
-device has an empty reading. ``samples.jsonl`` has one sample per line. Results contain a selection of the
-samples. This module does no I/O.
+Values that could not be read are missing, so a sleeping device has an empty reading. ``samples.jsonl`` has
+one sample per line. Results contain a selection of the samples. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from rocmprobe.model.schema import Count
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of the report page. Values are divided by ``divisor`` to get the unit ``unit``."""
+    """A plot of the report page."""
 
     title: str
     unit: str
     divisor: float = 1.0
 
 
-#: Plots in the order of the page.
 PLOTS = _HEAT, _FAN, _CLOCKS, _POWER, _MEMORY, _BUSY = (
     Plot("Temperature", "°C"), Plot("Fan", "%"), Plot("Clocks", "MHz"), Plot("Power", "W"),
     Plot("GPU memory", "GiB", 2.0**30), Plot("Busy", "%"),
@@ -39,11 +37,6 @@ class Quantity:
     To add a quantity, add a row here and a reader (``detect.gpus.amdgpu.SENSORS``). If the quantity is also a
     fact of the machine, add a field of ``Gpu``.
 
-    - ``words``: name in a table, or "" if the quantity appears only in alarms.
-    - ``short``: name in a list or an alarm.
-    - ``plot``: plot that shows the quantity.
-    - ``line``: label of the line in the plot.
-    - ``first``: True if the line is drawn before other lines.
     - ``glance``: position and text in the list of a GPU's present readings.
     - ``condition``: True if the quantity can affect a measurement.
     - ``limit_rank``: order among the temperatures of a GPU that have a limit, starting at 1.
@@ -84,14 +77,12 @@ QUANTITIES: Mapping[str, Quantity] = {row.name: row for row in (
     Quantity("throttled_power"),
 )}  # fmt: skip
 _ROWS = tuple(QUANTITIES.values())
-#: Quantities that a run records and plots, sorted by plot.
 WATCHED = tuple(
     row
     for plot in dict.fromkeys(row.plot for row in _ROWS)
     for row in sorted(_ROWS, key=lambda row: not row.first)
     if row.plot == plot and row.short
 )
-#: Quantities that can affect a measurement, clocks first.
 CONDITIONS = tuple(sorted((row for row in _ROWS if row.condition), key=lambda row: row.plot is not _CLOCKS))
 #: Temperatures of a GPU that have a limit, the most relevant first.
 TEMPERATURES = tuple(row.name for row in sorted(_ROWS, key=lambda row: row.limit_rank) if row.limit_rank)
@@ -118,7 +109,7 @@ class Limit:
 class Series:
     """A quantity during a run, with minimum, median and maximum of all samples.
 
-    ``values`` has one value for each entry in the device's ``seconds``. An unreadable value is None.
+    ``values`` has one value for each entry in the device's ``seconds``.
     """
 
     min: Optional[float]
@@ -131,9 +122,7 @@ class Series:
 class DeviceTelemetry:
     """The readings of one device.
 
-    - ``device``: PCI address, or "cpu".
     - ``started``: time of the first sample (UTC).
-    - ``samples``: number of all samples.
     - ``asleep``: number of samples that found the device asleep.
     - ``seconds``: times of the kept samples, since ``started``.
     - ``numbers``: indexes of the kept samples among all samples, or empty if all were kept.
@@ -167,7 +156,6 @@ class DeviceTelemetry:
 
 
 def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
-    """Return the value at ``index``, or None if it is missing or too large, e.g. in an edited file."""
     value = values[index] if index < len(values) else None
     return value if value is not None and abs(value) < _LARGEST else None
 
@@ -217,8 +205,7 @@ def _highest(
 ) -> range:
     """Return the indexes of the hottest period: the period whose lowest value is highest.
 
-    One period starts at each sample: the shortest one for which the function ``lasts`` returns True. If
-    several periods are equal, return the latest.
+    If several periods are equal, return the latest.
     """
     best, found = -math.inf, range(0)
     for stretch in _stretches([seconds for seconds, _ in samples]):
@@ -229,7 +216,6 @@ def _highest(
 
 
 def _stretches(seconds: Sequence[float]) -> Iterator[range]:
-    """Yield, for each sample, the shortest range of samples that starts with it and ``lasts``."""
     end = 0
     for start in range(len(seconds)):
         while end < len(seconds) and not lasts(seconds[start:end]):

@@ -20,7 +20,7 @@ _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 class Workload:
     """Size of a training run.
 
-    An epoch has ``images`` images in batches of ``batch``. If ``batch`` is None, the timed batch is used.
+    If ``batch`` is None, the timed batch is used.
     """
 
     images: int
