@@ -1,7 +1,7 @@
 """Format of a bundle: one run in one zip file, for a public repository of results (docs/sharing-results.md).
 
 A bundle contains the run's journal, the results derived from the journal, and a manifest with the hash of
-each file. Bundles of the same files are equal byte for byte. Readers do not trust the content of a bundle.
+each file. Bundles of the same files are equal byte for byte.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Bundle:
-    """A valid bundle. ``results`` are derived from the bundle's journal by this version of rocmprobe."""
+    """A valid bundle."""
 
     content: bytes
     manifest: Mapping[str, Any]

@@ -23,15 +23,12 @@ from rocmprobe.model.states import rank, state_of
 SCHEMA_VERSION = 1
 #: Largest number of changes per machine in the document. Older changes are dropped.
 _CHANGES = 30
-#: Largest number of facts listed for a change between two runs.
 _FACTS = 12
 _TELLING = (
     "torch.version", "rocm.version", "miopen.version", "kernel.release", "amdgpu.version", "gpu.vbios",
     "os.name", "rocmprobe",
 )  # fmt: skip
-#: Number of changes that are written to the store together.
 _AT_ONCE = 1000
-#: A device whose state changed this many times counts as unsteady.
 _UNSTEADY = 2
 
 
@@ -92,8 +89,7 @@ def document(store: Store, read: Read) -> dict[str, Any]:
 class _Past:
     """History of one machine's device in one cell.
 
-    ``row`` is the latest row with a result, or the latest row if no row has a result. ``states`` are the
-    distinct states of the device, sorted by the time at which each state last began. ``turns`` counts the
+    ``row`` is the latest row with a result, or the latest row if no row has a result. ``turns`` counts the
     changes of state, and ``since`` counts the runs since the last change.
     """
 
@@ -106,7 +102,6 @@ class _Past:
         self.runs = self.turns = self.since = 0
 
     def add(self, row: StoredRow) -> None:
-        """Add the next row. The rows must be sorted by time."""
         self.runs += 1
         self.last = row
         if not state_of(row.state, row.cause).learned:
@@ -125,7 +120,6 @@ class _Past:
 
     @property
     def unsteady(self) -> bool:
-        """True if the state changed repeatedly, was flaky, or changed in the latest run."""
         return self.turns >= _UNSTEADY or "flaky" in self.states or (self.turns > 0 and self.since == 1)
 
 
@@ -137,7 +131,7 @@ def _take(
 ) -> None:
     """Add ``rows`` to ``cells``, ``changes`` and ``places``.
 
-    The rows must have the same machine, device and question, and be sorted by time.
+    They must have the same machine, device and question, and be sorted by time.
     """
     # Compare only rows about the same problems.
     befores: dict[int, StoredRow] = {}
@@ -178,8 +172,6 @@ def _take(
 
 
 class _Order:
-    """Order of machines, chips, stacks and questions in the document, independent of the order of files."""
-
     def __init__(self, store: Store) -> None:
         self.store = store
         self.chips = sorted(range(len(store.chips)), key=lambda number: store.chips[number])
@@ -224,9 +216,8 @@ class _Order:
 
 
 def _machine_names(machines: list[MachineIdentity]) -> list[str]:
-    """Return a name for each machine: its label, e.g. "lab", or "lab 2" if several machines have this label.
-
-    A machine without a label is named e.g. "machine 2".
+    """Return a name for each machine: its label, e.g. "lab", or "lab 2" if several machines have this
+    label.
     """
     labels = Counter(machine.label for machine in machines)
     return [
@@ -264,7 +255,7 @@ def _cell(order: _Order, cell: CellKey, found: _Sum) -> dict[str, Any]:
 
 
 def _telling(name: str) -> tuple[int, str]:
-    """Return the sort key of a fact. Facts that most often explain a change come first."""
+    """Return the sort key of a fact."""
     return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 
@@ -337,7 +328,6 @@ def _outliers(
 
 
 def _changes(order: _Order) -> list[dict[str, Any]]:
-    """Return the changed states on each machine, with the facts that changed, the latest changes first."""
     store = order.store
     amounts = store.number_of_changes()
     rows = []

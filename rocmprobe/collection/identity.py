@@ -1,7 +1,6 @@
 """Identity of results: questions, chips, stacks and machines, and their names in a repository of results.
 
-The functions take facts from partly decoded results (``reading``). A GPU is given as a mapping from fact
-names to facts. A CPU is given as an empty mapping.
+A GPU is given as a mapping from fact names to facts. A CPU is given as an empty mapping.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ class Chip(NamedTuple):
 
 
 class SoftwareStack(NamedTuple):
-    """A software stack. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty.
-
-    ``simulated`` is the name of the simulated machine, or empty.
-    """
+    """A software stack. ``override`` is the value of HSA_OVERRIDE_GFX_VERSION, or empty."""
 
     torch: str
     rocm: str
@@ -64,7 +60,7 @@ class SoftwareStack(NamedTuple):
 
 
 class System(NamedTuple):
-    """The machine as one run detected it. ``gpus`` has the facts named in ``GPU_IDENTITY`` for each GPU."""
+    """The machine as one run detected it."""
 
     os: str
     kernel: str
@@ -73,7 +69,7 @@ class System(NamedTuple):
 
 
 class MachineIdentity(NamedTuple):
-    """Properties that distinguish machines. ``label`` is the submitter's name for the machine.
+    """Properties that distinguish machines.
 
     With a label, ``gpus`` has only native ISA, PCI id and revision. ``kernel`` and ``driver`` are empty, so
     the machine keeps its identity after an update. Without a label, more facts are needed to distinguish two
@@ -136,7 +132,7 @@ def gpu_of(
 
 
 def chip_of(gpu: Facts, device: str, native_isa: Optional[str], facts: Facts) -> Chip:
-    """Return the chip of a device. A CPU is also returned as a Chip."""
+    """Return the chip of a device."""
     if not gpu and not native_isa:
         return Chip("cpu" if device == "cpu" else "", "", "", word(facts, "cpu.name"))
     isa = text(native_isa or word(gpu, "native_isa"), 40)
@@ -178,8 +174,7 @@ def chip_name(native_isa: Any, device: str) -> str:
 def stack_name(facts: Facts, gpu: Facts) -> str:
     """Return a stack's folder name, e.g. "torch-2.12.0-rocm10.1.0-as-gfx1030".
 
-    Without torch, the name begins with the MIOpen version. If an override changes the chip's effective ISA,
-    the name ends with "-as-" and this ISA.
+    If an override changes the chip's effective ISA, the name ends with "-as-" and this ISA.
     """
     torch, miopen = _text_or_none(facts, "torch.version"), _text_or_none(facts, "capi.miopen")
     hip = _text_or_none(facts, "capi.hip") or _text_or_none(facts, "hip.version")
@@ -200,7 +195,7 @@ def safe_name(name: str) -> str:
 
 
 def stack_facts(facts: Facts, gpu: Facts) -> dict[str, Optional[str]]:
-    """Return the versions, the driver and the effective ISA of a stack. Unknown values are None."""
+    """Return the versions, the driver and the effective ISA of a stack."""
 
     def first(*names: str) -> Optional[str]:
         values = [_text_or_none(facts, name) for name in names]

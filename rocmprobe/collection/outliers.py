@@ -1,10 +1,9 @@
 """Machines that should behave alike but differ, and the facts that only the differing machines have.
 
-Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
-a question if a majority of the machines with the same tested problems has another state. The majority is at
-least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if its
-result is flaky or changed more than once. It is also no outlier if a machine of the cell with changing
-results has had the same state.
+A machine is an outlier for a question if a majority of the machines with the same tested problems has another
+state. The majority is at least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A
+machine is no outlier if its result is flaky or changed more than once. It is also no outlier if a machine of
+the cell with changing results has had the same state.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from rocmprobe.model.states import state_of
 #: Smallest majority: a number of machines, and a fraction of all machines with a result.
 FEWEST = 3
 SHARE = 0.75
-#: Largest number of facts named for an outlier.
 _MOST_FACTS = 6
 
 Unit = tuple[int, int]
@@ -40,10 +38,7 @@ class LatestState(NamedTuple):
 
 @dataclass
 class MachineGroup:
-    """Machines that should behave alike, with their states by question.
-
-    ``facts`` maps each machine to the store's id of the machine's facts.
-    """
+    """Machines that should behave alike, with their states by question."""
 
     chip: int
     stack: int
@@ -54,8 +49,6 @@ class MachineGroup:
 class Difference(NamedTuple):
     """A question for which outliers have the state ``state`` and the majority of the machines has another
     state.
-
-    ``majority`` is the state of the majority: of ``machines`` machines out of ``of``.
     """
 
     question: int
@@ -85,7 +78,7 @@ class Outlier(NamedTuple):
 
 
 def outliers(place: MachineGroup, facts: Callable[[int], Mapping[str, str]]) -> Iterator[Outlier]:
-    """Yield the outliers of one group. ``facts`` takes an id from the store and returns the facts."""
+    """Yield the outliers of one group."""
     differing: dict[Unit, list[Difference]] = {}
     for question, seen in place.questions.items():
         for asked in sorted({each.asked for each in seen.values()}):
@@ -129,9 +122,8 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
     """Return the facts whose value is the same on all of ``own`` and different on all of ``rest``.
 
-    First come facts with the same value on all of ``rest``. A fact is left out if it has several
-    different values on ``rest`` and their number is more than half of the number of machines in ``rest``.
-    Such a fact explains nothing.
+    A fact is left out if it has several different values on ``rest`` and their number is more than half of
+    the number of machines in ``rest``.
     """
     found = []
     for name in sorted(

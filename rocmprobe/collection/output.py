@@ -21,7 +21,6 @@ COLUMNS = (
     "miopen", "override", "simulated", "setting", "caller", "check", "dtype", "direction", "state",
     "cause", "solver", "problems", "started", "partial", "rocmprobe", "sha256", "file",
 )  # fmt: skip
-#: Number of rows in memory at once.
 _BATCH = 20_000
 #: Prefixes that a spreadsheet reads as a formula, or GitHub Actions as a command.
 _FORMULA = ("=", "+", "-", "@", "::")

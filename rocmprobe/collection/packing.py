@@ -1,8 +1,7 @@
 """Functions that pack a run into a bundle, and that check a bundle before a repository accepts it.
 
 A check derives results and manifest from the bundle's journal again, and compares them with the results and
-the manifest in the bundle. It also searches every file for identifiers. A check cannot prove that the journal
-is true (docs/sharing-results.md).
+the manifest in the bundle. A check cannot prove that the journal is true (docs/sharing-results.md).
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ from rocmprobe.text.redact import redacted, redacted_by_form, redacted_with, use
 #: Keys of results that come from judging. Another version of rocmprobe can judge the same journal
 #: differently.
 JUDGED = frozenset({"findings", "recommendation", "estimate", "step_times", "changes", "redacted"})
-#: Manifest keys that do not depend on the version of rocmprobe.
 _LASTING = ("date", "partial", "chip", "native_isa", "pci_id", "revision", "files")
 #: Tolerance for numbers, because sums differ in the last digit between versions of Python.
 _RELATIVE_TOLERANCE = 1e-9
@@ -53,9 +51,8 @@ _AGAIN = "make it again with `rocmprobe submit`"
 def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bundle, bool]:
     """Return a bundle of the run at ``source``, and True if the run was recorded with redaction.
 
-    ``source`` is the folder of the run or the results.json in that folder. Raise BadInput if there is no run,
-    if the run was simulated, or if its results.json does not match its journal. If the run is partial, raise
-    BadInput unless ``partial`` is true.
+    Raise BadInput if there is no run, if the run was simulated, or if its results.json does not match its
+    journal. If the run is partial, raise BadInput unless ``partial`` is true.
     """
     if why := wrong_label(label):
         raise BadInput(f"--label: {why}")
@@ -143,8 +140,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Return the bundle at ``path``. Raise Refused, without the file's name, if the bundle is not accepted.
 
-    Accept a partial run only if ``partial`` is true. ``accepted`` means that a repository already has the
-    bundle. In this case, an older rocmprobe may have judged the results differently.
+    Accept a partial run only if ``partial`` is true. In this case, an older rocmprobe may have judged the
+    results differently.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -228,7 +225,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
 
 
 def _is_older(made_by: str) -> bool:
-    """Return True if ``made_by`` is an older version of rocmprobe. Raise Refused if ``made_by`` is newer."""
+    """Return True if ``made_by`` is an older version of rocmprobe."""
     if made_by == __version__:
         return False
     try:
@@ -248,10 +245,7 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 
 
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return results without the keys that come from judging.
-
-    For an outcome that was expected to fail, put back the state that was observed.
-    """
+    """Return results without the keys that come from judging."""
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
     return kept
@@ -305,10 +299,6 @@ def _shown(place: tuple[str, ...]) -> str:
 
 
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
-    """Raise Refused if redaction would still change a file.
-
-    The error message does not repeat the identifier.
-    """
     records: list[tuple[str, Any]] = [(RESULTS, data), (MANIFEST, about)]
     for name in (JOURNAL, SAMPLES):
         for number, row in enumerate(files.get(name, b"").split(b"\n")[:-1], 1):

@@ -1,7 +1,7 @@
 """Pages of a collection: a table as one HTML file, and a folder of static pages from bundles.
 
-Pages make no requests and need no server. The same input gives the same pages. Untrusted text is escaped by
-the templates, or is included as JSON and shown as plain text by the table's script.
+The same input gives the same pages. Untrusted text is escaped by the templates, or is included as JSON and
+shown as plain text by the table's script.
 """
 
 from __future__ import annotations
@@ -41,13 +41,10 @@ _PACKAGE = "rocmprobe.collection"
 #: File that marks a folder as a site written by ``write_site``.
 _MARK = Path("api") / "v1" / "index.json"
 _RAW = "raw"
-#: Length limit of one value on a page, in characters.
 _LONGEST = 2000
 #: Largest number of rows of a list on the page. table.json has all rows.
 MOST_ROWS = 300
-#: Largest number of cells listed for an outlier.
 _MOST_CELLS = 12
-#: Largest number of changes shown for one machine.
 _MOST_CHANGES = 8
 #: Checks in the summary of a setting, sorted by how often they fail.
 _SHOWN = ("convolution", "batch-norm", "training-step")
@@ -94,8 +91,6 @@ def _identity(chip: Mapping[str, str]) -> str:
 def stack_words(stack: Mapping[str, str]) -> str:
     """Return a description of a stack in one line: the known versions, and the value of
     HSA_OVERRIDE_GFX_VERSION if it is set.
-
-    If the stack is simulated, the line says so.
     """
     parts = [
         f"{name} {stack[key]}"
@@ -146,10 +141,6 @@ def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _outliers(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the outliers.
-
-    If the same machines differ by the same facts under several stacks, merge the entries.
-    """
     found: dict[str, dict[str, Any]] = {}
     for each in table["outliers"]:
         key = json.dumps([each["machines"], each["chip"], each["facts"]])
@@ -198,7 +189,6 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells, in which numbers replace texts to keep a page with thousands of cells small."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields
@@ -234,9 +224,8 @@ def write_site(
 ) -> None:
     """Write the pages of ``bundles`` (pairs of path and bundle) to ``folder``, replacing earlier pages.
 
-    ``repository`` is the URL of the repository of the bundles. ``raw`` is the URL of the folder of bundles in
-    the repository. If ``raw`` is empty, the bundles are copied next to the pages. Raise BadInput if
-    ``folder`` has content that ``write_site`` did not write, and OSError if a page cannot be written.
+    If ``raw`` is empty, the bundles are copied next to the pages. Raise BadInput if ``folder`` has content
+    that ``write_site`` did not write, and OSError if a page cannot be written.
     """
     for name, address in (("repository", repository), ("raw", raw)):
         if address and not address.startswith(("https://", "http://")):
@@ -288,11 +277,6 @@ def _write(chips: Sequence[ChipPage], folder: Path, repository: str, raw: str) -
 
 @dataclass(frozen=True)
 class _Table:
-    """Table of a check: settings as columns, dtypes and directions as rows.
-
-    ``untried`` lists the settings without a result.
-    """
-
     name: str
     columns: tuple[str, ...]
     untried: tuple[str, ...]
@@ -304,7 +288,6 @@ class _Table:
 
 
 def _by_check(stack: StackPage) -> list[_Table]:
-    """Return one table for each check of a stack. The default and the recommended settings come first."""
     first = ["default", *(each.recommended.setting for each in stack.advised)]
     found: dict[str, dict[str, dict[str, Cell]]] = {}
     for cell in stack.cells:

@@ -49,7 +49,6 @@ from rocmprobe.model.telemetry import QUANTITIES
 from rocmprobe.text.plain_text import one_line
 
 _MOST_FACTS = 2000
-#: Largest nesting depth of a fact whose value is a table, e.g. the installed packages.
 _DEEPEST_FACT = 3
 #: Facts left out of comparisons: facts about the moment (e.g. temperatures), a single device, or a path.
 _LEFT_OUT = re.compile(
@@ -74,8 +73,7 @@ class Simulated(Refused):
 def _part(kind: type, *names: str, **types: Any) -> Any:
     """Return a struct type that decodes only the fields ``names`` of ``kind``, a class of results.
 
-    All fields are optional. ``types`` are further fields with their types, which override the types in
-    ``kind``.
+    ``types`` are further fields with their types, which override the types in ``kind``.
     """
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]
@@ -138,7 +136,7 @@ class TableRow(NamedTuple):
 
 
 class TableAdvice(NamedTuple):
-    """A run's recommendation for a dtype and a purpose. ``setting`` is empty if no setting works."""
+    """A run's recommendation for a dtype and a purpose."""
 
     dtype: str
     purpose: str
@@ -159,7 +157,7 @@ class Subject(NamedTuple):
 
 
 class TableRun(NamedTuple):
-    """Content of one results.json. ``started`` is a date in ISO 8601, or empty."""
+    """Content of one results.json."""
 
     sha256: str
     rocmprobe: str
@@ -298,7 +296,6 @@ def _hash(*problems: str) -> str:
 
 
 def _check_in(identity: str) -> str:
-    """Return the check in a case id, which is `device/driver/setting/check/...`."""
     parts = identity.split("/")
     return parts[3] if len(parts) > 3 else ""
 

@@ -49,8 +49,7 @@ class Refused(Exception):
 class Source:
     """The content of one file, or the reason why the file is refused.
 
-    ``name`` is the path of the file, or ARCHIVE:MEMBER for a member of an archive. ``label`` is the
-    submitter's name for the machine, or empty.
+    ``name`` is the path of the file, or ARCHIVE:MEMBER for a member of an archive.
     """
 
     name: str
@@ -153,7 +152,7 @@ def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Sou
 
 
 class _Archive:
-    """Reader of an archive. It limits the number of members and their unpacked size in bytes."""
+    """Reader of an archive."""
 
     def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
         self.name = name
@@ -163,10 +162,6 @@ class _Archive:
         self._left = LARGEST_ARCHIVE
 
     def read(self, stream: BinaryIO) -> Iterator[Source]:
-        """Yield the results in the archive.
-
-        Raise an error of zipfile or tarfile if the archive is damaged.
-        """
         if self.name.lower().endswith(".zip"):
             yield from self._zip(stream)
         else:

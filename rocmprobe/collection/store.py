@@ -27,12 +27,9 @@ from rocmprobe.text.redact import redacted, redacted_text
 
 #: Size of SQLite's cache in KiB. SQLite sorts larger data on disk.
 _CACHE = 8 * 1024
-#: Number of runs between two commits.
 _COMMIT = 500
-#: Largest number of refused files that are listed in the table (NAMED) and on stderr (PRINTED).
 NAMED = 100
 PRINTED = 10
-#: Number of parts of a path that the table shows, from the end, e.g. 3 for machine/run/file.
 _PARTS = 3
 
 _TABLES = """
@@ -106,8 +103,6 @@ class Changed(NamedTuple):
 
 
 class _Names:
-    """A list of distinct values, each with an id. Rows store ids instead of repeated values."""
-
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self.values: list[Any] = []
@@ -121,7 +116,7 @@ class _Names:
 
 
 class Store:
-    """A table under construction. As a context manager, it deletes the table's file at the end of the block.
+    """A table under construction.
 
     Methods raise sqlite3.OperationalError if the disk is full.
     """
@@ -247,9 +242,8 @@ class Store:
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs.
-
-        The latest entries come first.
+        """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs, the latest
+        first.
         """
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
@@ -334,9 +328,8 @@ class Store:
 
 @dataclass
 class Read:
-    """Number of files that were read or refused, and the reasons of the first refusals (at most ``NAMED``).
-
-    ``duplicates`` counts files that equal another file byte for byte.
+    """Number of files that were read or refused, and the reasons of the first refusals (at most
+    ``NAMED``).
     """
 
     files: int = 0
@@ -354,8 +347,7 @@ def gather(
     """Add every results file to ``store`` and return counts.
 
     ``refuse`` is called with one line for each of the first ``PRINTED`` refused files, and with one line
-    about the number of further refusals. Runs of simulated machines are accepted only if ``simulated`` is
-    true.
+    about the number of further refusals.
     """
     read = Read()
     for source in sources:
@@ -386,7 +378,9 @@ def gather(
 
 
 def _short_name(name: str) -> str:
-    """Return the last three parts of a path, redacted. The full path could name the owner of a folder."""
+    """Return the last three parts of a path, redacted, because the full path could name the owner of a
+    folder.
+    """
     return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
 
 

@@ -1,7 +1,6 @@
 """Bundles combined for the public pages, by chip, stack and question. Each question keeps its submissions.
 
-Submissions of all dates count, so the pages show disagreement. In contrast, the table in ``document`` keeps
-only the latest state of each machine.
+Submissions of all dates count, so the pages show disagreement.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from rocmprobe.model.results import DIRECTIONS, NATIVE, RUNGS, UNJUDGED, Outcome
 from rocmprobe.model.states import RUN_DIED, rank, state_of
 from rocmprobe.report.states import worst
 
-#: Version of the JSON format, which is also part of the URL.
 API_VERSION = 1
 _DTYPES = tuple(DTYPES.values())
 _DIRECTIONS = ("", *DIRECTIONS)
@@ -41,7 +39,6 @@ class Recommended:
     """The recommendation of one submission.
 
     ``vendor_library`` is True if convolution can use the vendor library, and None if this is unknown.
-    ``pytorch_layers`` are the layers, other than convolution, that PyTorch's own kernels compute.
     """
 
     verdict: str
@@ -66,7 +63,7 @@ class Submission:
     label: str
 
     def address(self, raw: str) -> str:
-        """Return the URL of the bundle. ``raw`` is the URL of the folder of bundles."""
+        """Return the URL of the bundle."""
         return f"{raw}/{place_of(self.chip, self.sha256)}"
 
 
@@ -146,10 +143,6 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state among the states that prove success or failure of the device.
-
-    If no state proves either, return the worst of all states. A known failure counts as a failure.
-    """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # An aborted run proves nothing about the device, but a death of the machine does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
@@ -180,7 +173,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
 
 @dataclass(frozen=True)
 class Backing:
-    """Answers that support a statement. Several answers can come from one machine."""
+    """Answers that support a statement."""
 
     answers: tuple[Answer, ...]
 
@@ -226,10 +219,7 @@ class Cell:
 
     @property
     def state(self) -> Optional[str]:
-        """Worst state that proves success or failure, or None if some submissions pass and others fail.
-
-        If no state proves either, this is the worst of all states.
-        """
+        """Worst state that proves success or failure, or None if some submissions pass and others fail."""
         if self.differs:
             return None
         return next((state for state in self.by_state if works(state) is not None), next(iter(self.by_state)))
@@ -374,7 +364,7 @@ def _at(order: tuple[str, ...], name: str) -> int:
 def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
     """Return ``index.json``, which lists the JSON file and the stacks of each chip.
 
-    The schema of all JSON is ``data/site.schema.json``. Keys are added, never renamed.
+    Keys are added, never renamed.
     """
     return {
         **_head(repository),
@@ -392,7 +382,7 @@ def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
 
 
 def chip_data(chip: ChipPage, raw: str, repository: str) -> dict[str, Any]:
-    """Return the JSON of a chip. ``raw`` is the URL of the folder of bundles, relative to the JSON file."""
+    """Return the JSON of a chip."""
     return {
         **_head(repository),
         "chip": chip.name,
