@@ -1,6 +1,6 @@
 """First error of a failed build (compiler, linker, CMake) in a log, and its remedy.
 
-A build prints the reason for its failure first. The messages at the end only follow from that error.
+A build prints the reason for its failure first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Optional
 
 from rocmprobe.text.log import Line
 
-#: Longer messages are cut.
 _LONGEST = 100
 
 
@@ -20,9 +19,8 @@ _LONGEST = 100
 class BuildError:
     """First error of a build.
 
-    ``text`` is the message. ``remedy`` says what to do, or is "" if the message does not say. ``of_amd`` is
-    True if a line names AMD's GPUs or their software. ``of_amd`` is False if no line does and a compiler
-    refused a source file, else None.
+    ``of_amd`` is True if a line names AMD's GPUs or their software. ``of_amd`` is False if no line does and a
+    compiler refused a source file, else None.
     """
 
     line: int

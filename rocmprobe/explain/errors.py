@@ -12,16 +12,12 @@ from rocmprobe.explain.inference import short
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
-#: Longer texts of a log are cut where they are quoted.
 _LONGEST = 80
 
 
 @dataclass(frozen=True)
 class ErrorMeaning:
-    """Row of the table.
-
-    ``pattern`` finds the error, ``says`` is the meaning of the error, and ``step`` is the next step.
-    """
+    """Row of the table."""
 
     of: str
     pattern: str
@@ -53,15 +49,11 @@ def meanings() -> tuple[ErrorMeaning, ...]:
 
 @cache
 def _any_row(of: str) -> re.Pattern[str]:
-    """Return one pattern that matches if a row of this kind does, so a long log is searched once."""
     return re.compile("|".join(f"(?:{row.pattern})" for row in meanings() if row.of == of))
 
 
 def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
-    """Return the first row of this kind that matches a line, with the last matching line.
-
-    Return None if no row matches.
-    """
+    """Return the first row of this kind that matches a line, with the last matching line."""
     any_row = _any_row(of)
     searched = [line for line in lines if any_row.search(line.text)]
     for row in meanings():

@@ -1,7 +1,6 @@
 """From a log and facts to an answer, at the level that the evidence supports, and to ranked causes.
 
-An answer is as specific as the evidence allows. It names a cause, a group of causes that share most of the
-cure, or the layer that reports the failure.
+An answer is as specific as the evidence allows.
 """
 
 from __future__ import annotations
@@ -35,23 +34,18 @@ from rocmprobe.text.log import Log
 
 #: A second cause with less than this share of the best one's score is not worth a question.
 _RIVAL = 0.1
-#: From this probability on, the learned words are shown as evidence for a cause.
 _ALIKE = 0.3
 #: A cause that no rule names needs at least this probability to be named.
 _WORTH_NAMING = 0.05
 #: From this score on, the first cause needs no question to distinguish it from the second.
 _SURE = 0.9
-#: From this score on, a cause, a group or a layer is the answer.
 _ANSWER = 0.7
 #: From this score on a cause is named as a guess. Of 24 first answers to new reports whose best cause scored
 #: less, two helped and seven misled; from here to ``_ANSWER`` it was four and none of twelve
 #: (benchmarks/results/explain_new_reports.json, sets 4 to 7).
 _GUESS = 0.6
-#: Longer errors are cut in the answer.
 _LONGEST_QUOTE = 120
-#: Longer remedies from the log are cut in the answer.
 _LONGEST_HINT = 240
-#: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
 #: Groups whose common advice is to install anew. A check comes first.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
@@ -62,9 +56,7 @@ _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 class RankedCause:
     """A possible cause of the failure.
 
-    ``score`` is the share of the evidence that speaks for the cause (0 to 1). ``evidence`` speaks for the
-    cause, ``against`` speaks against it. ``advice`` says what to do, and ``verify`` how to test that the
-    advice helped.
+    ``score`` is the share of the evidence that speaks for the cause (0 to 1).
     """
 
     cause: str
@@ -88,11 +80,10 @@ class Level:
 class Explanation:
     """Causes of a failure, best first. Empty, or ``unknown`` alone, if there is no evidence.
 
-    ``summary`` is the answer in a sentence, at the level that the evidence supports. ``action`` helps against
-    all causes that remain at that level. ``layer`` is the most probable layer, ``group`` the most probable
-    group. ``decide`` is a further fact that would distinguish the remaining causes, or None. ``note`` names
-    the causes that facts exclude. ``elsewhere`` says why AMD's stack has no part in the failure, "" if it may
-    have one. ``similar`` are public reports whose logs share text with this one.
+    ``action`` helps against all causes that remain at that level. ``decide`` is a further fact that would
+    distinguish the remaining causes, or None. ``note`` names the causes that facts exclude. ``elsewhere``
+    says why AMD's stack has no part in the failure, "" if it may have one. ``similar`` are public reports
+    whose logs share text with this one.
     """
 
     summary: str
@@ -156,7 +147,6 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
 
 
 def _is_of_amd(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> bool:
-    """Return True if the answer concerns AMD's software: its first cause or else its layer does."""
     named = [each for each in ranked if each.cause != "unknown"]
     if named and named[0].score >= _GUESS:
         first = named[0].cause
@@ -184,10 +174,7 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
 
 
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
-    """Return the meaning of the log's error, for an answer without a certain cause.
-
-    Return None if the meaning is unknown.
-    """
+    """Return the meaning of the log's error, for an answer without a certain cause."""
     found = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
     if found is None and "triton" not in weighed.words:
         found = own_error(structure, (line for line in log.lines if line.number not in structure.excused))
@@ -290,10 +277,6 @@ def _best_group(shares: Iterable[tuple[str, float]]) -> Optional[Level]:
 
 
 def _shown(shares: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the causes worth showing.
-
-    "unknown" is included only if it is more probable than every other cause shown.
-    """
     if shares[0][0] == "unknown":
         return shares if len(shares) > 1 else []
     return [pair for pair in shares if pair[0] != "unknown"]
@@ -308,7 +291,6 @@ def _answer(
     meaning: Optional[FoundError],
     silicon: Optional[str],
 ) -> tuple[str, str]:
-    """Return (summary, action) at the most specific level that is certain enough: cause, group or layer."""
     named = [each for each in ranked if each.cause != "unknown"]
     if not named:
         return _without_cause(weighed, structure, meaning)
@@ -382,7 +364,6 @@ def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str
 
 
 def _check_first(cause: RankedCause) -> str:
-    """Return the advice for a cause that is not certain: first a check, which costs little."""
     check = causes.question(cause.cause, "unknown")
     return f"First check: {check} If it is so: {cause.advice}" if check else cause.advice
 
@@ -392,7 +373,6 @@ _WORD = re.compile(r"(?:the|a|an|it|what|something|two|this|these|another|progra
 
 
 def _sentence(says: str) -> str:
-    """Return a clause of a rule as a sentence, with its line at the end."""
     match = _LINE.fullmatch(says)
     clause, line = (match["says"], f" (line {match['line']})") if match else (says, "")
     # A name that begins with a small letter keeps it.
@@ -400,7 +380,6 @@ def _sentence(says: str) -> str:
 
 
 def _by_meaning(meaning: FoundError) -> tuple[str, str]:
-    """Return (summary, action) from the meaning of an error."""
     return _sentence(f"line {meaning.line}: {meaning.says}"), meaning.step
 
 
@@ -415,10 +394,7 @@ def _which(reasons: int) -> str:
 def _without_cause(
     weighed: Weighed, structure: LogStructure, meaning: Optional[FoundError]
 ) -> tuple[str, str]:
-    """Return (summary, action) if no cause, group or layer is certain.
-
-    The summary says what chip and stack cannot do together, or what the log lacks.
-    """
+    """Return (summary, action) if no cause, group or layer is certain."""
     unknown = causes.advice_for("unknown", weighed.words)
     if meaning and not weighed.refused:
         return _by_meaning(meaning)
@@ -483,7 +459,6 @@ def _ranked(
 
 
 def _alike(cause: str, known: Optional[Learned]) -> Iterator[str]:
-    """Yield the evidence of the learned words for a cause, if they give it a probability worth a line."""
     share = known.causes.get(cause, 0.0) if known else 0.0
     if share >= _ALIKE:
         yield f"the log has the words of public reports with this cause (probability {share:.2f})"

@@ -1,6 +1,6 @@
 """Structure of a log: the error that ended the program, frames with their owners, memory, vendors and more.
 
-This module knows no causes. The rules in ``explain/reasoning.py`` read this structure.
+The rules in ``explain/reasoning.py`` read this structure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from rocmprobe.text.log import Line, Log
 
 #: Owners that are no package: the interpreter and its standard library, and the user's own files.
 PYTHON, USER = "Python", "the program"
-#: At most this many frames are kept of each kind, nearest to the failure first.
 _FRAMES = 40
 
 
@@ -48,8 +47,7 @@ class Error:
 class Memory:
     """Quantities of an out-of-memory message in bytes, or None if the message does not give them.
 
-    ``allowed`` is a limit that the program set for itself. ``allocated`` and ``reserved`` count PyTorch's
-    memory.
+    ``allowed`` is a limit that the program set for itself.
     """
 
     requested: Optional[float] = None
@@ -71,15 +69,12 @@ class Memory:
 class LogStructure:
     """Structured content of a log.
 
-    ``error`` is the last error. ``frames`` is the stack nearest to the error, innermost first. ``vendors``
-    has "amd", "nvidia", "apple" and "intel" if the log names their GPUs or software. ``last`` is the last
-    line that is not blank. ``warned`` is a warning in that line or in the two lines before. ``harmless`` is
-    True if a line says that readers can ignore it. ``failed`` is True if another line reports an error or an
-    abnormal end. ``building`` is the package or target whose build failed. ``build_error`` is the first error
-    of that build. ``shared_memory`` is what a kernel required and the limit, in bytes. ``errnos`` are the
-    error numbers in kernel lines, each with the part of the kernel that reports the number. ``as_root`` is
-    True if the log says that the program works as root. ``hint`` is the line near the last error that names a
-    remedy.
+    ``frames`` is the stack nearest to the error, innermost first. ``vendors`` has "amd", "nvidia", "apple"
+    and "intel" if the log names their GPUs or software. ``warned`` is a warning in that line or in the two
+    lines before. ``harmless`` is True if a line says that readers can ignore it. ``failed`` is True if
+    another line reports an error or an abnormal end. ``shared_memory`` is what a kernel required and the
+    limit, in bytes. ``errnos`` are the error numbers in kernel lines, each with the part of the kernel that
+    reports the number. ``as_root`` is True if the log says that the program works as root.
     """
 
     error: Optional[Error] = None
@@ -203,7 +198,6 @@ _QUANTITIES = (
     ("reserved", re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")),
     ("allowed", re.compile(rf"{_SIZE} allowed")),
 )
-#: Maximum number of lines of an out-of-memory message.
 _MEMORY_LINES = 5
 _POWERS = {"": 0, "B": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SHARED = re.compile(
@@ -318,7 +312,6 @@ _ERROR_CODE = re.compile(r"\bError \d{3}: |invalid value encountered in cast")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 
 
-#: How programs name a remedy: a word that tells the user to act, and an option, a command or a package.
 _HINT = re.compile(
     r"\bHINT:|(?:\b(?:[Pp]lease|[Tt]ry|[Cc]onsider|[Yy]ou (?:can|may|should|need to|must))"
     r"|(?:^|[.:!,] )(?:Use|Set|Install|Run|Add|Pass|Upgrade|Update|Increase|Decrease))\b.{0,80}?"
@@ -334,13 +327,11 @@ _NO_HINT = re.compile(
     r"|FutureWarning|DeprecationWarning"
     r"|^\s*(?:import|from|return|raise|def|if|for|self\.)\b"
 )
-#: Maximum number of lines between a hint and the error.
 _HINT_BEFORE, _HINT_AFTER = 1, 10
 _LONGEST_HINT = 400
 
 
 def _hint(lines: Collection[Line], error: Optional[Error]) -> Optional[Line]:
-    """Return the line near the last error in which the program itself names a remedy, or None."""
     if error is None:
         return None
     for line in lines:
@@ -399,7 +390,6 @@ _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
-    """Return the numbers of pip's lines about packages that do not fit, if a later line reports a failure."""
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])
     return frozenset(numbers if any(reports_failure(line.text) for line in later) else ())
@@ -506,7 +496,6 @@ def _bytes(number: str, unit: str) -> float:
 
 
 def _memory(lines: Iterable[Line]) -> Optional[Memory]:
-    """Return the quantities of the last out-of-memory message, which some programs print on several lines."""
     texts = [line.text for line in lines]
     said = [place for place, text in enumerate(texts) if re.search(r"(?i)out of memory|OutOfMemory", text)]
     first = next((place for place in said if said[-1] - place < _MEMORY_LINES), 0)

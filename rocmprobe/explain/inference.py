@@ -15,7 +15,6 @@ from rocmprobe.text.log import Line
 
 #: Causes that the program, its packages or its build can have on any vendor's GPU.
 ANYWHERE = frozenset(("program", "outside", "none", "speed", "memory"))
-#: How a program ended, if it failed.
 ENDED = frozenset(("exception", "segv", "abort", "hang"))
 _LONGEST = 100
 
@@ -24,8 +23,7 @@ _LONGEST = 100
 class Inference:
     """Conclusion of a rule: a clause for people, points by cause, and the layer that failed, if known.
 
-    ``elsewhere`` is True if AMD's stack has no part in the failure. ``remedy`` is a specific remedy, which
-    replaces the general advice for the causes in ``points``.
+    ``elsewhere`` is True if AMD's stack has no part in the failure.
     """
 
     says: str
@@ -37,11 +35,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class LogContext:
-    """Input of a rule: the log's structure and lines, the facts, and the signatures found.
-
-    ``words`` are the words of ``explain/situations.py`` that hold. ``refused`` are the relations that do not
-    hold for chip and stack.
-    """
+    """Input of a rule: the log's structure and lines, the facts, and the signatures found."""
 
     structure: LogStructure
     facts: Facts

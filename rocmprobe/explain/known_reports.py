@@ -22,7 +22,6 @@ from rocmprobe.text.tables import json_table
 #: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that two long logs keep the
 #: same part.
 SIZE = 128
-#: Hexadecimal digits of one hash.
 DIGITS = 6
 _IN_A_ROW = 3
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
@@ -35,8 +34,7 @@ _VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w
 class KnownReport:
     """A labelled public thread.
 
-    ``outcome`` says how the thread ended. ``cause`` is a name in ``data/causes.toml``, or "" if the thread
-    established no cause.
+    ``cause`` is a name in ``data/causes.toml``, or "" if the thread established no cause.
     """
 
     url: str
@@ -87,10 +85,7 @@ def _report(fingerprint: str, **row: Any) -> tuple[KnownReport, frozenset[str]]:
 
 
 def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...]:
-    """Return the reports that share text with a log, the most similar first.
-
-    ``without`` contains the addresses of reports to leave out.
-    """
+    """Return the reports that share text with a log, the most similar first."""
     known = [(report, hashes) for report, hashes in known_reports() if report.url not in without]
     return ranked(fingerprint(log), known)
 

@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Learned:
-    """Probability (0 to 1) of each cause, "unknown" included, and of each layer. Each adds up to 1."""
+    """Probability (0 to 1) of each cause, "unknown" included, and of each layer."""
 
     causes: Mapping[str, float]
     layers: Mapping[str, float]
@@ -67,8 +67,7 @@ def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
 def learned(log: Log, error: Optional[int] = None) -> Optional[Learned]:
     """Return the probability of each cause and each layer by the words of a log.
 
-    ``error`` is the number of the line with the last error. Return None if the log has too few words that
-    stand in labelled reports.
+    ``error`` is the number of the line with the last error.
     """
     weights = json_table("learned_causes")
     found = [row.split(";") for word in words_in(log, error) if (row := weights["words"].get(word))]

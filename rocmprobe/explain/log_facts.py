@@ -52,7 +52,6 @@ _ADVICE = re.compile(
         | should ) \s+ (?:the[ ])? ["'`(]? $"""
 )
 _SETS = re.compile(r"(?i)(?:^|\s)(?:ENV|set -gx|set -x|setenv)\s+$")
-#: Number of characters before a name that show why the name is there.
 _LOOK_BACK = 40
 #: Definitions for compilers, which look like variables.
 _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
@@ -60,11 +59,11 @@ _DEFINES = re.compile(r"(?:-D|-defsym,|,)\s?$")
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about the machine and the run. A fact that is not known is None or empty.
+    """Facts about the machine and the run.
 
     Values have the form in which people write them, such as "5.2.3 wheel", "2.0.x+rocm5.4.2" and "gfx103x".
     ``torch_targets`` and ``rocblas_targets`` are the targets for which the installed library holds code,
-    separated by blanks or commas. ``exit`` is one of ``EXITS``, ``first_gpu`` one of ``compatibility.FIRST``.
+    separated by blanks or commas.
     """
 
     gpu: Optional[str] = None
@@ -200,14 +199,11 @@ _EXIT_PRINTS = {
 
 
 class _Texts:
-    """Return the lines of a log in which facts may be printed."""
-
     def __init__(self, log: Log) -> None:
         self.lines = [(line.text, line.text.lower()) for line in log.lines]
         self.whole = "\n".join(lowered for _, lowered in self.lines)
 
     def all(self, prints: Iterable[_Print]) -> Iterator[str]:
-        """Yield each printed value, beginning with the most reliable pattern."""
         for trigger, pattern in prints:
             if trigger in self.whole:
                 for text, lowered in self.lines:
@@ -236,7 +232,6 @@ def facts_in(log: Log) -> Facts:
     )
 
 
-#: What ``torch.cuda.get_arch_list()`` prints, and torch's warning about a chip that its list lacks.
 _ARCH_LIST = re.compile(
     r"\[(?P<list>'gfx\w+'(?:, ?'gfx\w+')*)\]|PyTorch[^.]{0,40} "
     r"supports[^.]{0,60}?(?P<words>gfx\w+(?:[ ,]+gfx\w+)+)"
@@ -244,7 +239,6 @@ _ARCH_LIST = re.compile(
 
 
 def _arch_list(texts: _Texts) -> Optional[str]:
-    """Return the targets for which the installed torch has code, separated by blanks, if a log names them."""
     if "torch" not in texts.whole and "arch_list" not in texts.whole:
         return None
     match = next((found for text, _ in texts.lines if (found := _ARCH_LIST.search(text))), None)
@@ -300,7 +294,7 @@ def over(first: Facts, second: Facts) -> Facts:
 
 
 def together(given: Facts, found: Facts) -> Facts:
-    """Merge given and found facts, and derive further facts. Given facts win.
+    """Merge given and found facts, and derive further facts.
 
     The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
     The name of the card gives the true ISA, if only one chip is sold under that name. If neither is known, a
@@ -324,7 +318,6 @@ def _tidy(text: Optional[str]) -> Optional[str]:
 
 
 def _pip_show(log: Log) -> Optional[str]:
-    """Return the version that ``pip show torch`` prints below the name, or None."""
     for line, after in zip(log.lines, log.lines[1:]):
         if line.text == "Name: torch" and after.text.startswith("Version: "):
             return after.text[len("Version: ") :]
@@ -351,7 +344,6 @@ def _target(name: str) -> Optional[str]:
 
 
 def _card(names: Iterable[str]) -> Optional[str]:
-    """Return the first card with a known target, else the first name."""
     listed = list(names)
     for name in listed:
         row = gpus.target(gfx_of_card(name))
@@ -411,13 +403,11 @@ def gfx_of_card(name: Optional[str]) -> Optional[str]:
 
 
 def _of_model(model: str) -> frozenset[str]:
-    """Return the targets of the cards with this name, else of cards whose names begin with it."""
     begun = (targets for name, targets in _cards().items() if name.startswith(f"{model} "))
     return _cards().get(model) or frozenset().union(*begun)
 
 
 def _model(name: str) -> str:
-    """Return the distinguishing part of a card's name: "rx 5700" of "AMD Radeon(TM) RX 5700"."""
     name = re.sub(
         r"\(.*?\)|™|®|\[.*|\b(?:amd|radeon|instinct|graphics|gpu|ati|series|class|like)\b", " ", name.lower()
     )
@@ -427,7 +417,6 @@ def _model(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _cards() -> Mapping[str, frozenset[str]]:
-    """Return the targets, keyed by the name of a card."""
     found: dict[str, frozenset[str]] = {}
     for target in gpus.all_targets():
         for names in target.names.values():
@@ -439,7 +428,6 @@ def _cards() -> Mapping[str, frozenset[str]]:
 
 @lru_cache(maxsize=1)
 def _chips() -> Mapping[str, frozenset[str]]:
-    """Return the targets, keyed by the code name of a chip."""
     found: dict[str, frozenset[str]] = {}
     for target in gpus.all_targets():
         for chip in re.split(r"[,/] ?", target.chip.lower()):

@@ -48,7 +48,6 @@ def owner(context: LogContext) -> Iterator[Inference]:
             return
 
 
-#: Source files by the project that they are from.
 _SOURCES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("rocm-smi", "", re.compile(r"rocm_smi|amdsmi|amd_smi", re.IGNORECASE)),
     (

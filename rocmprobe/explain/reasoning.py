@@ -1,7 +1,6 @@
 """Rules from the structure of a log to inferences: scope, failure, owner, arithmetic, chip and stack.
 
-A rule is one function that reads a ``LogContext``. Its docstring has the source. ``RULES`` has them in the
-order in which they run.
+A rule is one function that reads a ``LogContext``. Its docstring has the source.
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ def facts_alone(context: LogContext) -> Iterator[Inference]:
 
 Rule = Callable[[LogContext], Iterable[Inference]]
 
-#: In the order in which they run: scope, failure, owner, arithmetic, chip and stack.
 RULES: tuple[Rule, ...] = (
     libraries.absent_release,
     libraries.clashing_packages,

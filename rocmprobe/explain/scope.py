@@ -268,10 +268,7 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
 
 
 def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundError]:
-    """Return the last error if the program itself caused it.
-
-    Return None if a failing line names a GPU or its software.
-    """
+    """Return the last error if the program itself caused it."""
     error = structure.error
     if error is None or any(_OF_A_STACK.search(line.text) for line in lines if reports_failure(line.text)):
         return None

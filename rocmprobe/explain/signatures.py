@@ -11,7 +11,6 @@ from typing import Optional
 from rocmprobe.text.log import Line
 from rocmprobe.text.tables import table
 
-#: The start of a line that a program marks as a warning.
 _WARNING = re.compile(r"(?:[\w./\\:-]{1,200}: )?(?:User|Runtime|Future|Deprecation)?Warning: ")
 _WARNING_OF_MIOPEN = re.compile(r"MIOpen\(HIP\): (?:Warning|Info)")
 
@@ -20,10 +19,7 @@ KINDS = ("fatal", "ending", "remark", "context")
 
 @dataclass(frozen=True)
 class Signature:
-    """Text that libraries print, with its evidence for causes (``points``).
-
-    ``shows`` is the symptom that the text shows, if any.
-    """
+    """Text that libraries print, with its evidence for causes (``points``)."""
 
     name: str
     pattern: str
@@ -51,7 +47,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Parameters of scores, ``exp(sharpness * points)``. ``unknown`` has fixed points."""
+    """Parameters of scores, ``exp(sharpness * points)``."""
 
     sharpness: float
     unknown: float
@@ -79,7 +75,7 @@ def rules() -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=1)
 def calibration() -> Calibration:
-    """Return the calibration of the scores. The table says how the calibration was measured."""
+    """Return the calibration of the scores."""
     row = table("signatures")["calibration"]
     return Calibration(row["sharpness"], row["unknown"])
 

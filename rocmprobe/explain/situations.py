@@ -82,7 +82,6 @@ _CURRENT = re.compile(r"current device: (\d+)")
 #: How devices are called that have no name of their own: the GPU of a processor, and cards.
 _NAMED_APU = re.compile(r"Radeon(?:\(TM\))? Graphics\b")
 _NAMED_CARD = re.compile(r"Radeon (?:\(TM\) )?(?:RX|AI|Pro|PRO|VII) ?\w")
-#: How people name them.
 _STATED_APU = re.compile(r"(?i)\bi?GPU in|\biGPU\b|\bAPU\b|integrated|Ryzen \d")
 _STATED_CARD = re.compile(r"\bRX ?\d{3,4}|Radeon (?:VII|Pro|PRO)|Instinct|\bVega \d\d\b|\bMI\d{2,3}")
 #: Names of packages and indexes that say for which targets they were built.
@@ -110,7 +109,6 @@ _KERNEL_ORIGINS = {
 }
 _KERNEL_REFUSED = re.compile(r"Failed (?:loading|creating) module:")
 
-#: Words for how a program failed.
 _ENDINGS = ("exception", "segv", "abort", "hang")
 
 #: By the word for situations: what a line of PyTorch's own frames, or of MIOpen's log, says. The first that a
@@ -125,7 +123,6 @@ _LINES: Mapping[str, re.Pattern[str]] = {
         r"|\bConv[123]d\b|MIOpenDriver conv|naive_conv|\[(?:Find|Get)?Conv\w*(?:Fwd|Bwd)\w*\]|convolutionocl"
     ),
 }  # fmt: skip
-#: For people, with its article.
 WORDS: Mapping[str, str] = {
     "transposed-convolution": "a transposed convolution",
     "batch-norm": "a batch norm",
@@ -133,7 +130,6 @@ WORDS: Mapping[str, str] = {
     "ctc-loss": "a CTC loss",
     "convolution": "a convolution",
 }
-#: Every word that ``situations`` may give.
 KNOWN_WORDS = frozenset(
     {
         *_FAMILIES.values(), *_ABOUT, *_IN_LOG, *filter(None, sum(_BY_ANSWER.values(), ())),
@@ -180,7 +176,6 @@ def words_and_answers(facts: Facts, log: Log) -> tuple[frozenset[str], tuple[Ans
 def _combination(
     facts: Facts, about: Collection[str], primitive: Optional[str], package: Optional[str]
 ) -> Combination:
-    """Return chip and stack as the input of the relations."""
     of_torch = "torch" in about
     torch, wheel = (_torch_version(facts) if of_torch else None), _version_of_wheel(facts)
     other = next((suffix for suffix, pattern in _OTHER_BUILDS if pattern.search(facts.torch or "")), "")
@@ -206,18 +201,14 @@ def _combination(
 def _package(text: str) -> Optional[str]:
     """Return the targets in the name of an installed package or package index, e.g. "gfx110X".
 
-    If ``text`` has a list "rocm-sdk targets" instead, return its targets, separated by blanks. Return None if
-    ``text`` has no such name or list.
+    If ``text`` has a list "rocm-sdk targets" instead, return its targets, separated by blanks.
     """
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
 
 
 def _several(text: str, stated: str) -> Iterable[str]:
-    """Yield the name of each situation with several GPUs or several versions of ROCm, e.g. "two-rocms".
-
-    ``text`` is the log. ``stated`` is the name of the GPU that the user gave, or "".
-    """
+    """Yield the name of each situation with several GPUs or several versions of ROCm, e.g. "two-rocms"."""
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"
@@ -234,7 +225,6 @@ def _several(text: str, stated: str) -> Iterable[str]:
 
 
 def _kernel_origin(log: Log) -> Optional[str]:
-    """Return the origin of the first kernel that could not be loaded, or None if the origin is unknown."""
     refused = next((line.number for line in log.lines if _KERNEL_REFUSED.search(line.text)), 0)
     origins = [
         (line.last if line.last < refused else line.number, word)
@@ -294,7 +284,6 @@ def _family_of_pattern(gfx: Optional[str]) -> Optional[str]:
 
 
 def _overridden(facts: Facts) -> bool:
-    """Return True if an ISA override is known."""
     if any(name.startswith(OVERRIDE) for name in facts.env):
         return True
     return bool(facts.true_gfx and facts.effective_gfx and facts.true_gfx != facts.effective_gfx)
@@ -316,7 +305,7 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
 
 
 def _version(text: Optional[str]) -> Optional[tuple[int, int]]:
-    """Return the first version in a text as (major, minor), or None. "5.x" is (5, 0)."""
+    """Return the first version in a text as (major, minor). "5.x" is (5, 0)."""
     match = _VERSION.search(text or "")
     return (int(match[1]), 0 if match[2] == "x" else int(match[2])) if match else None
 

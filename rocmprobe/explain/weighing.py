@@ -24,12 +24,10 @@ class Weighed:
     """Evidence for and against causes: the sum of ``points``, and each piece of evidence with its own points.
 
     ``named`` are the causes that a line supports, not facts alone. ``settled`` are the causes that facts
-    exclude, ``excluded`` those of them that other evidence supports, each with the reason. ``layers`` maps
-    each cause to its layer. ``speaking`` is the layer whose text reports the failure. ``places`` maps each
-    cause to the layers in whose text its evidence stands, with weights. ``primitive`` is the operation that
-    the vendor library was called for. ``refused`` is what chip and stack cannot do together. ``elsewhere``
-    says why AMD's stack has no part in the failure, or is "". ``specifics`` has, by cause, the finding of a
-    rule, and ``remedies`` the remedy for that finding.
+    exclude, ``excluded`` those of them that other evidence supports, each with the reason. ``places`` maps
+    each cause to the layers in whose text its evidence stands, with weights. ``primitive`` is the operation
+    that the vendor library was called for. ``elsewhere`` says why AMD's stack has no part in the failure, or
+    is "".
     """
 
     points: Mapping[str, float]
@@ -85,7 +83,6 @@ def weigh(log: Log, facts: Facts, structure: Optional[LogStructure] = None) -> W
 
 
 def _by_cause(inferred: Iterable[Inference]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return, by cause, the remedies of the rules that have a remedy, and what these rules found."""
     remedies, specifics = {}, {}
     for each in inferred:
         for cause, weight in each.points.items():
@@ -100,10 +97,7 @@ def ruled_out(weighed: Weighed) -> tuple[str, ...]:
 
 
 def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:
-    """Return ``unknown`` and the causes with points, each with its share of exp(sharpness * points).
-
-    The cause with the largest share comes first.
-    """
+    """Return ``unknown`` and the causes with points, each with its share of exp(sharpness * points)."""
     counted = {cause: value for cause, value in points.items() if value > 0}
     counted["unknown"] = max(by.unknown, counted.get("unknown", 0.0))
     weights = {cause: math.exp(by.sharpness * value) for cause, value in counted.items()}
@@ -112,10 +106,7 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
 
 
 def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
-    """Return the symptoms of a failure.
-
-    Use lines with its reason, or else the way in which the program ended.
-    """
+    """Return the symptoms of a failure."""
     of_kind: dict[bool, set[str]] = {True: set(), False: set()}
     for signature in (hit.signature for hit in hits):
         if signature.shows:
@@ -126,7 +117,6 @@ def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
 
 
 def _layer_of(signature: Signature) -> Optional[str]:
-    """Return the layer of a signature: its own, else the usual layer of its strongest cause."""
     if signature.layer or not signature.points:
         return signature.layer
     return causes.cause(max(signature.points, key=lambda cause: signature.points[cause])).layer
@@ -156,7 +146,6 @@ def _quoted(hit: Hit) -> str:
 
 
 def _layers(hits: Iterable[Hit]) -> dict[str, str]:
-    """Return the layer of each cause, if its strongest signature names a layer."""
     strongest: dict[str, tuple[float, Optional[str]]] = {}
     for signature in (hit.signature for hit in hits):
         most = max(signature.points.values(), default=0.0)
@@ -190,5 +179,4 @@ def _places(
 
 
 def _of_any_gpu(points: Mapping[str, float]) -> dict[str, float]:
-    """Return the points of those causes that exist on the GPUs of any vendor."""
     return {name: weight for name, weight in points.items() if causes.cause(name).group in ANYWHERE}
