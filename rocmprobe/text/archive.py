@@ -1,7 +1,7 @@
 """Zip files of a fixed form: only regular files with known names and limited sizes.
 
 An untrusted zip file can give wrong sizes, contain a link or a path outside its folder, or unpack to far more
-bytes than its own size. Every entry is checked before its content is read.
+bytes than its own size.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_entries(
     """Raise Unacceptable unless every entry is a regular file with a unique name and an allowed size.
 
     ``largest`` takes a file's name and returns the largest allowed size of that file in bytes, or None if the
-    name is not allowed. ``expected`` describes the allowed files, for the error message.
+    name is not allowed.
     """
     seen = set()
     for entry in entries:
@@ -74,8 +74,7 @@ def is_dense(entries: Sequence[zipfile.ZipInfo], size: int) -> bool:
 def copy_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: BinaryIO) -> str:
     """Write the content of an entry to ``target``, and return the content's SHA-256.
 
-    Raise Unacceptable if the real size differs from the declared size. Never write more than the declared
-    size.
+    Raise Unacceptable if the real size differs from the declared size.
     """
     digest, left = hashlib.sha256(), entry.file_size
     with archive.open(entry) as stream:

@@ -1,8 +1,7 @@
 """Reader for pasted logs: cleans lines and keeps each distinct line once, in limited memory.
 
-A terminal, a logger, a container or a web page adds prefixes and markup to a program's messages. The reader
-removes both, so that rules can match the messages. To be fast enough for 100 MB, the reader first searches
-for repeated lines, and then cleans only the lines that it keeps.
+A terminal, a logger, a container or a web page adds prefixes and markup to a program's messages. To be fast
+enough for 100 MB, the reader first searches for repeated lines, and then cleans only the lines that it keeps.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\
 #: Number of characters read at the start of a line. At the end of a long line, half as many are read.
 _SHOWN = 3_000
 LONGEST = _SHOWN + _SHOWN // 2
-#: Replacement for the middle of a line that is too long.
 _GAP = " … "
 #: Smallest and largest width of wrapped text, and largest number of parts of a wrapped line.
 _NARROWEST, _WIDEST, MOST_PARTS = 50, 400, 12
@@ -60,7 +58,6 @@ _TAGS = re.compile(
     r"|strong|kbd|tt|small|font|section|article|aside|figure|h[1-6]|md-[a-z]{1,20}|clipboard-copy)"
     r"(?: [^<>]*)?>|</a>|<(?:a|img|button|svg|path|input) [a-z][\w-]*=[^<>]*>|</(?:button|svg|path)>"
 )
-#: End of a line on a web page.
 _BREAK = re.compile(r"(?i)<br\s*/?>|\r|</(?:p|li|tr|div|pre|summary|details|h[1-6])>")
 #: Escapes in a log that is a string in JSON or Python, for line ends, quotes and backslashes.
 _SPELLED_END = re.compile(r"(?:\\r)?\\n")
@@ -74,7 +71,7 @@ _DAY = r"(?:\d{4}[-/.]\d{2}[-/.]\d{2}|\d{2}[-/.]\d{2}[-/.]\d{4})"
 _MONTH = r"[^\W\d_]{3,4}\.?[ ]{1,2}\d{1,2}"
 #: Quote mark of a mail or a Markdown page. Each part of a wrapped line begins with the mark.
 _QUOTE = re.compile(r"\s*(?:>(?=[\s>]|$)\s?)+")
-#: Prefixes from loggers, containers, launchers and OS kernels. A line can have several.
+#: Prefixes from loggers, containers, launchers and OS kernels.
 _PREFIX = re.compile(
     rf"""(?x) \s* (?:
         [\[(]? {_DAY} [T\s_] \s* {_CLOCK} (?: Z | \s? [+-]\d{{2}}:?\d{{2}}\b | \s UTC )? [\])]?
@@ -106,7 +103,6 @@ _STARTS = re.compile(
         | HW[ ]Exception | HIP[ ]error | amdgpu | \#\d | \(gdb\) | In[ ]file[ ]included | \#include\b
         | [\w./<>+-]+:\d+: )"""
 )
-#: Beginnings of lines that probably start a new line and do not continue a mail's sentence.
 _LISTS = re.compile(r"\s*(?:[-*+|=~^#$%/](?:\s|$)|\d+%|[\w ]{1,40}:\s|export |\S+=\S)")
 
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -114,7 +110,6 @@ _GFX = re.compile(r"gfx[0-9]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 #: Letters for the digits of target names, because failures on gfx1030 and gfx1010 must stay distinct.
 _SPELLED = str.maketrans("0123456789", "GHJKLMNPQR")
-#: Names of files and folders that exist for one call of a compiler.
 _TEMPORARY = re.compile(r"(?<=[-_./\\])[0-9a-f]{4,}(?![\w])")
 
 
@@ -124,7 +119,7 @@ class Line:
 
     ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1. If
     text/restored.py restored translated, misread or cut-off words, ``words`` are the restored words in
-    ``text`` and ``printed`` is the text before. Otherwise ``words`` is empty and ``printed`` is "".
+    ``text`` and ``printed`` is the text before.
     """
 
     number: int
@@ -160,8 +155,7 @@ class Log:
 class _Entry:
     """A raw line, and the lines near it that can continue it.
 
-    At first, ``lines`` is the block around the raw line, whose index is ``at``. After :meth:`alone`,
-    ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
+    After :meth:`alone`, ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
     """
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")
@@ -175,7 +169,6 @@ class _Entry:
         self.width = width
 
     def alone(self) -> None:
-        """Drop the lines of the block that cannot continue this line, to save memory."""
         self.lines = self.following()
         self.at = -1
 
@@ -189,8 +182,7 @@ class _Entry:
 def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
     """Read a log of any size and any bytes, UTF-8 or UTF-16, in limited memory.
 
-    ``start`` are bytes that the caller already read from ``stream``. Raise OSError if the stream cannot be
-    read.
+    Raise OSError if the stream cannot be read.
     """
     kept = _Kept()
     total = shortened = 0
@@ -209,7 +201,6 @@ def of_text(text: str) -> Log:
 
 
 def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
-    """Yield the stream's text in blocks. Remove terminal sequences and the last newline of each block."""
     chunk = start + stream.read(_BLOCK)
     decode = codecs.getincrementaldecoder(_encoding(chunk))("replace").decode
     newline, rest = "", ""
@@ -314,7 +305,6 @@ def _grave(line: str) -> bool:
 
 
 def _cleaned(entries: Iterable[_Entry]) -> tuple[Line, ...]:
-    """Return the cleaned lines of the entries. Merge lines that are equal after cleaning."""
     found: dict[str, Line] = {}
     for entry in entries:
         for text in pieces(entry.raw, entry.following(), entry.width):
@@ -354,10 +344,6 @@ def _is_spelled(line: str) -> bool:
 
 
 def _without_middle(line: str) -> str:
-    """Shorten ``line``, which contains a whole log with escaped line ends.
-
-    Keep the start, the end, and the sections that report a failure.
-    """
     parts = line.split("\\n")
     kept: dict[int, str] = {}
     for order in (range(len(parts)), range(len(parts) - 1, -1, -1)):
@@ -381,7 +367,7 @@ def was_cut(line: str) -> bool:
 
 
 def levelled(text: str) -> str:
-    """Return the text without numbers and addresses. Texts that differ only in these become equal."""
+    """Return the text without numbers and addresses."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
     if "0x" in text:
@@ -402,9 +388,9 @@ def same(text: str) -> str:
 def wrapped(raw: str, before: str, width: int) -> bool:
     """Return True if the line after ``raw`` can be the continuation of ``raw``.
 
-    ``width`` is the length of the longest line near ``raw``. ``before`` is the line before ``raw``. If
-    ``before`` has ``width`` characters, ``raw`` is probably a continuation itself. In this case, return True
-    only if ``raw`` looks like the start of a line.
+    ``width`` is the length of the longest line near ``raw``. If ``before`` has ``width`` characters, ``raw``
+    is probably a continuation itself. In this case, return True only if ``raw`` looks like the start of a
+    line.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -415,7 +401,7 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
     """Yield the clean texts of the line ``raw``.
 
     First join the lines in ``following`` that continue ``raw``, wrapped at ``width`` characters. A line with
-    ``<br>`` or overwritten parts gives several texts. An empty line gives none.
+    ``<br>`` or overwritten parts gives several texts.
     """
     whole = _joined(raw, following, width)
     if "\\n" in whole and _is_spelled(whole):
@@ -437,7 +423,6 @@ def pieces(raw: str, following: Sequence[str], width: int) -> Iterator[str]:
 
 
 def _meant(match: re.Match[str]) -> str:
-    """Return the character that an escape sequence of JSON or Python stands for."""
     if code := match[1] or match[2]:
         return chr(int(code, 16))
     return {None: "\x1b", "t": " ", "r": "\r"}.get(match[3], match[3] or "")

@@ -76,8 +76,7 @@ def quoted(value: object, limit: int = 80) -> str:
 def message(text: str, limit: int = 2000) -> str:
     """Return an error message as one plain line.
 
-    If the message has more than ``limit`` characters, the middle is cut out. The place of the error at the
-    beginning and the remedy at the end are kept.
+    If the message has more than ``limit`` characters, the middle is cut out.
     """
     half = _CLEANED * limit
     shortened = text if len(text) <= 2 * half else f"{text[:half]} … {text[-half:]}"

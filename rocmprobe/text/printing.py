@@ -1,8 +1,4 @@
-"""Printing to stdout and stderr. Commands print only through this module or ``console``.
-
-Untrusted text is made safe for a terminal: control characters, lone surrogates, and characters that the
-stream cannot encode are printed as escapes.
-"""
+"""Printing to stdout and stderr. Commands print only through this module or ``console``."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ def say_json(data: Any) -> None:
 
 
 def print_stderr(text: object) -> None:
-    """Print one line for the user to stderr. Commands print their results to stdout instead."""
+    """Print one line for the user to stderr."""
     line = f"rocmprobe: {message(str(text))}"
     if os.environ.get("GITHUB_ACTIONS") == "true":
         line = _COMMAND.sub("# #", line)

@@ -1,9 +1,7 @@
 """Reader for untrusted files: results, journal, shapes, machine, baseline, facts, tables.
 
-Each file is read up to a size limit, decoded, and checked against a schema. Data that are nested too deeply,
-or that contain a number that is too large, are rejected. Every error is a ``BadInput`` that states the file,
-the place in the file, the problem and the remedy. ``json_line`` raises no errors, because a journal can
-contain single invalid lines.
+Each file is read up to a size limit, decoded, and checked against a schema. Every error is a ``BadInput``
+that states the file, the place in the file, the problem and the remedy.
 """
 
 from __future__ import annotations
@@ -29,14 +27,13 @@ LONGEST_LINE = 16 * 2**20
 DEEPEST = 50
 #: Largest integer. Counts and sizes have 64 bits, and sums of them must fit.
 _LARGEST_INTEGER = 2**80
-#: Number of schema violations that are compared to find the most informative message.
 _BREACHES = 50
 
 
 class BadInput(Exception):
-    """Raised for input that a user can fix. The message names the file, the place in the file and the remedy.
+    """Raised for input that a user can fix.
 
-    The constructor puts the message on one line and removes control characters.
+    The message names the file, the place in the file and the remedy.
     """
 
     def __init__(self, text: str) -> None:
@@ -46,8 +43,7 @@ class BadInput(Exception):
 def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
     """Return the content of a file.
 
-    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` is the end of the
-    error message and tells the user what to do.
+    Raise BadInput if the file cannot be read or is larger than ``most`` bytes.
     """
     try:
         # Read with a limit, because a device or a pipe has no size and can be endless.
@@ -62,8 +58,7 @@ def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
 def rest_of(stream: BinaryIO, begun: bytes, name: str, mend: str, most: int = LARGEST) -> bytes:
     """Return ``begun`` followed by the rest of ``stream``.
 
-    Raise BadInput if the result would have more than ``most`` bytes, and OSError if reading fails. ``name``
-    and ``mend`` are the beginning and the end of the error message.
+    Raise BadInput if the result would have more than ``most`` bytes, and OSError if reading fails.
     """
     content = begun + stream.read(most + 1 - len(begun))
     if len(content) > most:
@@ -75,7 +70,7 @@ def json_of(content: bytes, name: str, mend: str) -> Any:
     """Parse ``content``, which comes from the file ``name``, as JSON.
 
     Raise BadInput if the content is not JSON, is nested too deeply, or has a number that is too large. NaN
-    and infinity are not JSON. ``mend`` tells the user what to do.
+    and infinity are not JSON.
     """
     try:
         data = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_no_number)
@@ -147,7 +142,7 @@ def _validator(name: str) -> Any:
 
 
 def check(data: Any, schema_name: str, name: str, mend: str) -> None:
-    """Raise BadInput if ``data`` from the file ``name`` violates a schema. The message names the place."""
+    """Raise BadInput if ``data`` from the file ``name`` violates a schema."""
     breaches = _validator(schema_name).iter_errors(data)
     first = next(breaches, None)
     if first is None:
@@ -200,7 +195,6 @@ def _unbounded(data: Any, finite: bool) -> Optional[tuple[tuple[Any, ...], str]]
 
 
 def _steps(place: Any) -> tuple[Any, ...]:
-    """Return the keys from the top level to ``place``, which is a pair (parent place, key)."""
     steps: list[Any] = []
     while place:
         place, key = place

@@ -1,7 +1,7 @@
 """Redaction: removes identifiers of people and machines, because users attach reports to public issues.
 
 Some rules find the names of this user and this machine. Other rules find identifiers by their form:
-addresses, UUIDs, home folders, tokens. ``docs/reporting-a-bug.md`` has the list.
+addresses, UUIDs, home folders, tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ _OURS = frozenset({
     "severity", "layer", "verdict", "name", "backend", "level", "purpose", "only", "skip", "schema_version",
     "rocmprobe", "started", "finished", "boot", "environment",
 })  # fmt: skip
-#: Keys whose value is always an identifier, with the kind of identifier.
 _IDENTIFIER_NAMES = {
     "hostname": "host", "nodename": "host", "username": "user", "serial": "serial", "serial_number": "serial",
     "unique_id": "uuid", "uuid": "uuid", "machine_id": "uuid", "boot_id": "uuid",
@@ -71,11 +70,7 @@ def redacted_by_form(data: Any) -> Any:
 
 
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """Return JSON ``data`` redacted as by ``redacted``. Also redact the names of ``users``.
-
-    Use this function for data from another machine, whose users this process does not know.
-    ``users_of_homes`` finds such names.
-    """
+    """Return JSON ``data`` redacted as by ``redacted``. Also redact the names of ``users``."""
     names = _longest_first({name for name in users if _is_identifying(name)})
     others = tuple(
         _Rule((name.lower(),), re.compile(_EDGE + re.escape(name) + _END), _label("user", name))
@@ -176,7 +171,6 @@ def _replaced(text: str, rules: Iterable[_Rule]) -> str:
 
 @lru_cache(maxsize=1)
 def _key() -> bytes:
-    """Return the secret key for the digests in placeholders. All processes of a run use the same key."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:
@@ -194,10 +188,7 @@ def _label(kind: str, identifier: str) -> str:
 
 
 def _uuid_label(identifier: str) -> str:
-    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder.
-
-    The driver prints a GPU's id in decimal or hexadecimal. ROCm prints ``GPU-`` before the id.
-    """
+    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder."""
     digits = identifier.lower().removeprefix("0x")
     if digits.isdigit() and 16 < len(digits) <= 20:
         digits = f"{int(digits):016x}"
@@ -214,10 +205,6 @@ _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
-    """Return True if a name can identify a person or a machine.
-
-    Return False for names with fewer than three letters, because they would match everywhere.
-    """
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 

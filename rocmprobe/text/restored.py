@@ -1,10 +1,9 @@
 """Restores the original words of messages in a log: reverts translations, misread letters and cut phrases.
 
-Three things change the words of a message. A program translates the message to its user's language
-(data/translations.toml). Text recognition of a screenshot replaces a letter by a similar letter. A page, a
-mail or a window breaks a line within a phrase, or cuts off the end of the phrase. A change is reverted only
-if there is exactly one possible original: one of the fixed phrases below, or the name of a GPU target.
-``restored`` first searches all lines at once, so a log in plain English needs only a few searches.
+A program translates the message to its user's language (data/translations.toml). Text recognition of a
+screenshot replaces a letter by a similar letter. A page, a mail or a window breaks a line within a phrase, or
+cuts off the end of the phrase. A change is reverted only if there is exactly one possible original: one of
+the fixed phrases below, or the name of a GPU target.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ _NAMES = (
     "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_ARCH_MISMATCH",
     "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 )  # fmt: skip
-#: Phrases that programs always print in the same words.
 _SAYINGS = (
     "Memory access fault by GPU", "Page not present or supervisor privilege", "Segmentation fault",
     "core dumped", "cannot open shared object file", "No such file or directory", "Permission denied",
@@ -87,7 +85,6 @@ _REAL = re.compile(r"(?:[6-8][0-9]{2}|9[0-5][0-9a-f]|1[0-2][0-9][0-9a-f])")
 _OVERRIDE = re.compile(r"(GFX_VERSION[\"']?\s?[=:]\s?[\"']?)([0-9OIl|]{1,2}\.[0-9OIl|]\.[0-9OIl|])(?![\w|])")
 _DIGITS = str.maketrans("OoQIl|S", "0001115")
 
-#: Endings of a line whose end was cut off.
 _DOTS = ("…", "...")
 #: Smallest number of characters, and smallest fraction, of a phrase that must be present to identify it.
 #: Names need a larger fraction, because not all names are listed. Names that begin as in ``_WHOLE`` must be
@@ -136,7 +133,7 @@ _WINERROR = re.compile(
 
 @dataclass(frozen=True)
 class Restored:
-    """A line with the original words of the program. ``words`` are the words that were restored."""
+    """A line with the original words of the program."""
 
     text: str
     words: tuple[str, ...]
@@ -274,7 +271,6 @@ def _skeleton(text: str) -> str:
 
 @cache
 def _begun() -> tuple[tuple[str, str], ...]:
-    """Return each phrase with the skeleton of its beginning, which a cut-off phrase must still have."""
     parts = (phrase[: _least(phrase)].rstrip("rvc") for phrase in PHRASES)
     return tuple(zip(PHRASES, map(_skeleton, parts)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-#: Smallest similarity (0 to 1) of a name that is suggested.
 _SIMILAR = 0.5
 
 
