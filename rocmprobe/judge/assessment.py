@@ -173,10 +173,7 @@ def question(outcome: Outcome) -> tuple[Optional[str], ...]:
 
 
 def representative(setting: Setting) -> str:
-    """Return the name of the setting whose outcomes are used if a check did not run under ``setting``.
-
-    Otherwise it is the setting named like the verdict of ``setting``, e.g. "bypass".
-    """
+    """Return the name of the setting whose outcomes are used if a check did not run under ``setting``."""
     return "default" if setting.verdict in NATIVE else setting.verdict
 
 
