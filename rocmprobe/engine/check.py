@@ -39,7 +39,7 @@ from rocmprobe.model.results_file import RECOMMENDED, read_results
 from rocmprobe.process.guardian import guardian
 from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
-#: Name of a check as the holder of a device lease. A run is named by its folder.
+#: Name of a check as the holder of a device lease.
 CHECK = "check"
 #: Time limits of a worker as fractions of the budget: for its start, for a first call, for any other call.
 _START, _FIRST_CALL, _STEADY = 0.6, 0.4, 0.3
@@ -144,7 +144,6 @@ def _set_override(before: Mapping[str, str]) -> None:
 def _results(
     options: CheckOptions, simulated: Optional[SimulatedMachine]
 ) -> tuple[Optional[Path], Optional[Results]]:
-    """Return the path of the results whose configuration is checked, and the results, or (None, None)."""
     if options.results is None:
         try:
             return (RECOMMENDED, read_results(RECOMMENDED)) if not simulated else (None, None)
@@ -216,10 +215,7 @@ def _name(options: CheckOptions, results: Optional[Results]) -> str:
 
 
 def _leased(target: Device, setting: Setting) -> Optional[DeviceLease]:
-    """Acquire and return the lease of the device, so that runs wait until the check has ended.
-
-    Raise CheckOver if another process uses the device.
-    """
+    """Acquire and return the lease of the device, so that runs wait until the check has ended."""
     on_cpu = setting.device == "cpu"
     name = "cpu" if on_cpu else lease_name(target)
     lease = None
@@ -328,7 +324,7 @@ def _problems(
 ) -> tuple[Problem, ...]:
     """Return a few small problems of each dtype.
 
-    Take problems that were correct in the results. If there are none, take problems of the level quick.
+    Take problems that were correct in the results.
     """
     if own:
         return tuple(map(parse_problem, own))

@@ -23,7 +23,7 @@ from rocmprobe.engine.launch import OWN, Launch, kept
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
-#: Number of bytes without a newline after which these bytes are discarded. An event has a few KiB.
+#: Number of bytes without a newline after which these bytes are discarded.
 _LONGEST_EVENT = 1 << 20
 _LOG_BYTES = 16 * 1024
 #: More bytes than fit into a pipe. Reading this many bytes reads everything that was in the pipe.
@@ -63,10 +63,10 @@ class Capture:
 
 
 class Child:
-    """A worker process that sends events. ``log`` captures its output.
+    """A worker process that sends events.
 
-    ``launch`` describes the interpreter to use. The worker is forked by the interpreter's fork server. If
-    ``spawn`` is True, or if the server is not ready within ``seconds``, the worker is started directly.
+    The worker is forked by the interpreter's fork server. If ``spawn`` is True, or if the server is not ready
+    within ``seconds``, the worker is started directly.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ def start_fork_server(launch: Launch) -> None:
 
 
 def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
-    """Return the fork server of an interpreter, or None if it failed to start. Start the server if necessary.
+    """Return the fork server of an interpreter, or None if it failed to start.
 
     A server that needs more than ``seconds`` to import torch, or that opens a device, is killed and never
     started again. A server that started successfully and ended afterwards is started again.
@@ -329,7 +329,7 @@ class ForkServer:
         self._gone = False
 
     def is_clean(self, seconds: float) -> bool:
-        """Return True if the server has imported torch without opening a device. Wait at most ``seconds``."""
+        """Return True if the server has imported torch without opening a device."""
         if self._clean is None:
             self._clean = self._message("clean", seconds) is True
         return self._clean

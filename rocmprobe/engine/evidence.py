@@ -45,7 +45,6 @@ def _distinct(lines: Iterable[str]) -> list[str]:
 
 
 def _stack(printed: list[str]) -> list[str]:
-    """Return the innermost frames of the current thread in the last stack that faulthandler printed."""
     starts = [number for number, line in enumerate(printed) if line.startswith("Current thread 0x")]
     return printed[starts[-1] : starts[-1] + _FRAMES + 1] if starts else []
 
@@ -71,8 +70,7 @@ def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
 def oom_kills(root: Path = Path("/")) -> dict[str, int]:
     """Return how many processes the kernel has killed for lack of memory, by place.
 
-    "cgroup" counts the kills in this process's cgroup, "machine" all kills. A counter that cannot be read is
-    left out.
+    "cgroup" counts the kills in this process's cgroup, "machine" all kills.
     """
     files = {"machine": root / "proc/vmstat"}
     try:
@@ -150,10 +148,7 @@ class Calls:
 
     @property
     def where(self) -> str:
-        """The words ", in FUNCTION" if a function is running, or "" if no function is running.
-
-        A caller appends these words to a sentence.
-        """
+        """The words ", in FUNCTION" if a function is running, or "" if no function is running."""
         return f", in {self._running}" if self._running else ""
 
     def as_lines(self) -> tuple[str, ...]:

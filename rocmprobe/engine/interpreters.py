@@ -46,8 +46,7 @@ _OLDEST = (3, 9)
 class Interpreter:
     """The interpreter of a Python environment: its path, version and ``sys.path``.
 
-    ``reads_toml`` is True if the interpreter has a TOML parser. ``unusable`` is the reason why the
-    environment cannot be tested, or "".
+    ``unusable`` is the reason why the environment cannot be tested, or "".
     """
 
     name: str

@@ -118,10 +118,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Derived:
-    """The content of a derived setting, or the reason why there is none.
-
-    Earlier outcomes determine the content of a derived setting.
-    """
+    """The content of a derived setting, or the reason why there is none."""
 
     device: str
     driver: str
@@ -219,8 +216,7 @@ class CannotWrite(OSError):
 class RunState:
     """The state of a run after the records so far.
 
-    ``questions`` are the started cases, keyed by id. ``progress`` has the last progress of each soak, keyed
-    by case. ``derived`` is keyed by device, driver and setting.
+    ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device, driver and setting.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -314,10 +310,7 @@ class BaseJournal(ABC):
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Return how many cases ended in ``state``, for the device, driver and setting of ``case``.
-
-        If ``of`` is "check", count the cases of the same check instead of the same setting.
-        """
+        """Return how many cases ended in ``state``, for the device, driver and setting of ``case``."""
 
         def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
             # Count the operator sweep and other cases separately.

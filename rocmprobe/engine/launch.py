@@ -37,10 +37,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Launch:
-    """Interpreter and arguments with which a worker is started.
-
-    ``variables`` are added to the worker's environment, ``flags`` to the interpreter's command line.
-    """
+    """Interpreter and arguments with which a worker is started."""
 
     python: str
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -73,10 +70,7 @@ def launch_of(python: str, reads_toml: bool) -> Launch:
 
 @functools.lru_cache(maxsize=1)
 def _tables() -> Path:
-    """Return a folder with the data tables as JSON, for a Python without a TOML parser.
-
-    The folder is removed at exit.
-    """
+    """Return a folder with the data tables as JSON, for a Python without a TOML parser."""
     folder = own_folder()
     guardian().remove(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -174,7 +168,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the kernels that the child for ``case`` compiles.
 
-    Settings that compile the same kernels share a folder. A start-up case has a separate folder.
+    Settings that compile the same kernels share a folder.
     """
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)

@@ -65,7 +65,7 @@ def hold_for_good(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Lock a file inside of the ``with`` block. Create the file if needed.
+    """Lock a file inside of the ``with`` block.
 
     Yield False if another process has locked the file.
     """
@@ -77,7 +77,6 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    """Lock a file. If another process has locked the file, wait if ``wait`` is True, else return False."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -17,10 +17,9 @@ from rocmprobe.model.shapes import Shapes
 class RunOptions:
     """The options of ``rocmprobe run`` that determine what is tested.
 
-    If ``shapes`` is set, ``problems`` are its problems. ``estimate`` describes a workload, or is "". ``note``
-    is a text for readers of the report. ``minutes`` is the duration of a soak, or 0 for the duration in the
-    level's budgets. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the limit of
-    the device.
+    If ``shapes`` is set, ``problems`` are its problems. ``estimate`` describes a workload, or is "".
+    ``minutes`` is the duration of a soak, or 0 for the duration in the level's budgets. ``stop_at`` is the
+    temperature in degrees Celsius that ends a soak, or 0 for the limit of the device.
     """
 
     device: str = "auto"

@@ -122,10 +122,7 @@ def _under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]],
 ) -> Iterator[Case]:
-    """Yield the cases of a request under one setting, without their dependencies.
-
-    The cases are copies of ``form`` with the dtype, problem, direction and operator filled in.
-    """
+    """Yield the cases of a request under one setting, without their dependencies."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -285,8 +282,7 @@ def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]
 def _needs(
     case: Case, setting: Setting, native: Sequence[Problem], directions: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the ids of the cases on which ``case`` depends. If one of these cases fails, ``case`` is
-    blocked.
+    """Return the ids of the cases on which ``case`` depends.
 
     ``native`` and ``directions`` are the problems and directions of the check ``convolution`` under
     ``setting``. Cases under the setting ``cpu`` depend on no other case.

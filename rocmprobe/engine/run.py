@@ -82,9 +82,9 @@ def begin(
 ) -> Path:
     """Detect the machine, create the run's folder, and write the first record of the journal.
 
-    Return the folder. ``verified`` is a setting that an earlier run derived. This setting is used unchanged,
-    without running the solver sweep. ``former`` is the results.json of the run to compare to. ``interpreter``
-    is another Python whose torch is tested.
+    ``verified`` is a setting that an earlier run derived. This setting is used unchanged, without running the
+    solver sweep. ``former`` is the results.json of the run to compare to. ``interpreter`` is another Python
+    whose torch is tested.
 
     Raise BadInput if an option is invalid, if ``former`` is not from this machine, or if the folder cannot be
     written or already contains a run. Raise NothingToTest if the machine lacks the device or torch.
@@ -151,7 +151,7 @@ def begin(
 def begin_joined(
     options: RunOptions, out: Optional[Path], found: Sequence[Interpreter], former: Optional[Path] = None
 ) -> Path:
-    """Begin a run for each interpreter, and write a ``results.json`` that lists the runs. Return the folder.
+    """Begin a run for each interpreter, and write a ``results.json`` that lists the runs.
 
     ``former`` is the results.json of the run, or joined run, to compare to. Raise BadInput like ``begin``.
     Raise NothingToTest if no environment has the device and torch.
@@ -325,8 +325,7 @@ def workers(folder: Path, wanted: Optional[int] = None) -> int:
 def results(folder: Path) -> Results:
     """Return the content of the journal in ``folder`` as results without a judgement.
 
-    ``partial`` is True if cases have no outcome. Raise BadInput if the folder contains no run, or if a record
-    is invalid.
+    Raise BadInput if the folder contains no run, or if a record is invalid.
     """
     run, found, state = run_of(folder), records(folder), RunState()
     with naming_journal(folder):
@@ -396,10 +395,7 @@ def now() -> str:
 
 
 def _new_folder(started: str, label: str) -> Path:
-    """Create a folder below ``reports`` and return its path. If the name exists, append a number.
-
-    Raise BadInput if this fails.
-    """
+    """Create a folder below ``reports`` and return its path. If the name exists, append a number."""
     folder = Path("reports", f"{re.sub('[:-]', '', started)}-{label}")
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     for path in chain([folder], others):

@@ -42,8 +42,8 @@ class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
     ``run`` is the run's folder, which other processes see as the holder of a device. It is None if no lease
-    is needed. ``launch`` is how to start a child. If ``spawn`` is True, no fork server is used. ``caches``
-    are environment variables with paths of databases and kernels that are not removed after the session.
+    is needed. If ``spawn`` is True, no fork server is used. ``caches`` are environment variables with paths
+    of databases and kernels that are not removed after the session.
     """
 
     def __init__(
@@ -214,10 +214,6 @@ class Session:
         return None
 
     def _settled(self, case: Case, checks: Sequence[str], setting: str = "") -> list[Outcome]:
-        """Return the outcomes of ``checks``, for the device and driver of ``case``.
-
-        If ``setting`` is "", return the outcomes under all settings.
-        """
         wanted = [
             each.id
             for each in self._cases.values()

@@ -128,10 +128,7 @@ def targets_of(
 
 
 def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the devices of both drivers, first torch's devices, then the devices that only HIP has.
-
-    A device that both torch and HIP have gets both drivers.
-    """
+    """Return the devices of both drivers, first torch's devices, then the devices that only HIP has."""
     places = {target.device: target.place for target in direct}
     both = tuple(
         replace(target, drivers=DRIVERS, place=places[target.device]) if target.device in places else target

@@ -80,7 +80,6 @@ class _Reply:
 
 #: Calls of a child that does not report its library calls.
 _BY_TORCH = Calls()
-#: Reply of a child that is ready for a case.
 _READY = _Reply([])
 
 
@@ -134,11 +133,10 @@ class Trials:
     ) -> None:
         """Set up the trials.
 
-        ``targets`` and ``settings`` are keyed by device. ``threads`` is a program's recorded number of CPU
-        threads, or 0 if unknown. ``sharing`` is the number of processes that run tests at once. ``launch`` is
-        how to start a child. If ``spawn`` is True, no fork server is used. ``caches`` are environment
-        variables with paths of databases and kernels that are not removed after the session. ``stop_at`` is
-        the temperature in degrees Celsius that ends a soak, or 0 for the limits of the device.
+        ``threads`` is a program's recorded number of CPU threads, or 0 if unknown. ``sharing`` is the number
+        of processes that run tests at once. ``caches`` are environment variables with paths of databases and
+        kernels that are not removed after the session. ``stop_at`` is the temperature in degrees Celsius that
+        ends a soak, or 0 for the limits of the device.
         """
         self._caches = caches or {}
         self._spawn = spawn
@@ -343,7 +341,6 @@ class Trials:
         return child
 
     def _await_answer(self, child: Child, phase: str) -> _Reply:
-        """Read events until the answer arrives or the child is ready. Each phase has a separate timeout."""
         while True:
             active, budget = active_seconds(child.pid), self._budgets.of(phase)
             waited = min(budget, _SOON)
@@ -403,7 +400,6 @@ class Trials:
                 )
 
     def _awaited(self, child: Child, phase: str, seconds: float) -> Optional[dict[str, Any]]:
-        """Return the child's next event, or None. Write a record to the journal before and after the wait."""
         case = self._live.case.id if self._live else ""
         self._journal.append("waiting", case=case, phase=phase, left=seconds)
         try:

@@ -196,8 +196,6 @@ def _alive(pids: Mapping[int, Optional[int]]) -> dict[int, Optional[int]]:
 
 
 def _take_signals() -> None:
-    """Make the first signal that asks this program to end raise _Ended."""
-
     def handle(number: int, frame: Optional[FrameType]) -> None:
         _ignore_signals()
         raise _Ended
