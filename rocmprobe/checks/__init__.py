@@ -39,5 +39,5 @@ MODELS = tuple(name for name in CHECKS if name.startswith("train-"))
 CONVOLUTIONAL_MODELS = tuple(name for name in MODELS if name != "train-lstm")
 #: Every check that trains a network of ``checks/networks``.
 TRAINERS = (*MODELS, "batch-sizes")
-#: Checks of the numerical results of convolution. They decide whether a setting is correct.
+#: Checks of the numerical results of convolution.
 CONVOLUTIONS = ("convolution", "problem-matrix")

@@ -45,8 +45,7 @@ class Curve:
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
     """Measure the throughput at batch sizes 1, 2, 4, ... up to ``most`` while time is left.
 
-    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit. Stop before a batch whose
-    measurement would probably take longer than the time left.
+    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit.
     """
     found, batch = Curve(), 1
     started = time_left()
@@ -95,8 +94,6 @@ class _TimeLimit:
         self._ends, self._latest = now + _SECONDS * seconds, now + _SECONDS_IN_ALL * seconds
 
     def extend(self, seconds: float) -> None:
-        """Extend the time limit by the duration of a first call, which may search for kernels and compile
-        them."""
         self._ends += seconds
 
     def left(self) -> float:

@@ -19,7 +19,7 @@ from rocmprobe.model.results import Outcome
 
 @dataclass(frozen=True)
 class Requires:
-    """Checks that must pass before a check runs. If one of them fails, the check is blocked.
+    """Checks that must pass before a check runs.
 
     ``below`` are checks in the check's own dtype under ``default``. ``outside`` are also such checks, but
     they are required only if convolution does not run in the vendor library under the check's setting.
@@ -63,11 +63,10 @@ class LibraryLayer:
 class Explanation:
     """Text of the finding for a check that fails.
 
-    ``subject`` is the subject of the finding's title. ``rung`` is the group of checks whose layer is at fault
-    (``blame.rung_layer``). ``advice`` says what to do if no setting avoids the failure. If ``general`` is
-    True and the evidence shows a cause, the advice on this cause replaces ``advice``. ``needed`` is True if
-    user programs may need the tested operation. If results are incorrect and the evidence shows no cause, the
-    cause is ``wrong``.
+    ``rung`` is the group of checks whose layer is at fault (``blame.rung_layer``). ``advice`` says what to do
+    if no setting avoids the failure. If ``general`` is True and the evidence shows a cause, the advice on
+    this cause replaces ``advice``. ``needed`` is True if user programs may need the tested operation. If
+    results are incorrect and the evidence shows no cause, the cause is ``wrong``.
     """
 
     subject: str
@@ -82,20 +81,18 @@ class Explanation:
 class Check:
     """A kind of test.
 
-    ``function`` runs the check with torch in a worker process. It is None if only the driver capi (without
-    torch) can run the check. ``exclusive`` is True for checks that measure time or memory: no other check may
-    use the device at the same time. ``own_process`` is True if the check needs a new process for each problem
-    or dtype. ``last`` is True for a check that runs at the end of a run, because it can freeze the machine
-    and no other check depends on it. ``once`` is True if a failure is not retried, because an attempt takes
-    minutes.
+    ``function`` is None if only the driver capi (without torch) can run the check. ``exclusive`` is True for
+    checks that measure time or memory: no other check may use the device at the same time. ``own_process`` is
+    True if the check needs a new process for each problem or dtype. ``last`` is True for a check that runs at
+    the end of a run, because it can freeze the machine and no other check depends on it. ``once`` is True if
+    a failure is not retried, because an attempt takes minutes.
 
     ``capi_dtypes`` are the dtypes in which the driver capi runs the check. If ``capi_dtypes`` is empty, capi
     uses the dtype of the problem. If it is None, capi cannot run the check. ``verified`` is True if the
     recommendation depends on the check, so that ``--verify`` repeats it. ``seconds`` is the expected
     duration, without measuring time. It comes from a run of level quick on a two-core desktop. ``script``
     returns the computation that ``rocmprobe repro`` prints for an outcome. Its second argument is the name of
-    the vendor library, or "" if the library is off. ``layer`` is the layer of the vendor library that is
-    tested. ``explanation`` is the text of the finding. For a primitive without ``layer`` and ``explanation``,
+    the vendor library, or "" if the library is off. For a primitive without ``layer`` and ``explanation``,
     the text is made from its name.
     """
 

@@ -134,28 +134,20 @@ def _results(problem: Problem, direction: str) -> tuple[str, ...]:
 
 
 def _terms(problem: Problem, direction: str, name: str) -> int:
-    """Return how many numbers are summed into one element of a result.
-
-    In the gradient of the bias, elements of the output's gradient are summed. In other results, products are
-    summed.
-    """
+    """Return how many numbers are summed into one element of a result."""
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
 def _parts(problem: Problem, direction: str, owed: str) -> int:
     """Return into how many partial sums a kernel is allowed to split a sum if it rounds each of them to the
-    dtype.
-
-    ``owed`` is the numerical guarantee that the kernel must meet.
-    """
+    dtype."""
     return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
     """Return the computation for a script that reproduces ``outcome``.
 
-    If the outcome is "wrong", return the computation that failed: on integers or on random floats. Otherwise,
-    return the computation on random floats.
+    If the outcome is "wrong", return the computation that failed: on integers or on random floats.
     """
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
@@ -238,7 +230,6 @@ def _direction(context: CheckContext) -> str:
 
 
 def _owed(context: CheckContext) -> str:
-    """Return the numerical guarantee that the kernels which can run must meet."""
     if not context.exact:
         return TRANSFORMS
     return (
@@ -276,7 +267,7 @@ def _float_tier(
 
     ``sums`` are the results of the same computation with the absolute values of the operands, from which the
     error bounds follow. The numbers of the first incorrect result are stored in ``answer``. If all results
-    are correct, those of the first result are stored. ``words`` is the beginning of the message.
+    are correct, those of the first result are stored.
     """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():

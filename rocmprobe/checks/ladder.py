@@ -96,8 +96,7 @@ def product(left: Any, right: Any) -> Named:
 
 
 def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
-    """Return (float tier, exact tier) of matrix products. The float tier uses random numbers, the exact tier
-    integers."""
+    """Return (float tier, exact tier) of matrix products."""
     draw = partial(uniform, {"left": (4, 192, _TERMS), "right": (4, _TERMS, 320)})
     limits = {"": float_limits(dtype, _TERMS)}
     fill = exact_fill(dtype, _TERMS)

@@ -87,8 +87,7 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
 
 
 def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
-    """Return a check result whose state is "wrong" if ``result`` deviates too much from ``expected``. It has
-    no timings."""
+    """Return a check result whose state is "wrong" if ``result`` deviates too much from ``expected``."""
     from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)

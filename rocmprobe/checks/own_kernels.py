@@ -60,7 +60,6 @@ def kernel(context: CheckContext) -> CheckResult:
 
 
 def _products(context: CheckContext) -> dict[str, float]:
-    """Return the operations per second of ``torch.mm`` for each product that does not take too long."""
     found: dict[str, float] = {}
     for rows, inner, columns in _PRODUCTS:
         work = 2.0 * rows * inner * columns

@@ -77,7 +77,6 @@ def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
 
 
 def _made(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
-    """Return a step that has run once, or None if it does not fit into memory."""
     from rocmprobe.checks.networks.repeated import RepeatedStep
 
     try:
@@ -111,7 +110,6 @@ class _Soak:
         return not self._goes_on or self._progress["seconds"] >= self._soak.seconds
 
     def compare_first(self, results: list[Tensor]) -> None:
-        """Choose the most frequent result as the baseline, and compare all ``results`` to the baseline."""
         from rocmprobe.checks.networks.repeated import most_frequent
 
         self._first, alike = most_frequent(results)

@@ -78,7 +78,6 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
 
 
 def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operands: Tensors) -> Calls:
-    """Return the calls to time, keyed by the name of their time. ``compute`` has the signature of ``run``."""
     import torch
 
     problem = context.the_problem
@@ -117,8 +116,7 @@ def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
 def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
     """Measure each call in ``own`` (convolution) and in ``beside`` (yardsticks), and return the timings.
 
-    All calls together run for ``at_least`` seconds. They take turns, so that a change of the device's clock
-    affects all of them.
+    The calls take turns, so that a change of the device's clock affects all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
     rounds, ends = 0, time.perf_counter() + at_least
@@ -180,8 +178,6 @@ def _steady(name: str, seconds: list[float]) -> dict[str, float]:
 
 
 def _repeat(context: CheckContext, call: Callable[[], Any], at_least: float) -> list[float]:
-    """Repeat a call, and return the seconds of each run. There are at least ``_LEAST`` runs, which take at
-    least ``at_least`` seconds together."""
     seconds: list[float] = []
     ends = time.perf_counter() + at_least
     while len(seconds) < _LEAST or time.perf_counter() < ends:

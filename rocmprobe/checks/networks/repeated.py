@@ -29,7 +29,7 @@ class Difference:
     """Difference between two results.
 
     ``of`` is the tensor with the most different elements. ``elements`` and ``bits`` are the numbers of
-    different elements and bits in this tensor. ``tensors`` is the number of tensors that differ.
+    different elements and bits in this tensor.
     """
 
     of: str

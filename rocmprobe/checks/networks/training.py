@@ -153,7 +153,6 @@ def _wide(tensor: Any) -> Tensor:
 
 
 def _placed(data: Any, device: str, dtype: Any) -> Any:
-    """Move the tensors in nested tuples and lists to the device. Floating-point tensors get ``dtype``."""
     if isinstance(data, Tensor):
         return data.to(device, dtype) if data.is_floating_point() else data.to(device)
     return type(data)(_placed(each, device, dtype) for each in data)

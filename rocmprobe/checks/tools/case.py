@@ -2,7 +2,7 @@
 
 A case becomes one pytest item and one outcome. ``needs`` has the ids of other cases that must pass. If one of
 these failed, the case is blocked. If ``if_failed`` is not empty, the case runs only if one of these cases
-failed. Otherwise it is skipped.
+failed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def trial_key(self) -> str:
-        """Key of the child process that runs the case. Cases with the same key share a process.
+        """Key of the child process that runs the case.
 
         Measurements do not share a process with other cases, because the vendor library must not write its
         log during measurements. Each start-up check has its own process with its own databases. Each memory

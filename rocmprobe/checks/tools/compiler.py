@@ -32,7 +32,7 @@ class Compiler:
     def launch(self, source: Any, target: Any) -> None:
         """Launch a Triton kernel that writes ``2 * source + 1`` to ``target``.
 
-        Raise NotApplicable if there is no Triton. Other errors of Triton are not caught.
+        Raise NotApplicable if there is no Triton.
         """
         if source.device.type == "cpu":
             raise NotApplicable("Triton makes kernels for GPUs, and a CPU answers here")

@@ -29,12 +29,11 @@ Named = dict[str, Any]
 class Computation:
     """Functions that draw operands, compute with them, and measure the error.
 
-    ``draw`` returns operands for a ``dtype`` and a ``seed``. ``call`` takes the operands as keyword
-    arguments. ``reference`` computes the expected results in fp64 on the CPU. If it is None, ``call`` does.
-    Each function in ``measures`` takes a result and its reference. ``limits`` are keyed by the name of the
-    result ("" for every result), then by the name of the measure. ``bounds`` are arguments of ``rounding``,
-    keyed by the name of the result, for an error bound of each element. ``layout`` changes the memory format
-    of operands on the device.
+    ``draw`` returns operands for a ``dtype`` and a ``seed``. ``reference`` computes the expected results in
+    fp64 on the CPU. If it is None, ``call`` does. ``limits`` are keyed by the name of the result ("" for
+    every result), then by the name of the measure. ``bounds`` are arguments of ``rounding``, keyed by the
+    name of the result, for an error bound of each element. ``layout`` changes the memory format of operands
+    on the device.
     """
 
     draw: partial[Named]

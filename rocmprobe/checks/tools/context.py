@@ -110,9 +110,8 @@ class CheckContext:
 
     ``exact`` is True if results for integer operands must equal the reference. ``bypass`` is True if the
     setting installs the bypass. ``naive`` is True if naive im2col is also timed. ``batch`` is the batch size
-    for timing networks. ``operator`` is the operator that a case of the operator sweep tests. ``compiler``
-    compiles kernels at run time. ``clock`` measures first and steady calls. The controller reads clocks and
-    temperatures of the device before and after a ``measured`` block. Only the check soak uses ``soak``.
+    for timing networks. The controller reads clocks and temperatures of the device before and after a
+    ``measured`` block.
     """
 
     dtype: Any

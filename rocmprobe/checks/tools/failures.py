@@ -10,7 +10,7 @@ class DeviceFailure(Exception):
 
 
 class NotApplicable(Exception):
-    """The check does not apply here. The message gives the reason."""
+    """The check does not apply here."""
 
 
 def out_of_memory(error: Optional[BaseException]) -> bool:
