@@ -60,8 +60,7 @@ _lock = lock_across_forks()
 class _Request:
     """Arguments of :func:`install` or :func:`enabled`, checked and with defaults filled in.
 
-    If ``interceptor`` is None, convolution stays unchanged. ``kinds`` are the layers that PyTorch's own
-    kernels compute, a subset of ``other_layers.KINDS``.
+    ``kinds`` are the layers that PyTorch's own kernels compute, a subset of ``other_layers.KINDS``.
     """
 
     interceptor: Optional[BypassInterceptor]
@@ -133,8 +132,8 @@ def install(
 def uninstall(device: Device = None) -> None:
     """Undo :func:`install` for one device type, or for all device types if ``device`` is None.
 
-    Do nothing if nothing is installed. Contexts of :func:`enabled` stay active. If the bypass computed the
-    forward of a convolution, it still computes the backward.
+    Contexts of :func:`enabled` stay active. If the bypass computed the forward of a convolution, it still
+    computes the backward.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -200,7 +199,7 @@ def patch(
 
 
 def unpatch(model: torch.nn.Module) -> None:
-    """Undo :func:`patch`. Do nothing if the model is not patched."""
+    """Undo :func:`patch`."""
     unpatch_model(model)
 
 

@@ -97,8 +97,6 @@ class BypassInterceptor(Interceptor):
         return to_input, to_weight, to_bias
 
     def _prepare(self, call: Union[ConvolutionCall, BackwardCall]) -> Union[_Prepared, str]:
-        """Return the stored preparation for calls of this form, or the reason to leave such calls to
-        PyTorch."""
         key = (call.form(), self._cap, self._algorithm)
         known = _prepared.get(key)
         if known is None:
@@ -137,7 +135,6 @@ class _LeftNativeError(Exception):
 
 
 def _plain_form(call: Union[ConvolutionCall, BackwardCall]) -> Geometry:
-    """Raise _LeftNativeError if the bypass does not support the problem."""
     tensors = [call.input, call.weight]
     if isinstance(call, BackwardCall):
         tensors.append(call.grad_output)

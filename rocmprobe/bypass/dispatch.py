@@ -25,8 +25,7 @@ _UNRECORDED = 9
 
 
 class Interceptor:
-    """Base class of code that runs between a caller and PyTorch's convolution kernels. Override methods as
-    needed.
+    """Base class of code that runs between a caller and PyTorch's convolution kernels.
 
     Attributes:
         name: name of the interceptor. If several interceptors of a device type have the same name, only the

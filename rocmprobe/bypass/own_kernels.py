@@ -113,8 +113,6 @@ def compute(
 ) -> None:
     """Launch the kernel ``variant`` of ``family`` for one direction of a problem.
 
-    ``workspace_bytes`` is the workspace of the plan.
-
     Raises:
         RuntimeError: if a launch fails, or if the kernels must not be used.
     """

@@ -72,7 +72,6 @@ def _backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _registered(key: str) -> list[Any]:
-    """Register the kernels above and below autograd, and return the objects that keep them registered."""
     return [
         _library(key, _convolution_kernel, _backward_kernel),
         _library("Autograd" + key, autograd.convolution_kernel, autograd.backward_kernel),

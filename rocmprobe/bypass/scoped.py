@@ -166,7 +166,7 @@ def patch_model(model: torch.nn.Module, interceptor: ScopedInterceptor) -> None:
 
 
 def unpatch_model(model: torch.nn.Module) -> None:
-    """Undo :func:`patch_model`. Do nothing to modules that are not patched."""
+    """Undo :func:`patch_model`."""
     with _lock:
         _restore(model)
         _remove_unused()

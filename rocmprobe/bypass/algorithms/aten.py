@@ -96,7 +96,6 @@ class Aten(Algorithm):
 
 
 def _become(result: torch.Tensor, found: torch.Tensor) -> None:
-    """Make ``result`` share the memory of ``found`` if their strides are equal. Otherwise copy the values."""
     if result.stride() == found.stride():
         # torch has no type annotation for this overload.
         cast(Any, result).set_(found)
@@ -118,7 +117,7 @@ def _whole(plain: Geometry) -> bool:
 
 
 def _plainly(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` with the strides of a contiguous tensor of the same shape. Copy only if needed.
+    """Return ``tensor`` with the strides of a contiguous tensor of the same shape.
 
     PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension has size 1,
     PyTorch can take a contiguous tensor for a channels-last tensor, unless its strides are those of a

@@ -66,7 +66,6 @@ class Plan:
     """The way in which one algorithm computes one direction of a problem, and the cost.
 
     Attributes:
-        algorithm: name of the algorithm.
         flipped: True if bwd-data is computed as the forward of a convolution of the gradient, with the taps
             in reverse order (only at stride 1).
         samples: number of samples in a chunk.
@@ -74,7 +73,6 @@ class Plan:
         workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
         flops: number of multiplications and additions.
         moved_bytes: bytes that are read and written for columns, padding, sums and the weight.
-        launches: number of kernel launches.
         variant: name of one of rocmprobe's own kernels, or "" if PyTorch's kernels compute the direction.
         gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
     """

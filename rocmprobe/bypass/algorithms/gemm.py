@@ -101,8 +101,5 @@ def add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) ->
 
 
 def ranges(total: int, step: int) -> Sequence[tuple[int, int]]:
-    """Split ``range(total)`` into parts of length ``step``, and return (first, last + 1) of each part.
-
-    The last part can be shorter.
-    """
+    """Split ``range(total)`` into parts of length ``step``, and return (first, last + 1) of each part."""
     return [(first, min(first + step, total)) for first in range(0, total, step)]

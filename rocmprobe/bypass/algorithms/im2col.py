@@ -146,7 +146,7 @@ def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dt
 
 
 def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
-    """Copy the sum into ``weight_gradient``. Do nothing if the sum is a view of ``weight_gradient``."""
+    """Copy the sum into ``weight_gradient``."""
     if total.data_ptr() != weight_gradient.data_ptr():
         weight_gradient.copy_(total.view(weight_gradient.shape))
 

@@ -59,7 +59,6 @@ class Choice:
     Args:
         problem: key of the problem in the plan file.
         plans: at least one plan.
-        device: device that computes the problem.
 
     Attributes:
         plans: plans, the fastest by the cost model first.
@@ -143,12 +142,10 @@ class Explanation:
     """The chosen algorithm for one direction of a problem, and the reason.
 
     Attributes:
-        algorithm: name of the chosen algorithm.
         variant: name of one of rocmprobe's own kernels, or "" for an algorithm without variants.
         why: reason for the choice, in one sentence.
         workspace_bytes: upper bound on the bytes that the algorithm allocates in addition to operands and
             results.
-        flops: number of multiplications and additions of the algorithm.
         alternatives: all plans that were considered, the fastest by the cost model first.
         own_kernels: "used" if rocmprobe's own kernels can be chosen, otherwise the reason why they cannot be
             chosen.

@@ -191,8 +191,7 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
 def eligible(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> list[Plan]:
     """Return the plans of ``algorithm`` if it applies to the problem, else the plans of all algorithms.
 
-    Plans that need more than ``cap`` bytes are left out, unless no other plan is left. The result is never
-    empty.
+    Plans that need more than ``cap`` bytes are left out, unless no other plan is left.
     """
     found = candidates(direction, plain, operands, cap)
     named = [each for each in found if each.algorithm == algorithm]
