@@ -178,7 +178,6 @@ def _tried_in_child(device: KernelDevice, dtype: str, folder: Optional[Path]) ->
 
 
 def _announce(text: str) -> None:
-    """Print one line on stderr. Do nothing if stderr is closed."""
     if sys.stderr:
         with suppress(OSError, ValueError):
             print(f"rocmprobe: {text}", file=sys.stderr, flush=True)

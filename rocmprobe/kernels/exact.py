@@ -29,7 +29,7 @@ def shapes(plain: Geometry) -> dict[str, tuple[int, ...]]:
 
 
 def integers(seed: int, count: int) -> list[int]:
-    """Return ``count`` integers from -2 to 2. The same seed gives the same integers."""
+    """Return ``count`` integers from -2 to 2."""
     return [crc32(f"{seed} {number}".encode()) % 5 - 2 for number in range(count)]
 
 
@@ -162,7 +162,7 @@ def encoded(values: Sequence[float], dtype: str) -> bytes:
 def reordered(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
     """Return the bytes of a contiguous tensor with its elements moved to ``strides`` (in elements).
 
-    The moved tensor must have no gaps between elements. This is so e.g. for channels-last.
+    The moved tensor must have no gaps between elements.
     """
     target = bytearray(len(content))
     for number, index in enumerate(product(*map(range, shape))):

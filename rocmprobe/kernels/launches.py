@@ -43,7 +43,6 @@ class Launch:
     Attributes:
         kernel: name of the kernel in the module.
         grid: number of blocks in x, y and z.
-        threads: number of threads in a block.
         arguments: values of all fields except pointers. They are never modified, because :meth:`filled`
             copies them.
         pointers: pointer fields with their operands.

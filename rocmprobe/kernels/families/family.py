@@ -20,7 +20,6 @@ class Option:
         workspace_bytes: bytes that the launches need in addition to the tensors.
         flops: number of multiplications and additions.
         moved_bytes: bytes that are read and written in addition to the operands of the sums.
-        launches: number of launches.
         gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
     """
 
@@ -40,8 +39,8 @@ class Family(Protocol):
     ) -> list[Option]:
         """Return the options with at most ``cap`` bytes of workspace, the fastest by the cost estimate first.
 
-        Return an empty list if no option applies. If ``every`` is True, also return options that are expected
-        to be slow. The self-test needs these, because it must test all kernels.
+        If ``every`` is True, also return options that are expected to be slow. The self-test needs these,
+        because it must test all kernels.
         """
         ...
 

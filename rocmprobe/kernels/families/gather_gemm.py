@@ -232,8 +232,8 @@ def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
 
 
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
-    """Return into how many parts to split each sum. It is at least 1. More parts are used only while all
-    blocks together are at most ``busy_blocks``."""
+    """Return into how many parts to split each sum. More parts are used only while all blocks together are at
+    most ``busy_blocks``."""
     depth = up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
     # Rounding up to whole steps can leave the last parts empty, so count again.

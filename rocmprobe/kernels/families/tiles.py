@@ -16,7 +16,6 @@ class Tile:
         name: name of the tile, which is part of the name of a variant.
         rows, columns: size of the tile in the result.
         depth: number of products that each step adds to a sum.
-        threads: number of threads in a block.
         share: approximate fraction of multiply-adds among the vector instructions of a step
             (benchmarks/results/kernel_tiles.md).
         wide: True if the tile also supports problems with more taps than a word has bits.

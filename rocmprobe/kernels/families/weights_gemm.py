@@ -179,8 +179,8 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """Return into how many parts to split each sum. It is at least 1. More parts are used only while all
-    blocks together are at most ``busy_blocks``.
+    """Return into how many parts to split each sum. More parts are used only while all blocks together are at
+    most ``busy_blocks``.
 
     A workspace of ``cap`` bytes and the number of pixels also limit the number of parts.
     """
