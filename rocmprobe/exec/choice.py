@@ -40,9 +40,9 @@ class Choice:
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
     """Return the configuration that the results at ``path`` recommend.
 
-    If ``setting`` is given, return the configuration of this setting. If ``path`` is None, use the last
-    complete run on this machine. Raises NoRun if there is no such run. Raises BadInput if the results cannot
-    be read, are from a simulated machine (unless ``simulated`` is True), or lack the setting.
+    If ``path`` is None, use the last complete run on this machine. Raises NoRun if there is no such run.
+    Raises BadInput if the results cannot be read, are from a simulated machine (unless ``simulated`` is
+    True), or lack the setting.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(
@@ -61,10 +61,6 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
 
 
 def _named(path: Path, results: Results, name: str) -> Configuration:
-    """Return the configuration of the setting ``name`` of ``results``.
-
-    If there is no such setting, raises BadInput with the most similar name.
-    """
     settings = {each.name: each for each in results.settings if not each.undecided}
     if name in settings:
         return of_setting(results, settings[name])

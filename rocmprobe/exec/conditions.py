@@ -65,10 +65,7 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` as after the activation of the Python environment, so that "python" starts it.
-
-        If the configuration has no environment, return ``environ`` unchanged.
-        """
+        """Return ``environ`` as after the activation of the Python environment, so that "python" starts it."""
         if not self.python:
             return dict(environ)
         folder = os.path.dirname(self.python)
@@ -99,9 +96,9 @@ def conditions(
 ) -> Conditions:
     """Return the configuration that the results at ``profile`` recommend.
 
-    If ``setting`` is given, return the configuration of this setting. See ``choose`` for how the results are
-    found. ``bypass`` is "auto" (as in the setting), "always" (on every device) or "never". Raises BadInput if
-    the results cannot be used or recommend nothing, or if the setting needs a change of the program itself.
+    See ``choose`` for how the results are found. ``bypass`` is "auto" (as in the setting), "always" (on every
+    device) or "never". Raises BadInput if the results cannot be used or recommend nothing, or if the setting
+    needs a change of the program itself.
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -122,10 +119,7 @@ def conditions(
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
-    """Return ``found`` for the recommended Python environment.
-
-    Raises BadInput if the environment does not exist on this machine.
-    """
+    """Return ``found`` for the recommended Python environment."""
     python = environment.path_here
     if not Path(python).is_file():
         raise BadInput(

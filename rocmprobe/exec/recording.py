@@ -157,10 +157,7 @@ class _Process:
                 self._take(json_line(line))
 
     def _take(self, line: Any) -> None:
-        """Store the version, the problem or the counts in a line.
-
-        Raises KeyError or TypeError if the recorder did not write the line.
-        """
+        """Store the version, the problem or the counts in a line."""
         if "torch" in line:
             self.versions.append(line["torch"])
         elif "problem" in line:

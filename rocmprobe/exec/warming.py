@@ -57,8 +57,7 @@ _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 class ConfiguredDevice:
     """A device of this machine under the configuration of ``rocmprobe exec``, and the configuration's caches.
 
-    ``path`` is the path of the results. ``launch`` is how to start a child. ``budgets`` are the time limits
-    of a case.
+    ``path`` is the path of the results.
     """
 
     path: Path
@@ -225,8 +224,8 @@ class FirstCall:
 def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) -> Iterator[FirstCall]:
     """Yield each case once it is warm or known to fail.
 
-    Cases with an outcome in the journal do not run again, unless ``again`` is True. If ``retry`` is True,
-    failed cases run again. Raise BadInput if the journal is invalid.
+    Cases with an outcome in the journal do not run again, unless ``again`` is True. Raise BadInput if the
+    journal is invalid.
     """
     journal = Journal(on.caches.folder, redact=False)
     with naming_journal(on.caches.folder):
