@@ -46,10 +46,7 @@ SWITCHES = (
 
 
 def query_torch() -> None:
-    """Print a line with name, value and error for each query of torch.
-
-    If a query succeeds, its error is null.
-    """
+    """Print a line with name, value and error for each query of torch."""
     try:
         import_torch()
     except Exception as error:

@@ -122,10 +122,6 @@ class TorchDriver:
 
 
 def _error(error: BaseException) -> CheckResult:
-    """Return the result for an exception of the device or its libraries.
-
-    The exception's type and text determine the cause.
-    """
     text = f"{type(error).__name__}: {error}" if not isinstance(error, DeviceFailure) else str(error)
     lines = text.splitlines()
     cause = "exception"
