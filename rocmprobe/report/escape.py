@@ -31,7 +31,7 @@ _TICKS = re.compile("`{10,}")
 def words(foreign: str, limit: int = 400) -> str:
     """Return untrusted text as one line of Markdown, made from at most ``limit`` characters.
 
-    All other words become code spans.
+    All words except plain words become code spans.
     """
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):

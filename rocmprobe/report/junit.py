@@ -147,6 +147,7 @@ def _properties(results: Results) -> ET.Element:
 
 
 def _case(suite: ET.Element, case: Reported, limit: int) -> int:
+    """Add one test case with a text of at most about ``limit`` characters. Return the length of the text."""
     element = ET.SubElement(
         suite, "testcase", classname=case.group, name=case.name, time=f"{case.seconds:.3f}"
     )

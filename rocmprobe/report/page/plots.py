@@ -249,6 +249,7 @@ def _spoken(row: Line, unit: str) -> str:
 
 
 def _marks(least: float, most: float) -> list[float]:
+    """Return three to five equally spaced round numbers that enclose both values."""
     span = max(most - least, abs(most) / 10, 1e-9)
     power = 10 ** floor(log10(span / 3))
     step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= span / 3.5)

@@ -217,6 +217,7 @@ def other_blocks(results: Results) -> list[Block]:
 
 
 def _for_the_program(results: Results, configuration: Configuration) -> bool:
+    """Return True if users must change their program to use the setting, e.g. to use another dtype."""
     return any(each.name == configuration.setting and each.changes_problems for each in results.settings)
 
 

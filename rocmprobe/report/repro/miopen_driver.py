@@ -19,7 +19,10 @@ _TRANSPOSED = {**_FLAGS, "fwd": _BACKWARD_DATA, "bwd-data": _FORWARD}
 
 
 def batch_norm_line(dtype: str) -> tuple[str, str]:
-    """Return the command line for the forward pass of the check batch-norm, and ""."""
+    """Return the command line for the forward pass of the check batch-norm, and "".
+
+    If there is no command line, return "" and the reason.
+    """
     if dtype == "float16":
         return "", "none is known for float16 with the weights in float32, as PyTorch has them"
     if dtype != "float32":
@@ -32,9 +35,9 @@ def convolution_line(
 ) -> tuple[str, str]:
     """Return the command line for one direction of ``problem``, and "".
 
-    If ``immediate``, MIOpen chooses the solver in immediate mode instead of Find. ``torch`` is PyTorch's
-    version, which decides whether PyTorch sends the problem to MIOpen. ``torch`` is None if PyTorch was not
-    used.
+    If there is no command line, return "" and the reason. If ``immediate``, MIOpen chooses the solver in
+    immediate mode instead of Find. ``torch`` is PyTorch's version, which decides whether PyTorch sends the
+    problem to MIOpen. ``torch`` is None if PyTorch was not used.
     """
     if torch is None and problem.dtype not in _BASES:
         return "", "the driver has no convolution of this dtype"
@@ -56,6 +59,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _shrunk(problem: Problem) -> tuple[int, ...]:
+    """Return the output size of a plain convolution whose input has the size of the transposed output."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 

@@ -160,7 +160,8 @@ def _settled(results: Results, outcome: Outcome, setting: Setting) -> list[str]:
 def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
     """Return the statements that set the flags of torch.backends, in two lists.
 
-    The first list has cuDNN's flags, which also control MIOpen. Raise BadInput for an unknown flag.
+    The first list has cuDNN's flags, which also control MIOpen. The second list has other flags, each set
+    only if the installed torch has it. Raise BadInput for an unknown flag.
     """
     unknown = [name for name in setting.torch if name not in FLAGS]
     if unknown:
@@ -264,7 +265,7 @@ def driver_line(results: Results, outcome: Outcome) -> str:
 
 
 def setting_of(results: Results, outcome: Outcome) -> Setting:
-    """Return the setting of ``outcome``."""
+    """Return the setting of ``outcome``. Raise BadInput if the results do not describe the setting."""
     for setting in results.settings:
         if setting.name == outcome.setting:
             return setting
@@ -281,7 +282,10 @@ def backend(results: Results, outcome: Outcome, setting: Setting) -> str:
 
 
 def device_of(outcome: Outcome, setting: Setting) -> str:
-    """Return torch's name for the device of ``outcome``."""
+    """Return torch's name for the device of ``outcome``.
+
+    Raise BadInput if the name in the results is invalid.
+    """
     device = setting.device or outcome.device
     if not re.fullmatch(r"[a-z]+(:[0-9]+)?", device):
         raise BadInput(f"{one_line(outcome.id)}: {one_line(device)!r} is not a torch device")

@@ -59,7 +59,7 @@ def render_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown."""
+    """Return the comparison as Markdown. Text from the files becomes code, so it cannot be markup."""
     blocks = [
         f"## rocmprobe compare: {_headline(comparison)}",
         "\n".join(f"- {label}: {code(words, 1000)}" for label, words in _lines(comparison)),

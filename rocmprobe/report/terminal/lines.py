@@ -20,8 +20,10 @@ _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 class Line:
     """One line of a summary.
 
-    If the summary is too long, the lines of the highest rank are left out first. If ``copied``, users copy
-    the line, so it is neither wrapped nor cut. If lines are left out, the summary says how many findings.
+    If the summary is too long, the lines of the highest rank are left out first. On a terminal, a line is
+    wrapped and cut after ``most`` rows, where 0 means no limit. If ``copied``, users copy the line, so it is
+    neither wrapped nor cut. ``counted`` is a noun for the line, e.g. "finding". If lines are left out, the
+    summary says how many findings.
     """
 
     text: Text

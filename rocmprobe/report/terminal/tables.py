@@ -31,6 +31,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 
 def _settings() -> Table:
+    # Use one column with the name on a separate line, because some settings set eight variables.
     table = Table("setting", box=None, pad_edge=False, header_style="bold")
     for row in settings_table.rows():
         details = (
@@ -62,6 +63,10 @@ def _problems() -> Group:
 
 
 def _matrix() -> Table:
+    """Return the problems of the matrix with their origins.
+
+    Count the problems of level "long" instead of listing them, because there are hundreds.
+    """
     table = Table("from level", "problem of the matrix", box=None, pad_edge=False, header_style="bold")
     seen = 0
     for level in LEVELS[:-1]:
