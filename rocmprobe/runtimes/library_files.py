@@ -18,7 +18,7 @@ def pattern(*libraries: str) -> re.Pattern[str]:
 def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
     """Return the newest file of each library, keyed by library. ``names`` are the files of one folder.
 
-    ``wanted`` is a result of ``pattern``. Files of other libraries are ignored.
+    ``wanted`` is a result of ``pattern``.
     """
     found: dict[str, tuple[list[int], str]] = {}
     for name in names:

@@ -81,7 +81,7 @@ class Buffer:
     def copy_from(self, source: Buffer) -> None:
         """Copy ``source``, a buffer of the same size, into this buffer on the device.
 
-        The copy may still run after the return. Call the runtime's ``synchronize`` to wait for it.
+        The copy may still run after the return.
         """
         self.runtime.copy_within(self.address, source.address, self.size)
 
