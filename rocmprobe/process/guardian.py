@@ -62,7 +62,7 @@ class Guardian:
 
 
 def guardian() -> Guardian:
-    """Return the guardian of this process. Start it at the first call."""
+    """Return the guardian of this process."""
     # Start only one. A second guardian would be freed for lack of a reference, and kill its groups then.
     with _starting:
         return _started()

@@ -40,10 +40,7 @@ def take_signals() -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside of the ``with`` block.
-
-    The previous handlers are restored at the end of the block.
-    """
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside of the ``with`` block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     take_signals()
     try:
