@@ -25,8 +25,9 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    For a recorded tree, it is empty by default, because the variables of this process have nothing to do with
-    the recording. ``python`` is the interpreter whose torch is inspected, by default the running interpreter.
+    ``environ`` are the variables of this process by default. For a recorded tree, it is empty by default,
+    because the variables of this process have nothing to do with the recording. ``python`` is the interpreter
+    whose torch is inspected, by default the running interpreter.
 
     Never raises an exception. If a reader fails, the error becomes the fact ``errors.<reader>``. On Windows
     without WSL, GPUs are not detected.

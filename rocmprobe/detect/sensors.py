@@ -25,7 +25,8 @@ from rocmprobe.model.telemetry import CONDITIONS, TEMPERATURES, Limit
 from rocmprobe.text.tables import table
 
 _T = TypeVar("_T")
-#: Layout of gpu_metrics 1.3 up to the throttling status.
+#: Layout of gpu_metrics 1.3 up to the throttling status. In this format, the status has the same bits on
+#: every chip: 0 to 31 for power and current, 32 to 47 for temperatures.
 _METRICS = struct.Struct("<HBB108xQ")
 _POWER_BITS, _HEAT_BITS = 0x0000_0000_FFFF_FFFF, 0x0000_FFFF_0000_0000
 #: Range in degrees Celsius of plausible temperature limits. Other limits from the driver are ignored.
@@ -130,6 +131,7 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:
+    """Return the driver's throttling status, or no values if the format is not version 1.3."""
     try:
         with tree.opened(name) as handle:
             data = os.read(handle, _METRICS.size)
@@ -194,6 +196,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     if gpu.vendor.value != "amd" or not gpu.address.value:
         return {}
     address = str(gpu.address.value)
+    # All partitions of a card use the sensors of PCI function 0.
     folders = [f"{pci.DEVICES}/{address}", f"{pci.DEVICES}/{address.rpartition('.')[0]}.0"]
     folder = next(filter(tree.exists, folders), "")
     state = amdgpu.read_state(tree, folder) if folder else {}
@@ -214,6 +217,7 @@ def processor(tree: Tree) -> dict[str, float]:
 
 
 def _thousandths(tree: Tree, names: Iterable[str]) -> list[float]:
+    """Return the numbers in the files divided by 1000: kilohertz as megahertz, millidegrees as degrees."""
     values = (number(tree.text(name)) for name in names)
     return [value / 1000 for value in values if value is not None]
 

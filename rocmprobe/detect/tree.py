@@ -112,8 +112,8 @@ class Tree:
     def locate(self, name: str) -> Path:
         """Return the real path of the file ``name``, which is below ``root``.
 
-        This method resolves such links itself, because the kernel would follow them to files of this machine.
-        Raises OSError for a loop of links.
+        Absolute links in a recorded tree point to files in the tree. This method resolves such links itself,
+        because the kernel would follow them to files of this machine. Raises OSError for a loop of links.
         """
         if self.own:
             return Path(name)

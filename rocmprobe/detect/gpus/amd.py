@@ -278,6 +278,10 @@ def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
 
 
 def _cards(nodes: Iterable[tuple[str, str]]) -> int:
+    """Return the number of cards among the nodes.
+
+    Each item has two PCI addresses: of the card, and of the node, which differs between partitions of a card.
+    """
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
         most[function] = max(count, most.get(function, 0))
@@ -297,7 +301,10 @@ LIBDRM_TABLES = (
 
 
 def marketing_name(tree: Tree, pci_id: int, revision: int) -> Fact:
-    """Return the name of the product with this PCI device id and revision."""
+    """Return the name of the product with this PCI device id and revision.
+
+    Format: libdrm data/amdgpu.ids, lines of "device,<tab>revision,<tab>product", both numbers hexadecimal.
+    """
     for path in LIBDRM_TABLES:
         for line in (tree.text(path) or "").splitlines():
             device, _, rest = line.partition(",")

@@ -166,6 +166,7 @@ def _scaled(fact: Fact, divisor: float) -> Fact:
 
 
 def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
+    """Return the clock in megahertz from the active level in the file ``table``, else ``measured``."""
     in_use = _CLOCK_IN_USE.findall(tree.text(table) or "")
     if not in_use:
         return measured

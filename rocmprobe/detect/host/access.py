@@ -81,6 +81,7 @@ def _node(tree: Tree, path: str, names: dict[int, str]) -> Optional[dict[str, An
         return None
     return {
         "node": path,
+        # In a container, a group of the host often has no name.
         "group": names.get(status.st_gid, f"gid {status.st_gid}"),
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "usable": os.access(place, os.R_OK | os.W_OK),

@@ -174,7 +174,8 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 def _folders(tree: Tree) -> list[str]:
     """Return the folders of this process's control groups and of their parents, which also set limits.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In this case, the root folder is the container's group.
+    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. In
+    this case, the root folder is the container's group.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():

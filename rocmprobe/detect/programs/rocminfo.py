@@ -186,6 +186,7 @@ def _take(draft: _Draft, name: str, value: str) -> None:
         if size:
             draft.pools.append((draft.segment, int(size.group(1)) * 1024))
     elif not draft.fields.get(name):
+        # The value can be on the next line.
         draft.fields[name] = value
 
 

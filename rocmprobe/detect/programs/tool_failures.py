@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: A user's name in rocminfo's message about groups.
+#: A user's name in rocminfo's message about groups. It is removed, because it is private.
 _MEMBER = re.compile(r"(?<!\S)\S{1,200}(?= is (?:not )?(?:a )?member of )")
 _LONGEST = 300
 _MOST_LINES = 5000

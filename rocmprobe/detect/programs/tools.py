@@ -1,7 +1,7 @@
 """Results of rocminfo, rocm-smi and amd-smi if they are installed, or reasons for missing results.
 
-So each tool runs in a separate process group for at most a few seconds, and rocmprobe does not wait for a
-tool that cannot be killed.
+The tools query the driver, which can be broken. So each tool runs in a separate process group for at most a
+few seconds, and rocmprobe does not wait for a tool that cannot be killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class ToolRun:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program, its arguments, and the parser of its output."""
+    """A program, its arguments, and the parser of its output.
+
+    The parser returns facts, whose names lack the tool's prefix, and a failure or None.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -119,6 +122,10 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _by_ending(how: str, text: str) -> Optional[Failure]:
+    """Return the failure if a tool timed out, crashed or did not start, else None.
+
+    If the tool exited by itself, only its output shows whether it failed.
+    """
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)

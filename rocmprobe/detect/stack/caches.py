@@ -137,7 +137,10 @@ def _add_kernels(tree: Tree, path: str, found: _Found) -> None:
 
 
 def _isa_of(data: Mapping[str, Any]) -> Optional[str]:
-    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU."""
+    """Return the ISA in the metadata of a kernel, or None if the kernel is not for an AMD GPU.
+
+    ``target`` is an object since Triton 3.0, and a list in older versions.
+    """
     target = data.get("target")
     arch: Any = data.get("arch")
     if isinstance(target, dict):

@@ -1,6 +1,8 @@
 """Reader that finds the targets (e.g. "gfx1030") for which the installed libraries have device code.
 
 HIP stores a library's code objects in the section .hip_fatbin: one bundle after another, one per source file.
+Each bundle starts with a table of its targets (format: clang's Clang Offload Bundler). rocBLAS and hipBLASLt
+store their code in files whose names end in the target.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = b"CCOB"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<3Q")
+#: Largest number of bundles that are read. Nearly all bundles of a library have the same targets.
 _MOST_BUNDLES = 64
 #: Number of bytes read for the table of a bundle. A table lists about twenty targets.
 _TABLE_BYTES = 4096
+#: Alignment of bundles in bytes: each bundle starts on a page.
 _ALIGNMENT = 4096
 _TARGET = re.compile(r"gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?(?::[a-z]+[+-])*\Z")
 #: The target in a file name, e.g. in "TensileLibrary_lazy_gfx1030.dat" or
@@ -111,6 +115,10 @@ def _archive_targets(tree: Tree, path: str, shown: str) -> Fact:
 
 
 def _bundle(table: bytes) -> tuple[list[str], int]:
+    """Return the targets and the size in bytes of the bundle at the start of ``table``.
+
+    If no bundle starts there, return [] and 0.
+    """
     targets, end = [], 0
     try:
         if not table.startswith(_BUNDLE):

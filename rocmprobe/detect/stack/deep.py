@@ -11,6 +11,7 @@ from rocmprobe.model.results import Fact
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
 
+#: Timeout in seconds. On a slow machine, importing torch and starting a device can take a minute.
 ASK_SECONDS = 120.0
 _SOURCES = {
     "version": "torch.__version__",
@@ -66,6 +67,10 @@ def _answers(out: str) -> Iterator[tuple[str, Fact]]:
 
 
 def _library_version(facts: Mapping[str, Fact]) -> Fact:
+    """Return MIOpen's version as MAJOR.MINOR.PATCH, or cuDNN's number unchanged.
+
+    torch stores MIOpen's version as one number.
+    """
     # Imported late, because no other fact needs a backend, and the import takes time.
     from rocmprobe.backends.gpu import unpacked
 

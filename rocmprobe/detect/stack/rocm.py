@@ -17,6 +17,7 @@ from rocmprobe.process import children
 from rocmprobe.text.tables import table
 
 ROCM = "/opt/rocm"
+#: Path of the header since ROCm 5.2, and in older releases, where each component has a separate folder.
 _HIP_HEADERS = ("include/hip/hip_version.h", "hip/include/hip/hip_version.h")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 #: For example "libamdhip64.so.6.2.41134", or "libamdhip64.so.5.2.21153-0" with a build number.
@@ -171,7 +172,10 @@ def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
 
 
 def _torch_release(torch: TorchBuild) -> Optional[str]:
-    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version."""
+    """Return the ROCm release in a wheel's version (e.g. 5.2 of "1.13.1+rocm5.2"), else HIP's version.
+
+    HIP's version is usually equal to the ROCm release.
+    """
     return rocm_of(torch.value("torch.version")) or torch.value("torch.hip")
 
 
