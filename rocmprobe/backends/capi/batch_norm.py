@@ -117,10 +117,7 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
 def batch_norm(
     hip: Hip, miopen: MiopenLibrary, shape: Sequence[int], x: Sequence[float]
 ) -> Iterator[BatchNorm]:
-    """Yield a ``BatchNorm`` of ``x`` with ``shape`` (N, C, ...) on the device.
-
-    Descriptors are released at the end.
-    """
+    """Yield a ``BatchNorm`` of ``x`` with ``shape`` (N, C, ...) on the device."""
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
         stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))

@@ -189,7 +189,7 @@ class Convolution:
             yield [(self._describe(solution), solution) for solution in offered]
 
     def run_found(self, solution: int, workspace: Optional[Buffer] = None) -> None:
-        """Run a solution of ``found_solutions``. ``solution`` is the address of the solution object."""
+        """Run a solution of ``found_solutions``."""
         arguments = (_TensorArgument * len(self.tensors))(
             *(
                 _TensorArgument(_TENSOR_IDS[name], None, tensor.buffer.address)

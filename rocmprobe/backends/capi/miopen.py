@@ -233,8 +233,7 @@ class MiopenLibrary:
     def created(self, function: str, *arguments: Any) -> Descriptor:
         """Call ``function``, which creates an object, and return the object.
 
-        ``function`` stores the address of the object in its first argument. ``arguments`` are its other
-        arguments.
+        ``function`` stores the address of the object in its first argument.
         """
         address = ctypes.c_void_p()
         self.library.call(function, ctypes.byref(address), *arguments)

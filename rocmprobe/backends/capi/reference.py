@@ -50,7 +50,7 @@ def plain(problem: Problem, direction: str) -> tuple[Problem, str]:
     """Return (problem, direction) that PyTorch passes to MIOpen.
 
     PyTorch passes a transposed problem as a plain (not transposed) problem: x and y swap roles, and the three
-    tensors keep their shapes. A plain problem is returned unchanged.
+    tensors keep their shapes.
     """
     if not problem.transposed:
         return problem, direction

@@ -128,6 +128,6 @@ def _of(tensor: Tensor) -> tuple[int, int]:
 
 @contextmanager
 def tensor_operations(hip: Hip, miopen: MiopenLibrary, dtype: str) -> Iterator[TensorOperations]:
-    """Yield the operations for tensors of ``dtype``. The tensors are released at the end."""
+    """Yield the operations for tensors of ``dtype``."""
     with ExitStack() as stack:
         yield TensorOperations(hip, miopen, dtype, stack)
