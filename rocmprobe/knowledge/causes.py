@@ -207,7 +207,8 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 def question(first: str, second: str) -> str:
     """Return a text that says what the user must find out to decide between two causes.
 
-    If the tables have no entry for this pair, return how to confirm the first cause.
+    If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if there
+    is no such cause.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

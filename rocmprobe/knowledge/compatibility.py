@@ -494,7 +494,10 @@ class Needless(NamedTuple):
 
 
 def serves(targets: Fact, isa: str) -> bool:
-    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family."""
+    """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family.
+
+    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in the name of a wheel.
+    """
     family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
     bases = {target.partition(":")[0] for target in targets.value or ()}
     return isa in bases or bool(family & bases)

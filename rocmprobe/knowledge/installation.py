@@ -52,7 +52,8 @@ class Place:
 class Plan:
     """Plan for installing a stack.
 
-    They are empty if the versions are only known after the installation.
+    ``constraints`` are the lines of pip's constraints file. They are empty if the versions are only known
+    after the installation.
     """
 
     option: Option

@@ -43,7 +43,11 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
 
 
 def leaves(setting: Setting, outcome: Outcome) -> bool:
-    """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested."""
+    """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested.
+
+    This is True for a layer in ``setting.pytorch_layers``, and for every network, because it can contain such
+    a layer.
+    """
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
     return sent or (bool(setting.pytorch_layers) and outcome.rung == "train")
@@ -62,7 +66,7 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Return True if a setting's convolutions are all correct."""
+    """Return True if a setting's convolutions are all correct. If float32 was tested, only float32 counts."""
     asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
     return bool(asked) and all(each.works for each in asked)

@@ -41,6 +41,7 @@ STATUSES = (
     "miopenStatusVersionMismatch",
 )  # fmt: skip
 
+#: Algorithm families by the number in the log of every convolution call (4 is no longer used).
 _ALGORITHMS = {0: "GEMM", 1: "Direct", 2: "FFT", 3: "Winograd", 5: "ImplicitGEMM"}
 
 #: Part of a solver's name that identifies its family. The first match counts.
@@ -183,8 +184,8 @@ def family(solver: str) -> Optional[str]:
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
     """Return the reason why a case that allowed only ``solver`` proves nothing about this solver.
 
-    That is also so if the log has other errors, because these made ``solver`` fail before MIOpen reported
-    that it has no solver.
+    Return None if the case is a result about ``solver``. That is also so if the log has other errors, because
+    these made ``solver`` fail before MIOpen reported that it has no solver.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -203,7 +204,7 @@ def left_no_solver(state: str, reading: Reading) -> bool:
 
 
 def parse(text: str) -> MiopenLog:
-    """Parse ``text``, which can have other output between MIOpen's lines."""
+    """Parse ``text``, which can have other output between MIOpen's lines. Never raise an exception."""
     lines = [line.strip() for line in text.splitlines()]
     messages = tuple(message for message in map(_message, lines) if message)
     failures = _failures(lines, messages)
@@ -340,6 +341,10 @@ def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optiona
 
 
 def _driver_choice(lines: Iterable[str]) -> Optional[Choice]:
+    """Return the last solver that MIOpenDriver printed, or None.
+
+    MIOpenDriver prints the solver even if MIOpen's log is switched off.
+    """
     choice: Optional[Choice] = None
     for line in lines:
         if match := _DRIVER_CHOICE.match(line):

@@ -110,8 +110,9 @@ def options(
 ) -> tuple[Option, ...]:
     """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
 
-    Then stacks are sorted by status, by code for the chip before an override, by fixed versions before
-    nightly builds, and by newer rows before older rows. ``atomics`` is True if the card can use PCIe atomics.
+    First come stacks that need no build from source and that run on the machine's distribution. Then stacks
+    are sorted by status, by code for the chip before an override, by fixed versions before nightly builds,
+    and by newer rows before older rows. ``atomics`` is True if the card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -202,6 +203,8 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
+    """Yield the limits from relations, except limits of a library that one of the limits in ``known`` already
+    names."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):
@@ -209,6 +212,7 @@ def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Ans
 
 
 def _listed(stack: Stack, gfx: str) -> bool:
+    """Return True if AMD officially supports the chip in the ROCm release of a wheel."""
     target = gpus.target(gfx)
     since = _LISTED.match(target.rocm) if target else None
     if since is None or stack.kind not in ("official", "amd-stable"):

@@ -293,6 +293,7 @@ _MIOPEN_OFF = frozenset({"0", "no", "false", "disable", "disabled"})
 _MIOPEN_ON = frozenset({"1", "yes", "true", "enable", "enabled"})
 #: Twenty digits are enough for every integer type of C. Python rejects much longer numbers.
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
+#: Texts that strtoul with base 0 accepts completely.
 _C_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19})")
 _DEVICE = re.compile(r"-?[0-9]+|GPU-[0-9a-fA-F]+")
 
