@@ -30,6 +30,7 @@ _SPREAD = 6
 #: Integers of the cancelling fill. Each product is too large for float16 to represent exactly, but each
 #: operand is exact in bfloat16.
 _BASE, _LARGEST_FACTOR = 128, 16
+#: Root mean square of the difference of two integers of magnitude 1 to ``_LARGEST_FACTOR``.
 _FACTOR_RMS = 13.7
 #: Limits, by dtype, for layers and operators other than convolution. A limit is the largest deviation of a
 #: correct result from fp64, relative to the largest value of the reference or to the check's ``least``.
@@ -70,6 +71,7 @@ def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
 
 
 def _short(value: float, digits: int) -> float:
+    """Return ``value`` rounded to ``digits`` digits, so that checks and reports use the same number."""
     return float(f"{value:.{digits}g}")
 
 
@@ -118,6 +120,7 @@ class ExactFill:
 
 
 def _largest_sum(dtype: str) -> int:
+    """Return the largest integer up to which ``dtype`` represents every integer."""
     return int(1 / unit_roundoff(dtype))
 
 

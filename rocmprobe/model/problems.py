@@ -4,7 +4,9 @@ Reports print the text form, and a user can paste the text form back (``--proble
 
     conv2d-fp16-n4-c64-i56x56-k128-f3x3-s2-p1-g2-bias-nhwc
 
-The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes.
+The parts are kind, dtype, batch, input channels, input sizes, output channels and filter sizes. Further parts
+appear only if they differ from the default: stride, padding, output padding, dilation, groups, bias,
+channels-last, non-contiguous operands (docs/what-is-measured.md).
 """
 
 from __future__ import annotations

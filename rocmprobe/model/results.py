@@ -93,6 +93,7 @@ class Gpu:
     - ``effective_isa``: ISA that the ROCm runtime uses after any override.
     - ``uuid``: id that ROCm uses ("GPU-" and 16 digits).
     - ``order``: position in the order of the ROCm runtime.
+    - ``index``: N of torch's ``cuda:N``. Unknown if environment variables hide the GPU.
     - ``pcie_atomics``: True if the path to the processor supports PCIe atomics.
     - ``pcie_link``: present link and best possible link.
 
@@ -398,8 +399,8 @@ class TrainingTime:
     """Duration of a training with the network ``name``, in seconds.
 
     The step was timed with ``batch`` samples of the shape ``input``. Step, epoch and training each have a
-    median and a range, computed from p10 and p90 of the timed steps. If there is such a network, reports show
-    its times first.
+    median and a range, computed from p10 and p90 of the timed steps. ``own`` marks the user's own network. If
+    there is such a network, reports show its times first.
     """
 
     name: str
@@ -479,7 +480,7 @@ class Results:
 
     ``redacted`` counts the placeholders that redaction put into the file, by kind. ``changes`` are the
     differences from the baseline, or None if the run had no baseline. ``telemetry`` has each device whose
-    sensors were watched.
+    sensors were watched. ``environment`` is None if the run tested the Python in which rocmprobe itself ran.
     """
 
     schema_version: Annotated[int, Rule("const", SCHEMA_VERSION)]

@@ -45,10 +45,10 @@ class Recorded:
 class Steps:
     """The training steps of a program.
 
-    Of these, ``alike`` steps computed the same convolutions, ``step_counts``. ``device`` is the type of the
-    device that ran the convolutions, "several", or None if there were no convolutions. The seconds of a step
-    are given as median and deciles. ``rest_seconds`` is the median time of everything except convolution, or
-    None if unknown.
+    The program made ``made`` steps. Of these, ``alike`` steps computed the same convolutions,
+    ``step_counts``. ``device`` is the type of the device that ran the convolutions, "several", or None if
+    there were no convolutions. The seconds of a step are given as median and deciles. ``rest_seconds`` is the
+    median time of everything except convolution, or None if unknown.
     """
 
     made: Count

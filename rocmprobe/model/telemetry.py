@@ -122,6 +122,7 @@ class Series:
 class DeviceTelemetry:
     """The readings of one device.
 
+    - ``device``: PCI address, or "cpu".
     - ``started``: time of the first sample (UTC).
     - ``asleep``: number of samples that found the device asleep.
     - ``seconds``: times of the kept samples, since ``started``.
