@@ -1,9 +1,10 @@
 """Machines that should behave alike but differ, and the facts that only the differing machines have.
 
-A machine is an outlier for a question if a majority of the machines with the same tested problems has another
-state. The majority is at least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A
-machine is no outlier if its result is flaky or changed more than once. It is also no outlier if a machine of
-the cell with changing results has had the same state.
+Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
+a question if a majority of the machines with the same tested problems has another state. The majority is at
+least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if its
+result is flaky or changed more than once. It is also no outlier if a machine of the cell with changing
+results has had the same state.
 """
 
 from __future__ import annotations

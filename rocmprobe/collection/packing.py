@@ -140,8 +140,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Return the bundle at ``path``. Raise Refused, without the file's name, if the bundle is not accepted.
 
-    Accept a partial run only if ``partial`` is true. In this case, an older rocmprobe may have judged the
-    results differently.
+    Accept a partial run only if ``partial`` is true. ``accepted`` means that a repository already has the
+    bundle. In this case, an older rocmprobe may have judged the results differently.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -299,6 +299,10 @@ def _shown(place: tuple[str, ...]) -> str:
 
 
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
+    """Raise Refused if redaction would still change a file.
+
+    The error message does not repeat the identifier.
+    """
     records: list[tuple[str, Any]] = [(RESULTS, data), (MANIFEST, about)]
     for name in (JOURNAL, SAMPLES):
         for number, row in enumerate(files.get(name, b"").split(b"\n")[:-1], 1):

@@ -143,6 +143,10 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
+    """Return the worst state among the states that prove success or failure of the device.
+
+    If no state proves either, return the worst of all states. A known failure counts as a failure.
+    """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # An aborted run proves nothing about the device, but a death of the machine does.
     if any(state == "aborted" and each.cause == "machine-died" for state, each in came):
