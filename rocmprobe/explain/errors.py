@@ -49,6 +49,7 @@ def meanings() -> tuple[ErrorMeaning, ...]:
 
 @cache
 def _any_row(of: str) -> re.Pattern[str]:
+    """Return one pattern that matches if a row of this kind does, so a long log is searched once."""
     return re.compile("|".join(f"(?:{row.pattern})" for row in meanings() if row.of == of))
 
 

@@ -34,6 +34,7 @@ from rocmprobe.text.log import Log
 
 #: A second cause with less than this share of the best one's score is not worth a question.
 _RIVAL = 0.1
+#: From this probability on, the learned words are shown as evidence for a cause.
 _ALIKE = 0.3
 #: A cause that no rule names needs at least this probability to be named.
 _WORTH_NAMING = 0.05
@@ -46,6 +47,7 @@ _ANSWER = 0.7
 _GUESS = 0.6
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
+#: Known reports that share at least this much of the text are shown, up to the given number.
 _RESEMBLES, _MOST = 0.3, 3
 #: Groups whose common advice is to install anew. A check comes first.
 _COSTLY = frozenset(("installation", "wrong-build", "no-code", "machine"))
@@ -80,10 +82,11 @@ class Level:
 class Explanation:
     """Causes of a failure, best first. Empty, or ``unknown`` alone, if there is no evidence.
 
-    ``action`` helps against all causes that remain at that level. ``decide`` is a further fact that would
-    distinguish the remaining causes, or None. ``note`` names the causes that facts exclude. ``elsewhere``
-    says why AMD's stack has no part in the failure, "" if it may have one. ``similar`` are public reports
-    whose logs share text with this one.
+    ``summary`` is the answer in a sentence, at the level that the evidence supports. ``action`` helps against
+    all causes that remain at that level. ``decide`` is a further fact that would distinguish the remaining
+    causes, or None. ``note`` names the causes that facts exclude. ``elsewhere`` says why AMD's stack has no
+    part in the failure, "" if it may have one. ``similar`` are public reports whose logs share text with this
+    one.
     """
 
     summary: str

@@ -70,11 +70,12 @@ class LogStructure:
     """Structured content of a log.
 
     ``frames`` is the stack nearest to the error, innermost first. ``vendors`` has "amd", "nvidia", "apple"
-    and "intel" if the log names their GPUs or software. ``warned`` is a warning in that line or in the two
-    lines before. ``harmless`` is True if a line says that readers can ignore it. ``failed`` is True if
-    another line reports an error or an abnormal end. ``shared_memory`` is what a kernel required and the
-    limit, in bytes. ``errnos`` are the error numbers in kernel lines, each with the part of the kernel that
-    reports the number. ``as_root`` is True if the log says that the program works as root.
+    and "intel" if the log names their GPUs or software. ``last`` is the last line that is not blank.
+    ``warned`` is a warning in that line or in the two lines before. ``harmless`` is True if a line says that
+    readers can ignore it. ``failed`` is True if another line reports an error or an abnormal end.
+    ``shared_memory`` is what a kernel required and the limit, in bytes. ``errnos`` are the error numbers in
+    kernel lines, each with the part of the kernel that reports the number. ``as_root`` is True if the log
+    says that the program works as root.
     """
 
     error: Optional[Error] = None
@@ -390,6 +391,7 @@ _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
+    """Return the numbers of pip's lines about packages that do not fit, if a later line reports a failure."""
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])
     return frozenset(numbers if any(reports_failure(line.text) for line in later) else ())

@@ -22,6 +22,7 @@ from rocmprobe.text.tables import json_table
 #: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that two long logs keep the
 #: same part.
 SIZE = 128
+#: Hexadecimal digits of one hash.
 DIGITS = 6
 _IN_A_ROW = 3
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")

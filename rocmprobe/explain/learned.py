@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Learned:
-    """Probability (0 to 1) of each cause, "unknown" included, and of each layer."""
+    """Probability (0 to 1) of each cause, "unknown" included, and of each layer. Each adds up to 1."""
 
     causes: Mapping[str, float]
     layers: Mapping[str, float]

@@ -123,6 +123,7 @@ _LINES: Mapping[str, re.Pattern[str]] = {
         r"|\bConv[123]d\b|MIOpenDriver conv|naive_conv|\[(?:Find|Get)?Conv\w*(?:Fwd|Bwd)\w*\]|convolutionocl"
     ),
 }  # fmt: skip
+#: For people, with its article.
 WORDS: Mapping[str, str] = {
     "transposed-convolution": "a transposed convolution",
     "batch-norm": "a batch norm",
