@@ -155,7 +155,8 @@ class Log:
 class _Entry:
     """A raw line, and the lines near it that can continue it.
 
-    After :meth:`alone`, ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
+    At first, ``lines`` is the block around the raw line, whose index is ``at``. After :meth:`alone`,
+    ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
     """
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")

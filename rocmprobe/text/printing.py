@@ -1,4 +1,8 @@
-"""Printing to stdout and stderr. Commands print only through this module or ``console``."""
+"""Printing to stdout and stderr. Commands print only through this module or ``console``.
+
+Untrusted text is made safe for a terminal: control characters, lone surrogates, and characters that the
+stream cannot encode are printed as escapes.
+"""
 
 from __future__ import annotations
 

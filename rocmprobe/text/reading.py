@@ -43,7 +43,8 @@ class BadInput(Exception):
 def read_bytes(path: Path, mend: str, most: int = LARGEST) -> bytes:
     """Return the content of a file.
 
-    Raise BadInput if the file cannot be read or is larger than ``most`` bytes.
+    Raise BadInput if the file cannot be read or is larger than ``most`` bytes. ``mend`` is the end of the
+    error message and tells the user what to do.
     """
     try:
         # Read with a limit, because a device or a pipe has no size and can be endless.

@@ -70,7 +70,10 @@ def redacted_by_form(data: Any) -> Any:
 
 
 def redacted_with(data: Any, users: Iterable[str]) -> Any:
-    """Return JSON ``data`` redacted as by ``redacted``. Also redact the names of ``users``."""
+    """Return JSON ``data`` redacted as by ``redacted``. Also redact the names of ``users``.
+
+    Use this function for data from another machine, whose users this process does not know.
+    """
     names = _longest_first({name for name in users if _is_identifying(name)})
     others = tuple(
         _Rule((name.lower(),), re.compile(_EDGE + re.escape(name) + _END), _label("user", name))
@@ -188,7 +191,10 @@ def _label(kind: str, identifier: str) -> str:
 
 
 def _uuid_label(identifier: str) -> str:
-    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder."""
+    """Return the placeholder for a UUID. The decimal and the hexadecimal form get the same placeholder.
+
+    The driver prints a GPU's id in decimal or hexadecimal. ROCm prints ``GPU-`` before the id.
+    """
     digits = identifier.lower().removeprefix("0x")
     if digits.isdigit() and 16 < len(digits) <= 20:
         digits = f"{int(digits):016x}"
@@ -205,6 +211,10 @@ _NAME = r"(?P<name>\w(?:[\w.@+-]{0,62}\w)?)"
 
 
 def _is_identifying(name: str) -> bool:
+    """Return True if a name can identify a person or a machine.
+
+    Return False for names with fewer than three letters, because they would match everywhere.
+    """
     return len(name) >= 3 and name.lower() not in _EVERYBODYS
 
 

@@ -46,6 +46,7 @@ _NAMES = (
     "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_ARCH_MISMATCH",
     "HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 )  # fmt: skip
+#: Phrases that programs always print in the same words.
 _SAYINGS = (
     "Memory access fault by GPU", "Page not present or supervisor privilege", "Segmentation fault",
     "core dumped", "cannot open shared object file", "No such file or directory", "Permission denied",
