@@ -1,4 +1,4 @@
-"""The command line. Each command is in a separate module with its options, output and exit code."""
+"""The command line."""
 
 from rocmprobe.cli.base import main
 

@@ -77,7 +77,7 @@ def _code(command: Callable[[], int]) -> int:
 def _unread() -> NoReturn:
     """Exit without a message, because nobody reads stdout any more.
 
-    Discard the output buffer first. Otherwise Python would flush the buffer at exit and report a broken pipe.
+    Discard the output buffer first.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(UNREAD)
@@ -114,10 +114,7 @@ def command(name: str) -> click.Command:
 
 
 class _Commands(CommandGroup):
-    """The group of all commands. It imports only the command that runs.
-
-    If a system resource runs out, the group prints one line.
-    """
+    """The group of all commands. It imports only the command that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -41,13 +41,13 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
 def compared(old: Path, new: Path) -> Comparison:
     """Return the comparison of two runs, with identifiers redacted.
 
-    A run is a results.json or a run's folder. Raise BadInput if a run has no results or no outcome.
+    Raise BadInput if a run has no results or no outcome.
     """
     from rocmprobe.text.redact import redacted, redacted_text
 
     found = compare(_results(old), _results(new), str(old), str(new))
     clean: Comparison = from_json(Comparison, redacted(asdict(found)))
-    # Redaction depends on names, so redact each value under its own name. A name can contain a path.
+    # Redaction depends on names, so redact each value under its own name.
     environment = (
         Difference(redacted_text(each.name), _clean(each.name, each.before), _clean(each.name, each.after))
         for each in found.environment
@@ -91,10 +91,9 @@ def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> b
 
 
 def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
-    """Return the pairs of runs to compare, keyed by the name of the Python environment.
+    """Return the pairs of runs to compare, keyed by the Python environment ("" if a run tested only one).
 
-    If a run tested only one environment, return the pair of ``old`` and ``new`` under the key "". Raise
-    BadInput if no environment is in both runs.
+    Raise BadInput if no environment is in both runs.
     """
     before, after = (read_joined(results_file(each)) for each in (old, new))
     if not before or not after:
@@ -106,10 +105,7 @@ def _pairs(old: Path, new: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def _results(source: Path) -> Results:
-    """Return the results of a run's folder or file.
-
-    If the run died before it wrote results.json, use the folder's journal.
-    """
+    """Return the results of a run's folder or file."""
     if source.is_dir() and not results_file(source).exists():
         from rocmprobe.report.write import recorded
 

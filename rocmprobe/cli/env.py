@@ -81,10 +81,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
 
 
 def _new_caches(chosen: Choice) -> dict[str, str]:
-    """Return variables for new cache folders, if the configuration requires new caches.
-
-    The folders are the same as in `rocmprobe exec`.
-    """
+    """Return variables for new cache folders, if the configuration requires new caches."""
     from rocmprobe.exec.caches import caches_of
     from rocmprobe.knowledge.stacks import new_caches
 

@@ -14,7 +14,6 @@ from rocmprobe.cli.base import answering, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
-#: Kind of failure by exit code, for exit codes with a special meaning.
 _ENDS = {128 + 6: "abort", 128 + 11: "segv"}
 _PROGRAM = {"allow_interspersed_args": False}
 

@@ -35,7 +35,6 @@ from rocmprobe.text.log import LONGEST, Log, read_log
 from rocmprobe.text.printing import say_json
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-#: Number of bytes at the start of a file that are enough to distinguish results from a log.
 _START = 4096
 _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | rocmprobe explain"
 
@@ -102,7 +101,7 @@ def facts_of_this_machine() -> Facts:
 def explained(source: Optional[str], given: Facts) -> Explanation:
     """Return the explanation of a log or of a run's results.
 
-    ``source`` is a path. ``-`` or None means standard input. Raise BadInput if a file cannot be read.
+    ``-`` or None means standard input. Raise BadInput if a file cannot be read.
     """
     if source in (None, "-"):
         log, recorded = _of_standard_input(piped=source is None)
@@ -138,9 +137,7 @@ def given_facts(path: Optional[Path], options: Iterable[str]) -> Facts:
     """Return the facts in a JSON file and in ``NAME=VALUE`` options. Options override the file.
 
     The file is an object with the keys of ``Facts``, the output of ``rocmprobe detect --json``, or the
-    results of a run. From results, only the facts about the machine are used. The name in an option is a fact
-    or an environment variable, and ``env.`` can precede a variable. Raise BadInput for any other file or
-    option.
+    results of a run. Raise BadInput for any other file or option.
     """
     of_file = _facts_file(path) if path else Facts()
     values: dict[str, Any] = {}

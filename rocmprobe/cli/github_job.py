@@ -33,10 +33,7 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def annotate(results: Results, environ: Mapping[str, str]) -> None:
-    """Print annotations if GITHUB_ACTIONS is "true".
-
-    Append to the job's summary if GITHUB_STEP_SUMMARY is set.
-    """
+    """Print annotations if GITHUB_ACTIONS is "true"."""
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
@@ -49,7 +46,7 @@ def annotate(results: Results, environ: Mapping[str, str]) -> None:
 def summarise(summary: str, environ: Mapping[str, str]) -> None:
     """Append Markdown to the job's summary, the file in GITHUB_STEP_SUMMARY.
 
-    If the variable is not set, do nothing. If the summary cannot be written, print one line to stderr.
+    If the summary cannot be written, print one line to stderr.
     """
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:

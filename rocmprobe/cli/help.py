@@ -15,7 +15,6 @@ GROUPS = {
     "Share": ("table", "submit", "repro"),
     "Advanced": ("shapes", "soak", "warm", "monitor", "list"),
 }
-#: Width of the column with names, equal in all groups.
 _WIDEST = max(len(name) for names in GROUPS.values() for name in names)
 #: Title of options without a group. Click's own option ``--help`` is one of them.
 _OPTIONS = "Options"
@@ -30,7 +29,7 @@ def grouped_names(names: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 class CommandGroup(click.Group):
-    """A click group. Its help lists the commands under the titles in ``GROUPS``."""
+    """A click group whose help lists the commands under the titles in ``GROUPS``."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in grouped_names(tuple(self.list_commands(ctx))).items():

@@ -25,7 +25,6 @@ from rocmprobe.model.results_file import write_whole
 from rocmprobe.text.printing import say, say_json
 
 _WIDTH = 100
-#: Words in the names of NVIDIA and Intel cards, which are not supported.
 _OTHER_CARD = re.compile(
     r"\b(?:nvidia|geforce|gtx|rtx|gt ?\d{3,4}|quadro|tesla|titan|intel|arc [ab]\d{3}|u?hd graphics|iris)\b",
     re.IGNORECASE,
@@ -91,8 +90,7 @@ def _machine(simulated: Optional[str]) -> Machine:
 def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
     """Return the machine that the options ``--facts`` and ``--fact`` describe.
 
-    ``--fact`` overrides ``--facts``. Raise BadInput if the file or a fact cannot be read, and NothingToTest
-    if the facts contain no chip.
+    Raise BadInput if the file or a fact cannot be read, and NothingToTest if the facts contain no chip.
     """
     recorded = read_facts(path) if path else None
     if isinstance(recorded, Machine) and not given:
@@ -111,8 +109,7 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
 def place_of(machine: Machine) -> Place:
     """Return the properties of a machine on which the installation depends.
 
-    If the machine has a graphics card, leave out GPUs that are part of a processor. Raise NothingToTest if
-    the machine has no AMD GPU, or no AMD GPU with a known target.
+    Raise NothingToTest if the machine has no AMD GPU, or no AMD GPU with a known target.
     """
     named = [gpu for gpu in machine.amd_gpus if gpu.native_isa.value]
     cards = sorted(named, key=lambda gpu: bool(gpu.apu.value))
@@ -137,8 +134,7 @@ def place_of(machine: Machine) -> Place:
 def chosen(place: Place, stack: Optional[str]) -> tuple[Option, ...]:
     """Return the options for a machine, best first.
 
-    If ``stack`` is given, return only the options for that stack. Raise BadInput if the stack is unknown or
-    not available for this machine.
+    Raise BadInput if the stack is unknown or not available for this machine.
     """
     found = options(place.gfx, place.system, place.distribution, place.atomics)
     if stack is None:
@@ -180,7 +176,7 @@ def data(place: Place, found: Iterable[Option], file: Optional[Path]) -> dict[st
 
 
 def lines(place: Place, found: tuple[Option, ...], file: Optional[Path]) -> Iterator[str]:
-    """Yield the stacks as text. The first stack is shown with its commands, and failing stacks come last."""
+    """Yield the stacks as text."""
     working = [each for each in found if each.status != "fails"]
     yield f"{place.gpu or place.gfx} ({', '.join(place.chips)}), {_where(place)}"
     yield ""

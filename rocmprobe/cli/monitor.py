@@ -111,8 +111,7 @@ class Watched:
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
     """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM.
 
-    If ``times`` is given, stop after that many readings. Append the readings to ``csv_file``. If the output
-    is not a terminal, print plain lines, or nothing if there is a ``csv_file``.
+    If the output is not a terminal, print plain lines, or nothing if there is a ``csv_file``.
 
     Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` exists and was not written by
     `rocmprobe monitor`, or if it cannot be written at the start. Raise CannotWrite if a later write fails.
@@ -170,10 +169,6 @@ def _ticks(interval: float, times: Optional[int]) -> Iterator[int]:
 
 
 def _begin(path: Path) -> None:
-    """Write a header if the file is new or empty.
-
-    Raise BadInput if the file has a different header or cannot be written.
-    """
     header = ",".join(_HEADER)
     try:
         with path.open("a+", encoding="utf-8", newline="") as stream:

@@ -1,8 +1,4 @@
-"""Progress output of a run, which replaces pytest's own terminal output.
-
-The output is one status line. Each new failure is printed as a line above the status line. With
-``--verbose``, each case is printed as a line.
-"""
+"""Progress output of a run, which replaces pytest's own terminal output."""
 
 from __future__ import annotations
 
@@ -35,7 +31,6 @@ NORMAL, VERBOSE, QUIET = "normal", "verbose", "quiet"
 _STYLES = {"good": "green", "slow": "yellow", "bad": "bold red", "fault": "bold red", "unlearned": "dim"}
 _WIDEST_CHECK = max(map(len, CHECKS))
 _DIGITS = re.compile(r"\d+")
-#: Largest number of characters of a failure's line if the output is not a terminal.
 _LONGEST = 200
 #: The status line shows a countdown if there is no event for this many seconds, or for this fraction of the
 #: time limit, whichever is shorter.
@@ -45,8 +40,8 @@ _PATIENCE, _SHARE = 3.0, 0.25
 class Progress:
     """A pytest plugin that shows the progress of the run in ``folder`` on ``console``.
 
-    If the output is not a terminal, the status is printed every ``every`` seconds. The plugin reads the
-    journal, because xdist's workers run the cases, and pytest reports only their outcomes to this process.
+    The plugin reads the journal, because xdist's workers run the cases, and pytest reports only their
+    outcomes to this process.
     """
 
     def __init__(self, console: Console, folder: Path, every: float = 10.0, verbosity: str = NORMAL) -> None:
@@ -75,7 +70,6 @@ class Progress:
         self._appended = Appended(folder / NAME)
         self._settled: set[str] = set()
         self._running: dict[str, _Running] = {}
-        #: Cases that wait until another process releases a device.
         self._waiting: set[str] = set()
         self._lock = threading.RLock()
         for record in self._new_records():
@@ -123,7 +117,6 @@ class Progress:
             self._line.stop()
 
     def _print_failure(self, found: Mapping[str, Any], said: str) -> None:
-        """Print a failure, unless the same failure of the same setting and check was already printed."""
         key = (found["device"], found["driver"], found["setting"], found["check"], _DIGITS.sub("#", said))
         if key in self._shown:
             return
@@ -167,7 +160,6 @@ class Progress:
         return Status(done, len(self._planned), failed - known, known, now, left, waiting)
 
     def _now(self) -> tuple[str, str, bool]:
-        """Return what runs now, the time left, and True if another process holds the device."""
         waiting = next((self._running[case] for case in self._waiting if case in self._running), None)
         if waiting is not None:
             return f"waiting for {self._holders(waiting.question)}", "", True
@@ -182,7 +174,6 @@ class Progress:
         return now, f"{left} left", False
 
     def _follow(self) -> None:
-        """Process the new records of the journal. Announce the plan of the run when it appears."""
         with self._lock:
             for record in self._new_records():
                 self._take(record)
@@ -264,10 +255,8 @@ class Progress:
 
 
 class _Running:
-    """A running case, and the time limit of its current phase."""
-
     def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        """Record the case ``question``. ``begun`` is the start time on the journal's clock, in seconds."""
+        """Record the case ``question``."""
         self.question = question
         self.begun = begun
         self._since = time.monotonic()
@@ -280,16 +269,13 @@ class _Running:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the child's last event."""
         return time.monotonic() - self._since
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the child is stopped, or 0 if there is no time limit."""
         return max(0.0, (self._ends or 0.0) - time.monotonic())
 
     @property
     def is_late(self) -> bool:
-        """True if the child has sent no event for so long that it may hang."""
         limit = (self._ends or 0.0) - self._since
         return self._ends is not None and self.seconds > min(_PATIENCE, _SHARE * limit)

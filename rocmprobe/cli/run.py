@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Display:
-    """Output options of a run. If ``opens``, the page is opened in a browser at the end."""
+    """Output options of a run."""
 
     console: Console
     verbose: bool = False
@@ -199,8 +199,7 @@ def _interpreters(
 ) -> tuple[Interpreter, ...]:
     """Return the interpreters of ``--python``.
 
-    Without the option, use the interpreter of the results to verify. Raise BadInput if an interpreter cannot
-    be used, or if other options exclude ``--python``.
+    Raise BadInput if an interpreter cannot be used, or if other options exclude ``--python``.
     """
     from rocmprobe.engine.interpreters import interpreters, pass_on
 
@@ -229,7 +228,7 @@ def _run_one(
     expected: Optional[Results],
     display: Display,
 ) -> int:
-    """Run the suites for the run in ``folder``, and show the results. Return the exit code."""
+    """Run the suites for the run in ``folder``, and show the results."""
     from rocmprobe.cli.github_job import annotate, no_commands
     from rocmprobe.cli.verify import verified
     from rocmprobe.engine import run
@@ -269,10 +268,7 @@ def _open(page: Path) -> None:
 def _run_joined(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
 ) -> int:
-    """Run the suites for each member of the joined run in ``folder``, and show the recommended member.
-
-    Return the exit code.
-    """
+    """Run the suites for each member of the joined run in ``folder``, and show the recommended member."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
@@ -372,7 +368,7 @@ def run_options(given: dict[str, Any]) -> RunOptions:
 
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
-    """Return the exit code. ``holds`` is the result of ``--verify``, or None without ``--verify``."""
+    """Return the exit code. ``holds`` is the result of ``--verify``."""
     from rocmprobe.judge.comparison.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
@@ -395,13 +391,10 @@ def _given() -> set[str]:
 
 
 class _Written:
-    """A pytest plugin that stores the results of a session, or the system resource that ran out."""
-
     results: Optional[Results] = None
     exhausted: str = ""
 
     def pytest_internalerror(self, excinfo: Any) -> Optional[bool]:
-        """Suppress pytest's traceback if a system resource ran out."""
         self.exhausted = exhausted(excinfo.value)
         return True if self.exhausted else None
 
@@ -416,8 +409,7 @@ def _pytest(
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run in ``folder``, without the user's pytest configuration.
 
-    Return the exit code and the results. The results are None if the session did not begin or could not write
-    them.
+    Return the exit code and the results.
     """
     import pytest
 

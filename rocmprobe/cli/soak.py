@@ -101,8 +101,7 @@ def soak_command(
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
     """Return the results with the configuration to test.
 
-    Return None if ``path`` is None and there are no results. Raise BadInput if the results cannot be read, or
-    if only one of results and soak is simulated.
+    Raise BadInput if the results cannot be read, or if only one of results and soak is simulated.
     """
     if path is None:
         if simulate or not RECOMMENDED.exists():
@@ -209,10 +208,7 @@ def _show(results: Results, outcome: Optional[Outcome], folder: Path, console: A
 
 
 class SoakProgress:
-    """A pytest plugin that shows the progress of the soak in ``folder``.
-
-    On a terminal, the plugin updates one line. Otherwise, it prints a line every ten seconds.
-    """
+    """A pytest plugin that shows the progress of the soak in ``folder``."""
 
     def __init__(self, console: Any, folder: Path, seconds: float) -> None:
         from rocmprobe.cli.status_line import uncaptured

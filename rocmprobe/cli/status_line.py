@@ -20,9 +20,7 @@ from rocmprobe.text.console import Console
 class Status:
     """Progress of a run.
 
-    ``planned`` is the number of cases, or None before it is known. ``known`` counts known failures. ``now``
-    says what runs, and ``left`` how much time is left. ``waiting`` is True while another process holds the
-    device.
+    ``planned`` is the number of cases, or None before it is known.
     """
 
     done: int = 0
@@ -41,10 +39,10 @@ class Status:
 
 
 class StatusLine:
-    """A status line for a quiet run, which shows nothing. Subclasses show the status."""
+    """A status line for a quiet run, which shows nothing."""
 
     def update(self, status: Status) -> None:
-        """Show ``status``. This base class shows nothing."""
+        """Show ``status``."""
 
     def stop(self) -> None:
         """Remove the status line."""

@@ -180,8 +180,7 @@ def _check(
 ) -> tuple[list[tuple[Path, str]], int]:
     """Print a line for each bundle. Return the valid bundles and the number of refused bundles.
 
-    A valid bundle is returned as its path and its place in the repository's folder. Bundles in the folder
-    ``accepted`` are not checked again.
+    A valid bundle is returned as its path and its place in the repository's folder.
     """
     from rocmprobe.collection.packing import misplaced, read_bundle, same_file
     from rocmprobe.collection.sources import Refused

@@ -143,7 +143,7 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
 def _write_site(names: Iterable[str], folder: Path, repository: str, raw: str) -> int:
     """Write the static pages of bundles. Return FINDINGS if a bundle is refused.
 
-    ``names`` are bundles or folders of bundles. Raise BadInput if the pages cannot be written.
+    Raise BadInput if the pages cannot be written.
     """
     from rocmprobe.collection.bundle import Bundle
     from rocmprobe.collection.packing import read_bundle
@@ -171,8 +171,6 @@ def _write_site(names: Iterable[str], folder: Path, repository: str, raw: str) -
 
 
 class _Terminal:
-    """Standard output as a file. Control characters are escaped."""
-
     def write(self, text: str) -> None:
         say(text, end="")
 

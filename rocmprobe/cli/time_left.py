@@ -40,10 +40,7 @@ class TimeLeft:
         return sum(self._taken.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
-        """Return the seconds until all cases in ``case_ids`` have finished.
-
-        The cases are distributed over ``workers`` processes, which have one device each.
-        """
+        """Return the seconds until all cases in ``case_ids`` have finished."""
         seconds = 0.0
         children: set[str] = set()
         asked: Counter[str] = Counter()
@@ -66,7 +63,6 @@ class TimeLeft:
         return CHECKS[check].seconds + (self._measure if check == "throughput" else 0.0)
 
     def _slower(self) -> float:
-        """Return the ratio of the finished cases' total time to their time in ``CHECKS``, but at least 1."""
         guessed = sum(self._guess(check) * count for check, count in self._answered.items())
         return max(1.0, self.spent / guessed) if guessed else 1.0
 

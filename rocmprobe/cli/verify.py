@@ -40,10 +40,7 @@ def refuse(given: Iterable[str]) -> None:
 
 
 def verifying(requested: RunOptions, expected: Results) -> RunOptions:
-    """Return the options of a run that tests only the configuration that ``expected`` recommends.
-
-    The options for redaction, libraries and note are taken from ``requested``.
-    """
+    """Return the options of a run that tests only the configuration that ``expected`` recommends."""
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
     if recommended is None or setting is None:
@@ -68,7 +65,7 @@ def verifying(requested: RunOptions, expected: Results) -> RunOptions:
 def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
     """Raise BadInput if the ISA override in ``environ`` differs from the override of earlier results.
 
-    ``before`` are the override variables of the results. The message begins with ``where``.
+    ``before`` are the override variables of the results.
     """
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
