@@ -1,8 +1,7 @@
 """Faulty kernels: the computations of the bugs in ``generated.py``.
 
 A bug affects one direction of one call: the output, the gradient of the input, or the gradient of the
-weights. A bug function gets the call and a function that computes the correct result. In comments, the
-*image* is the padded tensor: the input, or the output of a transposed convolution.
+weights. A bug function gets the call and a function that computes the correct result.
 """
 
 from __future__ import annotations
@@ -24,15 +23,11 @@ from rocmprobe.simulate.accumulation import accumulated, at
 Call = Union[ConvolutionCall, BackwardCall]
 Compute = Callable[[Any], torch.Tensor]
 _TILE = 16
-#: Directions of backward, in the order of PyTorch's output mask.
 _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug ``name`` in one library of one process.
-
-    Some bugs use the results of earlier calls, which this object stores.
-    """
+    """The bug ``name`` in one library of one process."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -41,16 +36,13 @@ class KernelBug:
         self._generator = torch.Generator().manual_seed(0)
 
     def output(self, call: ConvolutionCall, compute: Compute) -> torch.Tensor:
-        """Return the faulty output of ``call``. ``compute(call)`` returns the correct output."""
+        """Return the faulty output of ``call``."""
         return self._result("fwd", call, compute)
 
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``, of which those of ``directions`` are faulty.
-
-        ``compute(call)`` returns the correct gradients.
-        """
+        """Return the gradients of ``call``, of which those of ``directions`` are faulty."""
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:
@@ -147,8 +139,7 @@ def problem_of(call: Call) -> Problem:
 def reads(problem: Problem, axis: int, dilation: Optional[int] = None) -> frozenset[tuple[int, int, int]]:
     """Return (position, tap, pixel) for each pixel that a filter tap reads along one spatial axis.
 
-    ``position`` is the position of the filter. Taps that read padding are left out. If ``dilation`` is given,
-    it replaces the problem's dilation.
+    Taps that read padding are left out. If ``dilation`` is given, it replaces the problem's dilation.
     """
     image, positions = problem.input_size[axis], problem.output_size[axis]
     if problem.transposed:
@@ -232,7 +223,6 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a copy of the weights, and a view of that copy as (groups, rows, columns, *filter)."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 
@@ -346,10 +336,7 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _onto_image(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call`` and apply the adjoint of ``_padded`` to its result.
-
-    The result of ``call`` has the size of the padded image.
-    """
+    """Compute ``call`` and apply the adjoint of ``_padded`` to its result."""
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)
@@ -365,13 +352,11 @@ def _onto_image(
 
 
 def _fitted(image: torch.Tensor, edges: list[int]) -> torch.Tensor:
-    """Return ``image``, padded where a number in ``edges`` is positive and cropped where it is negative."""
     padded = F.pad(image, [max(pixels, 0) for pixels in edges])
     return F.pad(padded, [min(pixels, 0) for pixels in edges])
 
 
 def _flat(edges: list[tuple[int, int]], clamped: Optional[int]) -> list[int]:
-    """Return ``edges`` in F.pad's order: the last axis first. Leave out the edge that ``_padded`` added."""
     flat: list[int] = []
     for axis in reversed(range(len(edges))):
         before, behind = edges[axis]

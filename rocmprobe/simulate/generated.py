@@ -1,8 +1,8 @@
 """Simulated machines generated from the tables in this module, in the format of a machine's file.
 
-The machine ``planted-NAME`` has one bug in MIOpen's convolutions, computed by ``faulty_kernels.py``. The file
-of any other machine can use these bugs by name. The machine ``faults-PHASE-KIND`` has one fault in one phase
-of a worker, and ``faults-all`` has all of these faults. ``data/machines/README.md`` describes the format.
+The machine ``planted-NAME`` has one bug in MIOpen's convolutions, computed by ``faulty_kernels.py``. The
+machine ``faults-PHASE-KIND`` has one fault in one phase of a worker, and ``faults-all`` has all of these
+faults.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class PlantedBug:
     """A bug that makes the results of a convolution wrong.
 
     The bug changes results in ``directions`` and ``dtypes``. It needs a problem with this ``filter``, e.g.
-    "3x3", and with these ``tokens`` in its text form, e.g. "p1". ``source`` is the report of a real bug, if
-    there is one.
+    "3x3", and with these ``tokens`` in its text form, e.g. "p1".
     """
 
     name: str
@@ -110,7 +109,7 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
     """Return a small 2-d problem for which the bug changes the result in ``direction``.
 
     Each element of the result is a sum of ``terms`` products (see ``Problem.terms``). ``terms`` must be a
-    multiple of the number of filter taps. ``dtype`` is torch's name.
+    multiple of the number of filter taps.
     """
     groups = 2 if "g2" in bug.tokens else 1
     taps = 9 if bug.filter == "3x3" else 1
@@ -141,14 +140,12 @@ def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
     return side * stride + 2 * dilation * wide - 2 * padding
 
 
-#: Phases of a worker in which a fault can happen.
 PHASES = ("import", "prepare", "first-call", "steady", "teardown")
 _SIGNALS = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGKILL")
 _EFFECTS = (
     "exit", "raise", "hang", "busy", "ignore-term", "flood", "garbage", "memory", "grandchild",
     "grandchild-exit",
 )  # fmt: skip
-#: Effect of each kind of fault.
 KINDS: Mapping[str, Mapping[str, str]] = {
     **{name: {"effect": "signal", "signal": name} for name in _SIGNALS},
     **{name: {"effect": name} for name in _EFFECTS},

@@ -1,4 +1,4 @@
-"""A simulated machine in a worker. It decides when faults happen, and applies their effects.
+"""A simulated machine in a worker.
 
 This module does not import torch, because a fault can happen before a worker imports torch.
 """
@@ -34,7 +34,7 @@ SOAK_STEP = 5.0
 
 
 class SimulatedCpu(Injector):
-    """The CPU of a simulated machine. It has no faults, but reports the versions of the simulated machine."""
+    """The CPU of a simulated machine."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine
@@ -55,10 +55,7 @@ class SimulatedCpu(Injector):
 
 
 class SimulatedGpu(SimulatedCpu):
-    """A GPU of a simulated machine in one process under one setting.
-
-    ``name`` is torch's name for the GPU ("cuda:0"). ``events`` is the pipe on which the worker sends events.
-    """
+    """A GPU of a simulated machine in one process under one setting."""
 
     def __init__(self, machine: SimulatedMachine, setting: str, name: str, events: int) -> None:
         super().__init__(machine)
@@ -132,10 +129,7 @@ class SimulatedGpu(SimulatedCpu):
         return fault.matches(self._setting, problem, dtype, direction, os.environ)
 
     def happens(self, fault: Fault) -> bool:
-        """Return True if ``fault``, which matches, happens in this call.
-
-        If its ``chance`` is below 1, decide at random.
-        """
+        """Return True if ``fault``, which matches, happens in this call."""
         if fault.effect == "flip" and id(fault) in self._injected:
             return False
         return random.random() < fault.chance  # noqa: S311
@@ -143,8 +137,7 @@ class SimulatedGpu(SimulatedCpu):
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
         """Apply the effect of ``fault`` to the process.
 
-        Some effects end or block the process. An effect can also raise RuntimeError. After all other effects,
-        the method returns normally.
+        Some effects end or block the process.
 
         Some effects happen only once in a process, e.g. printing 64 MB. A search happens once for each
         ``problem`` and its directions.
@@ -205,7 +198,7 @@ def _break(fault: Fault, events: int) -> None:
 
 
 def _allocate() -> None:
-    """Allocate until this process has no memory left. A limit protects other processes of the machine."""
+    """Allocate until this process has no memory left."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * os.sysconf("SC_PAGE_SIZE") + _MEMORY_BYTES

@@ -17,7 +17,7 @@ from rocmprobe.runtimes.loaded import mapped
 
 
 class Injector:
-    """Hooks of a worker, which a simulated machine overrides. The hooks of this class change nothing."""
+    """Hooks of a worker, which a simulated machine overrides."""
 
     def enter(self, phase: str, case: Optional[Case]) -> None:
         """Begin the phase "import", "prepare" or "teardown", in which no library is called."""
@@ -33,7 +33,7 @@ class Injector:
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return the result of a check. A simulated machine can replace the times in the result."""
+        """Return the result of a check."""
         return result
 
     def soak_clock(self) -> float:
@@ -53,7 +53,7 @@ class Injector:
         return nullcontext
 
     def versions(self, found: Versions) -> Versions:
-        """Return the versions that decide which settings apply. ``found`` are this process's versions."""
+        """Return the versions that decide which settings apply."""
         return found
 
     def mapped(self) -> dict[str, list[str]]:

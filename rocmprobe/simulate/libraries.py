@@ -1,9 +1,9 @@
 """Libraries and compilers of a simulated machine.
 
-Faults are injected into calls of MIOpen, rocBLAS and kernels. The CPU computes the results. If the real
-machine would compute a convolution in MIOpen, oneDNN computes it. All other convolutions (vendor library off,
-float64, groups with dilation) run in PyTorch's own kernels, as on the real machine. The bypass intercepts
-convolutions before they reach the faulty calls, so it never triggers the faults of MIOpen.
+Faults are injected into calls of MIOpen, rocBLAS and kernels. If the real machine would compute a convolution
+in MIOpen, oneDNN computes it. All other convolutions (vendor library off, float64, groups with dilation) run
+in PyTorch's own kernels, as on the real machine. The bypass intercepts convolutions before they reach the
+faulty calls, so it never triggers the faults of MIOpen.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ _MIOPEN_DIMENSIONS = 5
 
 
 class SimulatedMiopen(Miopen):
-    """Simulated MIOpen: oneDNN computes, but names, switches and version are those of MIOpen.
-
-    The version is that of the simulated machine.
-    """
+    """Simulated MIOpen: oneDNN computes, but names, switches and version are those of MIOpen."""
 
     device_type = "cpu"
     # Compute half precision in fp32, so that partial sums are not rounded.
@@ -172,10 +169,6 @@ class _ConvolutionFaults(dispatch.Interceptor):
         return None, ()
 
     def _say(self, text: str, tried: Mapping[str, Sequence[str]]) -> None:
-        """Print MIOpen's log message about the solver that it chooses.
-
-        If no solver is left, print MIOpen's error message and raise the error.
-        """
         for direction, names in tried.items():
             asked = TRANSPOSED[direction] if text.startswith("conv_transpose") else direction
             function, word, line, failing = _CALLS[asked]
@@ -208,7 +201,6 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
     @contextmanager
     def _library(self, call: ConvolutionCall | BackwardCall) -> Iterator[None]:
-        """Compute in oneDNN if the real machine would use MIOpen, else in PyTorch's own kernels."""
         if self._enters_miopen(call):
             self._gpu.in_miopen = True
             try:
@@ -251,14 +243,11 @@ _TAKEN_APART = ("rnn_tanh", "rnn_relu", "lstm", "gru", "ctc_loss")
 #: Another function that is decomposed, but that MIOpen never computes. If only one backend is allowed, the
 #: name of the backend is appended.
 _ATTENTION = "scaled_dot_product_attention"
-#: Layers that the bypass can keep out of MIOpen, with parts of the names of their operators.
 _KINDS = {"batch_norm": ("batch_norm",), "rnn": ("rnn_", "lstm", "gru"), "ctc_loss": ("ctc_loss",)}
-#: Operators that multiply matrices, the last two as part of a convolution.
 _PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "addmm_", "baddbmm_", "_int_mm", "_slow_conv2d_forward",
     "_slow_conv2d_backward",
 )  # fmt: skip
-#: Position of native_batch_norm's argument ``training``.
 _TRAINING = 5
 #: First version of torch that can run the CTC loss in MIOpen.
 _CTC_SINCE = (2, 8)
@@ -353,7 +342,6 @@ def _faulted_name(func: Any, args: Any) -> str:
 
 
 def _attention_by_backend() -> str:
-    """Return the name of PyTorch's attention function. If only one backend is allowed, append its name."""
     import torch
 
     allowed: Any = torch.backends.cuda
@@ -370,7 +358,6 @@ def _first_tensor(result: Any) -> Any:
 
 
 def _with_first(result: Any, tensor: Any) -> Any:
-    """Return ``result``, in which ``tensor[0]`` is doubled. ``tensor`` is the first tensor in ``result``."""
     if tensor.requires_grad:
         # Change a copy, because autograd uses this tensor.
         tensor = tensor.clone()

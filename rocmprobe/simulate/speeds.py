@@ -19,12 +19,11 @@ _RATES = ("gemm", "copy", "convolution")
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all of them.
+    """Speed of a simulated machine under ``settings`` and in ``dtypes``.
 
     ``gemm`` and ``convolution`` are operations per second, ``copy`` is bytes per second. Each direction of a
     convolution takes ``launch`` seconds in addition. ``steps`` are the seconds of a training step, by
-    network. With a batch of n, a step of the small ResNet takes ``step + n * sample`` seconds. ``fits`` is
-    the largest batch that fits in memory.
+    network. With a batch of n, a step of the small ResNet takes ``step + n * sample`` seconds.
     """
 
     gemm: float
@@ -69,10 +68,7 @@ def speeds_of(row: Mapping[str, Any]) -> Speeds:
 
 
 def with_times(result: CheckResult, case: Case, speeds: Iterable[Speeds]) -> CheckResult:
-    """Return ``result`` with times from the first item of ``speeds`` that applies to ``case``.
-
-    Return ``result`` unchanged if it did not pass, if it has no times, or if no item applies.
-    """
+    """Return ``result`` with times from the first item of ``speeds`` that applies to ``case``."""
     own = next((each for each in speeds if each.concerns(case)), None)
     if own is None or result.state != "pass":
         return result
