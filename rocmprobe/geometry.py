@@ -46,10 +46,7 @@ class Geometry:
 
     @property
     def depth(self) -> int:
-        """Number of values in one filter: channels / groups * taps.
-
-        This is also the number of rows of the column matrix (im2col) of a group.
-        """
+        """Number of values in one filter: channels / groups * taps."""
         return self.channels // self.groups * self.taps
 
     def span(self, windows: Sequence[int]) -> tuple[int, ...]:
@@ -124,7 +121,7 @@ def geometry(
 ) -> Geometry:
     """Return the plain convolution for a problem.
 
-    ``input_shape`` is ``(N, C, *spatial)``. ``weight_shape`` is in PyTorch's layout.
+    ``weight_shape`` is in PyTorch's layout.
 
     Raises:
         ValueError: if PyTorch would reject the problem, or if the output has no elements.

@@ -1,8 +1,7 @@
 """The pytest plugin: each case of a suite is a test item, and the case's outcome is the result of the item.
 
-The plugin only affects rocmprobe's suites. For other tests, it only adds its options. The main process
-(xdist's controller) begins the run, and writes results and report at the end. With xdist, all items of a
-device run in one xdist worker.
+For other tests, it only adds its options. The main process (xdist's controller) begins the run, and writes
+results and report at the end. With xdist, all items of a device run in one xdist worker.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ from rocmprobe.text.redact import redacted, redacted_text
 _RUN = pytest.StashKey[Path]()
 _SESSION = pytest.StashKey[Session]()
 _EXPECTATIONS = pytest.StashKey[Expectations]()
-#: Outcome of an item, after comparison with the expected failures.
 _OUTCOME = pytest.StashKey[Outcome]()
-#: Reason why the journal cannot be written any more. If this is set, the run ends.
+#: Reason why the journal cannot be written any more.
 _FULL = pytest.StashKey[str]()
 #: Results written at the end of the run, for a caller that runs pytest in the same process.
 RESULTS = pytest.StashKey[Results]()
@@ -167,15 +165,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Optional[int]:
 
 
 class _XdistWorkers:
-    """The list of xdist workers in the main process."""
-
     def __init__(self, run: Path) -> None:
         self._run = run
         self._pids: list[int] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Send the folder of the run to an xdist worker."""
         node.workerinput["rocmprobe_run"] = str(self._run)
         self._pids.append(node.gateway._rinfo().pid)
 
@@ -200,8 +195,6 @@ class _XdistWorkers:
 
 
 class _Sampling:
-    """A plugin of the main process that reads the sensors during the session."""
-
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
@@ -320,7 +313,7 @@ def _case(item: pytest.Item) -> Optional[Case]:
 
 @pytest.fixture
 def outcome(case: Case, request: pytest.FixtureRequest) -> Outcome:
-    """Return the outcome of this item's case. Failures that were expected are marked as such.
+    """Return the outcome of this item's case.
 
     Raise RuntimeError for a probe error.
     """
@@ -357,7 +350,6 @@ def assert_outcome(outcome: Outcome) -> None:
 
 
 def _redacts(config: pytest.Config) -> bool:
-    """Return True if the session runs suites and must redact its output."""
     if not _about_suites(config):
         return False
     begun = config.workerinput["rocmprobe_run"] if _on_worker(config) else config.option.rocmprobe_run  # type: ignore[attr-defined]
@@ -393,10 +385,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
-    """End the processes of the run, then write results and report.
-
-    After an interrupt, do not wait for running cases.
-    """
+    """End the processes of the run, then write results and report."""
     config = session.config
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     try:
