@@ -65,7 +65,8 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` as after the activation of the Python environment, so that "python" starts it."""
+        """Return ``environ`` as after the activation of the Python environment, so that "python" starts
+        it."""
         if not self.python:
             return dict(environ)
         folder = os.path.dirname(self.python)
