@@ -183,7 +183,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
     """Return the text of the first advice whose conditions are all true.
 
-    If it is None, the text has a placeholder for the target.
+    The text is for the target ``silicon``. If it is None, the text has a placeholder for the target.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations
