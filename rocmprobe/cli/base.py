@@ -77,7 +77,7 @@ def _code(command: Callable[[], int]) -> int:
 def _unread() -> NoReturn:
     """Exit without a message, because nobody reads stdout any more.
 
-    Discard the output buffer first.
+    Discard the output buffer first. Otherwise Python would flush the buffer at exit and report a broken pipe.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(UNREAD)

@@ -256,7 +256,7 @@ class Progress:
 
 class _Running:
     def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        """Record the case ``question``."""
+        """Record the case ``question``. ``begun`` is the start time on the journal's clock, in seconds."""
         self.question = question
         self.begun = begun
         self._since = time.monotonic()
