@@ -79,6 +79,7 @@ def accumulated(call: Call, direction: str) -> torch.Tensor:
 
 
 def _split(tensor: Any, groups: int) -> torch.Tensor:
+    """Return ``tensor`` as (batch, groups, channels of a group, *size), in fp32."""
     wide: torch.Tensor = tensor.float()
     return wide.reshape(wide.shape[0], groups, -1, *wide.shape[2:])
 

@@ -1,7 +1,8 @@
 """Faulty kernels: the computations of the bugs in ``generated.py``.
 
 A bug affects one direction of one call: the output, the gradient of the input, or the gradient of the
-weights. A bug function gets the call and a function that computes the correct result.
+weights. A bug function gets the call and a function that computes the correct result. In comments, the
+*image* is the padded tensor: the input, or the output of a transposed convolution.
 """
 
 from __future__ import annotations
@@ -223,6 +224,7 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a copy of the weights, and a view of that copy as (groups, rows, columns, *filter)."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 

@@ -137,7 +137,7 @@ class SimulatedGpu(SimulatedCpu):
     def inject(self, fault: Fault, directions: tuple[str, ...], problem: str = "") -> None:
         """Apply the effect of ``fault`` to the process.
 
-        Some effects end or block the process.
+        Some effects end or block the process. An effect can also raise RuntimeError.
 
         Some effects happen only once in a process, e.g. printing 64 MB. A search happens once for each
         ``problem`` and its directions.

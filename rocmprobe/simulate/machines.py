@@ -48,12 +48,12 @@ EFFECTS = (
 class Fault:
     """A rule that defines an effect and the calls in which the effect happens.
 
-    ``problem`` is a regular expression for the problem's text, ``operator`` a regular expression for the
-    names of PyTorch's operators. Without ``operator``, a fault of ``miopen`` applies to convolution. For
-    ``triton``, ``operator`` is one of ``COMPILED``. The fault does not happen if environment variables have
-    the values in ``unless``. If ``solver`` is set, the fault happens whenever MIOpen tries one of these
-    solvers. Find compiles and runs all solvers, so MIOpen can still choose another solver. ``chance`` is the
-    probability that the fault happens.
+    Matching: an empty tuple matches everything. ``problem`` is a regular expression for the problem's text,
+    ``operator`` a regular expression for the names of PyTorch's operators. Without ``operator``, a fault of
+    ``miopen`` applies to convolution. For ``triton``, ``operator`` is one of ``COMPILED``. The fault does not
+    happen if environment variables have the values in ``unless``. If ``solver`` is set, the fault happens
+    whenever MIOpen tries one of these solvers. Find compiles and runs all solvers, so MIOpen can still choose
+    another solver. ``chance`` is the probability that the fault happens.
 
     A fault that ``poisons`` makes the device context unusable. ``bug``, a name in ``generated.BUGS``, defines
     how a convolution is wrong. If ``kept``, the search result is stored in the user's database, else it is

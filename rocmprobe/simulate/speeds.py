@@ -19,7 +19,7 @@ _RATES = ("gemm", "copy", "convolution")
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed of a simulated machine under ``settings`` and in ``dtypes``.
+    """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all of them.
 
     ``gemm`` and ``convolution`` are operations per second, ``copy`` is bytes per second. Each direction of a
     convolution takes ``launch`` seconds in addition. ``steps`` are the seconds of a training step, by
