@@ -121,7 +121,7 @@ def geometry(
 ) -> Geometry:
     """Return the plain convolution for a problem.
 
-    ``weight_shape`` is in PyTorch's layout.
+    ``input_shape`` is ``(N, C, *spatial)``. ``weight_shape`` is in PyTorch's layout.
 
     Raises:
         ValueError: if PyTorch would reject the problem, or if the output has no elements.
