@@ -410,7 +410,7 @@ def computed_seconds(
     """Return the seconds to compute a problem in each direction as often as ``counts`` says.
 
     ``quantile`` selects the median of each time (""), its mean ("_mean"), or its 10th or 90th percentile
-    ("_p10", "_p90"). Return None if a direction that is computed at least once has no time.
+    ("_p10", "_p90").
     """
     total = 0.0
     for direction in directions:

@@ -62,11 +62,7 @@ def contradicts(machine: Machine, outcome: Outcome, cause: str) -> bool:
 
 
 def cure(results: Results, cause: str, outcomes: tuple[Outcome, ...] = ()) -> str:
-    """Return advice on how to fix ``cause`` on this machine.
-
-    The advice depends on the evidence of ``outcomes``, or of all failures of the run if ``outcomes`` is
-    empty.
-    """
+    """Return advice on how to fix ``cause`` on this machine."""
     broken = outcomes or failed(results.outcomes)
     words = _weighed(results.machine, broken).words
     return causes.advice_for(cause, words, broken[0].native_isa if broken else None)
@@ -111,8 +107,7 @@ def blamed(
 
 
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
-    """Return the layer inside the vendor library that fails. For MIOpen it is "miopen-find" or "miopen-exec",
-    for other libraries it is the library itself.
+    """Return the layer inside the vendor library that fails.
 
     "miopen-find" is the search for a solver. It is at fault if MIOpen returned an error status, because only
     the search does this.
@@ -130,10 +125,7 @@ def search_layer(results: Results) -> str:
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer that the checks of ``rung`` test.
-
-    If the vendor library is not MIOpen, the layer is always "torch-build".
-    """
+    """Return the layer that the checks of ``rung`` test."""
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

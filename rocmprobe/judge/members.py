@@ -92,8 +92,8 @@ def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member
 def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
     """Return the fastest member with a correct setting, or None.
 
-    Of equally fast members, return the member whose setting changes least. A member that recommends the CPU
-    is returned only if all do, because every torch can recommend the CPU, even without support for the GPU.
+    A member that recommends the CPU is returned only if all do, because every torch can recommend the CPU,
+    even without support for the GPU.
     """
     right = [each for each in members if each.setting]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right

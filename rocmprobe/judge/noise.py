@@ -62,16 +62,14 @@ def time_of(value: Any) -> Optional[float]:
 
 
 def ratio(own: Seconds, other: Seconds, drift: float = 1.0) -> Ratio:
-    """Return the ratio ``own`` over ``other`` with its range within the noise. ``drift``, the factor between
-    the device's speeds in the two measurements, widens the range."""
+    """Return the ratio ``own`` over ``other`` with its range within the noise."""
     return Ratio(own.median / other.median, own.p10 / other.p90 / drift, own.p90 / other.p10 * drift)
 
 
 def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """Return the factor, 1 or more, by which the device's speed changed between two measurements.
 
-    The factor comes from the yardsticks (a matrix product and a copy). Return 1 if they were not timed in
-    both.
+    The factor comes from the yardsticks (a matrix product and a copy).
     """
     first, second = roof(own), roof(other)
     if first is None or second is None:

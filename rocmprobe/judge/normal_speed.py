@@ -102,10 +102,7 @@ def normal_speeds(results: Results) -> tuple[NormalSpeed, ...]:
 
 
 def gpu_of(results: Results, device: str) -> Optional[Gpu]:
-    """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if not exactly one GPU matches.
-
-    Search for a GPU that has this index in torch.
-    """
+    """Return the GPU that torch calls ``device``, e.g. "cuda:1", or None if not exactly one GPU matches."""
     number = device.partition(":")[2]
     by_number = [each for each in results.machine.gpus if number and str(each.index.value) == number]
     isas = {each.native_isa for each in results.outcomes if each.device == device and each.native_isa}
@@ -157,8 +154,6 @@ def _convolutions(results: Results, gpu: Gpu, peak: Peak, outcome: Outcome) -> I
 
 
 def _like(problem: Problem) -> str:
-    """Return the kind of layer: "3x3" or "1x1", of which the published networks consist, or "" for any other
-    kind."""
     plain = problem.rank == 2 and not problem.transposed and problem.groups == 1
     steps = {*problem.stride, *problem.dilation} == {1}
     kind = "x".join(map(str, problem.kernel))

@@ -104,7 +104,6 @@ def worse(results: Results) -> bool:
 
 
 def _strange(results: Results) -> str:
-    """Return a message if the baseline has too few cases in common with this run, else ""."""
     if not results.changes:
         return ""
     compared, missing = results.changes.compared, len(results.changes.of(MISSING))

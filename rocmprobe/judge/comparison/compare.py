@@ -119,7 +119,6 @@ def _alone(each: Measured) -> bool:
 
 
 def _changed_as(comparison: Comparison, word: str) -> list[Measured]:
-    """Return the measurements that changed as ``word`` says, without the times of single problems."""
     return [each for each in comparison.measurements.changed_as(word) if not _alone(each)]
 
 

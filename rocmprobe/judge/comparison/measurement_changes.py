@@ -218,19 +218,13 @@ def _grouped(pairs: Iterable[_Pair], place: Callable[[_Pair], _Place]) -> dict[_
 
 
 def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
-    """Return a ratio whose value and range ends are the geometric means over a group (see
-    ``noise.ratio``)."""
     each = [ratio(pair.after, pair.before, doubt) for pair in group]
     ends = ([one.value for one in each], [one.least for one in each], [one.most for one in each])
     return Ratio(*(math.exp(fmean(map(math.log, values))) for values in ends))
 
 
 def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios, with its range within the noise.
-
-    The logarithm of the mean plus and minus ``margin`` gives the range. The factor ``doubt``, by which the
-    device's speed may have changed, widens the range further.
-    """
+    """Return the geometric mean of a group's ratios, with its range within the noise."""
     value, spread = math.exp(fmean(pair.log for pair in group)), math.exp(margin) * doubt
     return Ratio(value, value / spread, value * spread)
 

@@ -73,10 +73,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
 
 def _miscompiling(machine: Machine, isas: set[str]) -> str:
     """Return the source (a URL) of a report that kernels for these chips are miscompiled, or "" if there is
-    none.
-
-    ``isas`` are the ISAs in a cache. Only ISAs of this machine's GPUs count.
-    """
+    none."""
     chips = {_base_isa(gpu.native_isa.value) for gpu in machine.amd_gpus}
     for row in limits():
         if _BUFFER_OPS in row.env and chips & isas & set(row.gfx):
@@ -155,7 +152,6 @@ def _moving_files(paths: Sequence[str]) -> str:
 
 
 def _word(path: str) -> str:
-    """Return a path quoted for a shell, but with ~ and $USER left to expand."""
     start = "~/" if path.startswith("~/") else ""
     rest = path[len(start) :]
     end = "$USER" if rest.endswith("torchinductor_$USER") else ""

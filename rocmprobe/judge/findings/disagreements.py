@@ -75,10 +75,7 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _numbers(machine: Machine) -> Iterator[Disagreement]:
-    """Yield the GPUs whose index in torch differs from the expected index.
-
-    The expected index follows from the kernel's order and the environment variables that hide GPUs.
-    """
+    """Yield the GPUs whose index in torch differs from the expected index."""
     devices = _fact(machine, "deep.devices")
     found = {gpu.index.value: gpu for gpu in machine.amd_gpus if gpu.index.value is not None}
     for number, device in enumerate(devices.value or ()):

@@ -67,7 +67,6 @@ def _of_torch(results: Results, found: list[Pair], beyond: Sequence[Outcome]) ->
 
 
 def _copies(results: Results) -> tuple[str, ...]:
-    """Return one line for each library that the two drivers loaded from different files."""
     files: dict[str, dict[str, set[str]]] = {}
     for trial in results.trials:
         for name, paths in trial.mapped.items():

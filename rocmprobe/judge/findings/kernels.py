@@ -41,8 +41,6 @@ def kernels(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(check: str) -> Optional[Explanation]:
-    """Return a generic explanation for a check without its own, or None if ``findings.primitives`` reports
-    the check."""
     if check == "convolution-kinds" or (check in CHECKS and CHECKS[check].layer):
         return None
     words = check.replace("-", " ").capitalize()
@@ -94,7 +92,6 @@ def needed_besides(results: Results) -> tuple[str, ...]:
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    """Return the first setting under which all cases in ``broken`` ran and passed, or None."""
     questions = {question(each) for each in broken}
     for setting in results.settings:
         again = [

@@ -250,6 +250,5 @@ def _at(degrees: float, watts: float, up_to: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return ``value`` as a float if it is a finite number below 1e15, else 0."""
     known = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if known and abs(value) < 1e15 and math.isfinite(value) else 0.0

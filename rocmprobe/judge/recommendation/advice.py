@@ -41,8 +41,7 @@ def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
 
     Each step has ``title``, ``text`` and ``source``. The order is: fixes of the platform from the findings,
     releases that are known to fail on this chip, builds with code for this chip. If the installed software
-    does not need the ISA override, there is advice to remove the override instead of advice on builds. If the
-    recommended setting changes nothing (``unchanged``), there is no advice on builds.
+    does not need the ISA override, there is advice to remove the override instead of advice on builds.
     """
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())
@@ -86,8 +85,6 @@ def _builds(results: Results) -> Iterator[Mapping[str, str]]:
 
 
 def _is_there(option: Option, machine: Installed) -> bool:
-    """Return True if ``option`` is already installed: it has the same torch, and runs code for the same
-    ISA."""
     if option.runs_as != machine.effective:
         return False
     named = (option.stack.torch, option.report.torch if option.report else "")
@@ -95,7 +92,6 @@ def _is_there(option: Option, machine: Installed) -> bool:
 
 
 def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
-    """Return (MAJOR.MINOR of torch, version numbers of the ROCm for which torch was built)."""
     return ".".join(str(torch).split(".")[:2]), version_numbers(rocm_of(torch) or "")[:2]
 
 
@@ -108,7 +104,6 @@ def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
 
 
 def _installed(results: Results, gpu: Gpu) -> Installed:
-    """Return the installed software. The version of ROCm is the one in torch's version."""
     torch, system = results.machine.value("torch.version"), results.machine.value("rocm.version")
     return Installed(
         gpu.native_isa.value, gpu.effective_isa.value,

@@ -54,11 +54,7 @@ def of_setting(results: Results, setting: Setting) -> Configuration:
 
 
 def needs_clean_databases(results: Results, setting: Setting) -> bool:
-    """Return True if ``setting`` works only without the user's databases and caches.
-
-    This is so if the vendor library fails in the user's environment, and ``setting`` uses this library but
-    was tested with clean databases.
-    """
+    """Return True if ``setting`` works only without the user's databases and caches."""
     fails = any(finding.id == AS_FOUND for finding in results.findings)
     return fails and setting.vendor_library and not setting.inherit_environment and setting.device != "cpu"
 
@@ -78,9 +74,8 @@ def isa_override(results: Results) -> dict[str, str]:
 def chosen_gpu(results: Results) -> dict[str, str]:
     """Return the environment variables that restrict a program to the GPU that the run chose automatically.
 
-    Return {} if this GPU has the index 0, because programs use device 0 by default. A card that follows an
-    integrated GPU has another index. Return {} on a simulated machine, because its indices do not apply to
-    this machine.
+    Return {} if this GPU has the index 0, because programs use device 0 by default. Return {} on a simulated
+    machine, because its indices do not apply to this machine.
     """
     device = device_of(results) or ""
     number = device.partition(":")[2]

@@ -83,8 +83,7 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
     """Return the outcomes under the recommended setting.
 
-    For checks that did not run under this setting, include the outcomes under its representative. Without a
-    recommended setting, return all outcomes of the device.
+    For checks that did not run under this setting, include the outcomes under its representative.
     """
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.learned]

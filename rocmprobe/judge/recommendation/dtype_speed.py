@@ -78,7 +78,7 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 
 
 def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
-    """Return the fastest dtype. It is float32 unless another dtype is faster by more than the noise."""
+    """Return the fastest dtype."""
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]

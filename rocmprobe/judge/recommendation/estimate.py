@@ -104,7 +104,7 @@ def _samples(computed: Sequence[Recorded]) -> Optional[int]:
     """Return the samples per step: the batch times the number of batches whose gradients are accumulated.
 
     Every count of the step is a multiple of the number of batches, so this number is taken as the greatest
-    common divisor of the counts. Return None if the convolutions differ in their batch.
+    common divisor of the counts.
     """
     batches = {parse_problem(each.problem).batch for each in computed}
     counts = (count for each in computed for count in each.step_counts.values())

@@ -91,8 +91,6 @@ def _change_pays(
 ) -> bool:
     """Return True if a setting in ``others`` has reproducible results and is faster than ``unchanged``.
 
-    The difference must be larger than the spread of the times.
-
     Return False on a simulated machine, because the simulation runs another library on another device.
     """
     stable = [each.setting for each in others if each.stable]

@@ -97,8 +97,7 @@ def _repeats(outcomes: Iterable[Outcome]) -> int:
 def _drift(timed: Iterable[list[Outcome]]) -> float:
     """Return by which factor the speed of a yardstick differs between settings.
 
-    There are two yardsticks: matrix products and copies. The yardsticks are the same in every setting, so a
-    difference is noise.
+    The yardsticks are the same in every setting, so a difference is noise.
     """
     roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]

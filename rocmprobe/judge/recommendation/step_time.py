@@ -29,8 +29,7 @@ def shapes_of(results: Results) -> Optional[Shapes]:
 def counted(results: Results, shapes: Shapes) -> Counts:
     """Return how often each direction of each problem is computed.
 
-    The counts are those of a training step, or of the whole program if no step was recorded. For inference,
-    they are the forward counts of the whole program.
+    The counts are those of a training step, or of the whole program if no step was recorded.
     """
     if results.purpose == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}

@@ -75,8 +75,7 @@ def _on_cpu(results: Results) -> bool:
 
 
 def _gpu(results: Results) -> Optional[Gpu]:
-    """Return the GPU that the user probably wants to test. A card is preferred to an integrated GPU, then an
-    AMD GPU to other GPUs."""
+    """Return the GPU that the user probably wants to test."""
     gpus = results.machine.gpus
     return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
 
