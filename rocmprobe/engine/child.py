@@ -284,10 +284,7 @@ _servers: dict[str, Optional[ForkServer]] = {}
 
 
 def start_fork_server(launch: Launch) -> None:
-    """Start the fork server of an interpreter, but do not wait until it is ready.
-
-    Do nothing if the server runs already, or if it failed to start before.
-    """
+    """Start the fork server of an interpreter, but do not wait until it is ready."""
     server = _servers.get(launch.python)
     if launch.python in _servers and not (server and server.has_ended()):
         return
@@ -300,7 +297,7 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
     """Return the fork server of an interpreter, or None if it failed to start.
 
     A server that needs more than ``seconds`` to import torch, or that opens a device, is killed and never
-    started again. A server that started successfully and ended afterwards is started again.
+    started again.
     """
     start_fork_server(launch)
     server = _servers[launch.python]

@@ -87,8 +87,7 @@ def oom_kills(root: Path = Path("/")) -> dict[str, int]:
 def killed_for_memory(before: Mapping[str, int], after: Mapping[str, int]) -> Optional[bool]:
     """Return True if the kernel killed a process for lack of memory between two results of ``oom_kills``.
 
-    Return None if no counter could be read. Prefer the counter of the cgroup, because the machine's counter
-    includes other programs.
+    Prefer the counter of the cgroup, because the machine's counter includes other programs.
     """
     for name in ("cgroup", "machine"):
         if name in before and name in after:

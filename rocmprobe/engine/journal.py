@@ -395,7 +395,7 @@ def run_of(folder: Path) -> Run:
 
 
 def journal_of(folder: Path) -> Journal:
-    """Return the journal of the run in ``folder``. Its records are redacted if the run's options say so.
+    """Return the journal of the run in ``folder``.
 
     Raise BadInput if the journal is not of a run.
     """

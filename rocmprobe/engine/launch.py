@@ -50,7 +50,6 @@ class Launch:
 
 
 def _own_flags() -> tuple[str, ...]:
-    """Return the flags with which another process of this interpreter imports the same modules."""
     flags = {
         "-s": sys.flags.no_user_site,
         "-E": sys.flags.ignore_environment,
@@ -125,10 +124,7 @@ OWN_FOLDERS = {
 
 
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
-    """Create folders for the vendor library's databases and for compiled kernels.
-
-    Return the environment variables that contain the paths of these folders.
-    """
+    """Create folders for the vendor library's databases and for compiled kernels."""
     own = {
         variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
         for variable, name in OWN_FOLDERS.items()
@@ -166,10 +162,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 
 
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
-    """Return the folder for the kernels that the child for ``case`` compiles.
-
-    Settings that compile the same kernels share a folder.
-    """
+    """Return the folder for the kernels that the child for ``case`` compiles."""
     if case.check == "start-up" or not picks_kernels_alone(setting):
         return databases_folder(base, case)
     return _named(base, [case.device, case.driver, "kernels"])

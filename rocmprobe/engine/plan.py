@@ -105,8 +105,8 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 def _requested_at(request: Request, options: RunOptions) -> bool:
     """Return True if the level of the run includes the request.
 
-    There are three exceptions. A check named by ``--only`` runs at any level. An estimate also needs the
-    checks of models. If the purpose is inference, no model is trained.
+    A check named by ``--only`` runs at any level. An estimate also needs the checks of models. If the purpose
+    is inference, no model is trained.
     """
     if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
         return False
@@ -153,8 +153,7 @@ def _sweep(
 ) -> Iterator[Case]:
     """Yield the cases that a forced solver supports.
 
-    The cases run only if ``default`` fails or the user requested all settings. Level quick tests only the
-    first problem of each dtype, in the form returned by ``_small``.
+    The cases run only if ``default`` fails or the user requested all settings.
     """
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
@@ -198,18 +197,10 @@ def _directly(request: Request) -> Request:
 
 
 def _through_torch(request: Request) -> Request:
-    """Return the request for the driver torch. If only capi has the check, the request has no settings."""
     return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
 def _concerns(request: Request, setting: Setting, options: RunOptions) -> bool:
-    """Return True if the request applies to ``setting``.
-
-    - A setting that changes the problems applies only to checks with problems.
-    - A setting with a fixed dtype applies only to convolution.
-    - A setting with the user's databases does not apply to cold starts.
-    - A soak with a given duration runs only under the settings that the user requested.
-    """
     if setting.solver:
         return "forced" in request.settings
     if request.check == "soak" and options.minutes:
@@ -229,10 +220,7 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Return the directions to test, each in a separate case. ``(None,)`` means one case for all directions.
-
-    Checks that measure times for training have one case for all directions.
-    """
+    """Return the directions to test, each in a separate case. ``(None,)`` means one case for all directions."""
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
@@ -242,9 +230,8 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
     """Return the problems to test: the user's problems, else the problems of the run's level.
 
-    If ``setting`` changes dtype or memory format, the problems are converted. If the user gave problems,
-    there is no problem matrix, because the check ``convolution`` runs the user's problems under every
-    setting. If ``few`` is True, return only the most expensive convolutions of a recorded program.
+    If the user gave problems, there is no problem matrix, because the check ``convolution`` runs the user's
+    problems under every setting.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -264,9 +251,8 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
 
-    Leave a problem out if it cannot have this dtype and format. Also leave it out if it already has both,
-    because ``default`` tests it then. Exception: keep a problem of the user (``own``) that is already
-    channels-last, because a program is judged by all its convolutions.
+    Also leave it out if it already has both, because ``default`` tests it then. Exception: keep a problem of
+    the user (``own``) that is already channels-last, because a program is judged by all its convolutions.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
@@ -321,9 +307,8 @@ def _convolutions(
 ) -> tuple[str, ...]:
     """Return the ids of the convolutions that a check requires according to ``which``.
 
-    ``which`` is the value of ``Requires.convolution``. The required convolutions are of one problem: the
-    first problem of the same dtype, else the first of all. If ``which`` is "own" and the dtype is float64,
-    return (). PyTorch does not send such a convolution to MIOpen, so it can pass even if others fail.
+    If ``which`` is "own" and the dtype is float64, return (). PyTorch does not send such a convolution to
+    MIOpen, so it can pass even if others fail.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

@@ -314,10 +314,7 @@ def _unwritable(folder: Path, error: OSError, mend: str) -> BadInput:
 
 
 def workers(folder: Path, wanted: Optional[int] = None) -> int:
-    """Return the number of processes that run tests, at most one for each device.
-
-    The number is ``wanted``, or if None, one for each device if there are enough cores.
-    """
+    """Return the number of processes that run tests, at most one for each device."""
     devices = len(set(run_of(folder).devices))
     return max(1, min(devices, len(os.sched_getaffinity(0)) if wanted is None else wanted))
 

@@ -128,7 +128,6 @@ def targets_of(
 
 
 def _joined(by_torch: tuple[Device, ...], direct: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Return the devices of both drivers, first torch's devices, then the devices that only HIP has."""
     places = {target.device: target.place for target in direct}
     both = tuple(
         replace(target, drivers=DRIVERS, place=places[target.device]) if target.device in places else target

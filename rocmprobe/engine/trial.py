@@ -103,8 +103,7 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
 
     ``recorded`` is the number of CPU threads that the user's recorded program used, or 0 if unknown. On the
     CPU, return ``recorded``, but at most the number of cores divided by ``sharing``, the number of processes
-    that run tests at once. If ``recorded`` is unknown, return this limit, or 0 if ``sharing`` is 1. Threads
-    without a core would make other threads wait.
+    that run tests at once. Threads without a core would make other threads wait.
     """
     if not on_cpu:
         return 0
@@ -186,7 +185,7 @@ class Trials:
         self._live = None
 
     def outcome(self, case: Case) -> Outcome:
-        """Run ``case`` in a child. A start-up case runs in several children, one after the other."""
+        """Run ``case`` in a child."""
         self._conditions = {}
         if case.check == "soak":
             return self._soaked(case)
@@ -540,7 +539,6 @@ class Trials:
 
 
 def _answer(state: str, message: str, cause: str) -> dict[str, Any]:
-    """Return an answer in the form that workers send, for a worker that sent no answer."""
     empty: dict[str, Any] = {"timings": {}, "numerics": {}, "memory": {}, "evidence": []}
     return {"state": state, "message": message, "cause": cause, **empty}
 
