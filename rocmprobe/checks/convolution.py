@@ -216,7 +216,7 @@ def convolution(context: CheckContext) -> CheckResult:
 
 
 def reference(problem: Problem, tier: Computation, operands: Named) -> Named:
-    """Return the expected results in fp64 on the CPU. Small problems use one thread."""
+    """Return the expected results in fp64 on the CPU."""
     with nullcontext() if problem.flops > _WORTH_THREADS else one_thread():
         return tier.expected(operands)
 
@@ -290,8 +290,7 @@ def _float_tier(
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    """Test integer operands. If the guarantee is plain sums, also test integers whose products cancel in the
-    sum."""
+    """Test integer operands."""
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     answer.numerics["exact_demanded"] = context.exact
     _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)

@@ -118,10 +118,7 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Che
 
 
 def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
-    """Run a warm-up, and return the median seconds of a step with the 10th and 90th percentile.
-
-    If a step takes seconds, only few steps are run.
-    """
+    """Run a warm-up, and return the median seconds of a step with the 10th and 90th percentile."""
     warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []
     with context.measured():

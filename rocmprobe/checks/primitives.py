@@ -152,7 +152,7 @@ _FUSED: dict[str, Callable[..., Named]] = {
 def _fused(dtype: str, add: bool, library: str) -> Computation:
     """Return the computation of convolution and ReLU in one operator of ``library``.
 
-    If ``library`` is "", separate operators compute the result. The reference always uses separate operators.
+    The reference always uses separate operators.
     """
     shapes: dict[str, tuple[int, ...]] = {"image": (2, 4, 8, 8), "filters": (6, 4, 3, 3), "bias": (6,)}
     if add:

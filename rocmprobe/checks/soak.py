@@ -175,7 +175,6 @@ class _Soak:
 
 
 def _finite(error: float) -> Optional[float]:
-    """Return an error with three digits, or None if it is not finite."""
     return float(f"{error:.3g}") if error < float("inf") else None
 
 

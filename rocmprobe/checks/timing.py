@@ -31,9 +31,8 @@ Calls = dict[str, Callable[[], Any]]
 def throughput(context: CheckContext) -> CheckResult:
     """Measure the seconds of each direction, and of forward plus backward by autograd.
 
-    The result has the median and the 10th and 90th percentile. If a direction is requested, only this
-    direction is measured. Yardsticks take turns with convolution: a matrix product, a copy and, on request,
-    naive im2col.
+    The result has the median and the 10th and 90th percentile. Yardsticks take turns with convolution: a
+    matrix product, a copy and, on request, naive im2col.
 
     The times of convolution are sent to the controller before the first yardstick runs. So if a yardstick
     crashes or hangs, only the times of the yardsticks are lost.

@@ -77,10 +77,7 @@ def compare(context: CheckContext, computation: Computation) -> CheckResult:
 def compare_exactly(
     context: CheckContext, computation: Computation, what: str = "elements differ"
 ) -> CheckResult:
-    """Count the elements that differ between the device and the CPU.
-
-    The message is the count followed by ``what``.
-    """
+    """Count the elements that differ between the device and the CPU."""
     compared, seconds = _computed(context, computation)
     (count,) = computation.measures
     with one_thread():

@@ -54,7 +54,7 @@ class TestedLibrary(Protocol):
         """Return a function that creates a context with a memory limit.
 
         Inside of the context, an allocation fails if the process would then have more than ``above`` bytes in
-        addition to its present memory. The limit is removed at the end.
+        addition to its present memory.
         """
 
 
@@ -176,10 +176,7 @@ class CheckContext:
 
     def first_call(self, call: Callable[[], Any]) -> tuple[Any, float]:
         """Run ``call`` for the first time, and return (result, seconds). This run may search for kernels and
-        compile them.
-
-        After this run, the time limit of steady calls applies.
-        """
+        compile them."""
         self.report_phase("first-call")
         started = self.clock()
         with self.tested():

@@ -59,10 +59,7 @@ class Yardstick:
 
 
 def gemm(context: CheckContext) -> Yardstick:
-    """Return a yardstick that multiplies two square matrices in the requested dtype.
-
-    The matrices are the smallest with about the highest throughput.
-    """
+    """Return a yardstick that multiplies two square matrices in the requested dtype."""
     import torch
 
     side = _side_at_plateau(context)
