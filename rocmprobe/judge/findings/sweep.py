@@ -31,7 +31,8 @@ def of_sweep(results: Results) -> tuple[Outcome, ...]:
 
 
 def solver_class(outcome: Outcome) -> str:
-    """Return the result of a solver that ran alone, e.g. "ok", "wrong", "compile error" or "does not apply"."""
+    """Return the result of a solver that ran alone, e.g. "ok", "wrong", "compile error" or "does not
+    apply"."""
     if outcome.works:
         return "ok"
     if outcome.state == "n/a":
