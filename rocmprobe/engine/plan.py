@@ -220,7 +220,8 @@ def _directions(options: RunOptions) -> tuple[str, ...]:
 
 
 def _request_directions(request: Request, options: RunOptions) -> tuple[Optional[str], ...]:
-    """Return the directions to test, each in a separate case. ``(None,)`` means one case for all directions."""
+    """Return the directions to test, each in a separate case. ``(None,)`` means one case for all
+    directions."""
     timed = request.check in ("start-up", "throughput")
     if request.directions or (timed and options.purpose == "inference"):
         return _directions(options)
