@@ -148,8 +148,7 @@ def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
 
 
 def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return ``arguments`` without the wrappers of finished functorch transforms. ``Function.apply`` also
-    removes these."""
+    """Return ``arguments`` without the wrappers of finished functorch transforms."""
     unwrap = torch._C._functorch.unwrap_if_dead
     return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 

@@ -31,7 +31,7 @@ def count_pytorch(kind: str) -> None:
 
 
 def counted() -> dict[str, dict[str, int]]:
-    """Return the counts since the last :func:`reset_status`. ``rocmprobe.bypass.status`` describes them."""
+    """Return the counts since the last :func:`reset_status`."""
     with _lock:
         return {"calls": dict(_calls), "native": dict(_native), "pytorch": dict(_pytorch)}
 

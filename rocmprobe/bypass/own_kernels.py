@@ -145,7 +145,6 @@ def _found_out(device: torch.device, dtype: str) -> _Kernels:
 
 
 def _place(device: torch.device) -> tuple[str, int]:
-    """Return the runtime and the index that identify a device in :mod:`rocmprobe.kernels`."""
     return KINDS[device.type](), device.index or 0
 
 

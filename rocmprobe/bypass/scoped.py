@@ -56,8 +56,7 @@ class ScopedInterceptor(BypassInterceptor):
 
 @contextmanager
 def entered(interceptor: ScopedInterceptor) -> Iterator[None]:
-    """Activate ``interceptor`` in this thread inside of a ``with`` block. If blocks are nested, the
-    interceptor of the innermost block is active."""
+    """Activate ``interceptor`` in this thread inside of a ``with`` block."""
     outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
     _local.entered = (*outer, interceptor)
     try:

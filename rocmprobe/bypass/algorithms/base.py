@@ -113,7 +113,7 @@ class Algorithm:
         """Return a plan with at most ``cap`` bytes of workspace, or None if the algorithm does not apply.
 
         If even a single window needs more than ``cap`` bytes, "im2col" and "col2im" return a plan that
-        computes one window at a time. The other algorithms return None.
+        computes one window at a time.
         """
         raise NotImplementedError
 

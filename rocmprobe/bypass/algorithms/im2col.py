@@ -135,10 +135,7 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 
 
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient.
-
-    If dtype and strides allow this, the tensor is a view of ``weight_gradient``.
-    """
+    """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient."""
     shape = (plain.groups, plain.filters // plain.groups, plain.depth)
     if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
         return weight_gradient.view(shape)

@@ -132,8 +132,7 @@ class Choice:
 
 
 def measures() -> bool:
-    """Return True if plans are chosen by measurement. Return False if they are chosen by the cost model with
-    fixed rates."""
+    """Return True if plans are chosen by measurement."""
     return os.environ.get(VARIABLE, "1") != "0" and not torch.are_deterministic_algorithms_enabled()
 
 

@@ -189,10 +189,7 @@ def candidates(direction: str, plain: Geometry, operands: Operands, cap: int) ->
 
 
 def eligible(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> list[Plan]:
-    """Return the plans of ``algorithm`` if it applies to the problem, else the plans of all algorithms.
-
-    Plans that need more than ``cap`` bytes are left out, unless no other plan is left.
-    """
+    """Return the plans of ``algorithm`` if it applies to the problem, else the plans of all algorithms."""
     found = candidates(direction, plain, operands, cap)
     named = [each for each in found if each.algorithm == algorithm]
     return named or [each for each in found if each.workspace_bytes <= cap] or found
