@@ -44,8 +44,7 @@ def convolved(
     """Return the result of a direction. The argument for the tensor that the direction computes is not read.
 
     Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result. Copying
-    columns (im2col) and adding whole vectors is the fastest way in plain Python. It computes about thirty
-    million products per second.
+    columns (im2col) and adding whole vectors is the fastest way in plain Python.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)

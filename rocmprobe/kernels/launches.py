@@ -55,8 +55,7 @@ class Launch:
     pointers: tuple[Pointer, ...]
 
     def filled(self, addresses: Mapping[str, int]) -> ctypes.Structure:
-        """Return a copy of the arguments with the pointer fields set. If ``addresses`` lacks an operand, its
-        address is 0."""
+        """Return a copy of the arguments with the pointer fields set."""
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
         for pointer in self.pointers:
             address = addresses[pointer.operand]

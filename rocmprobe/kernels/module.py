@@ -59,7 +59,7 @@ class KernelDevice:
         self._rtc: Optional[Rtc] = None
 
     def rtc(self) -> Rtc:
-        """Return the runtime compiler that belongs to the GPU runtime. Load its library if needed.
+        """Return the runtime compiler that belongs to the GPU runtime.
 
         Raise KernelsUnavailable if the library is missing.
         """

@@ -91,8 +91,6 @@ def prepare(
 ) -> Optional[tuple[Launch, ...]]:
     """Return the launches that compute ``direction`` with the kernel ``variant``.
 
-    Return None if the kernels cannot address the problem.
-
     The kernels cannot address a sample that spans more than 2^31 bytes. Nor can they compute bwd-weights in
     several launches if the workspace is too small for the partial sums of all launches. The bias is
     contiguous.

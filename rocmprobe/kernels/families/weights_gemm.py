@@ -215,10 +215,7 @@ def chunk(plain: Geometry, dtype: str, image: Strides, feature: Strides) -> int:
 
 
 def chunks_of_dense(plain: Geometry, dtype: str) -> int:
-    """Return the number of launches that all samples need if image and feature are contiguous.
-
-    Return 1 if a single sample is too large for a launch.
-    """
+    """Return the number of launches that all samples need if image and feature are contiguous."""
     dense = shapes(plain)
     samples = chunk(plain, dtype, *(Strides.of(contiguous(dense[name])) for name in ("image", "feature")))
     return -(-plain.batch // samples) if samples else 1
