@@ -57,7 +57,7 @@ class Conditions:
     caches: Optional[Caches] = None
 
     def as_variables(self) -> dict[str, str]:
-        """Return the configuration as environment variables. ``rocmprobe.exec.inject`` reads CONDITIONS."""
+        """Return the configuration as environment variables."""
         inside = {
             "bypass": self.bypass, "vendor_off": self.vendor_off, "flags": dict(self.flags),
             "torch": self.torch, "pytorch_layers": dict(self.pytorch_layers),
@@ -166,11 +166,7 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 
 
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
-    """Return the databases and caches of this configuration, and create their folders.
-
-    Return None if programs use the user's caches, or if nothing runs on a GPU. Also return None if a folder
-    cannot be created. If in this case the user's caches are known to fail, raise BadInput.
-    """
+    """Return the databases and caches of this configuration, and create their folders."""
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
     if caches is None or "cuda" not in _devices(results):

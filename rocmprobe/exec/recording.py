@@ -157,7 +157,6 @@ class _Process:
                 self._take(json_line(line))
 
     def _take(self, line: Any) -> None:
-        """Store the version, the problem or the counts in a line."""
         if "torch" in line:
             self.versions.append(line["torch"])
         elif "problem" in line:

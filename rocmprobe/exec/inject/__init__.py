@@ -57,7 +57,7 @@ def prepare(torch: Any) -> None:
 def _check_version(torch: Any, checked: str) -> None:
     """Raise RuntimeError if MAJOR.MINOR of ``torch`` and of ``checked`` differ.
 
-    ``checked`` is the version that the flags are for. In another version, the flags can mean something else.
+    In another version, the flags can mean something else.
     """
     if checked and _release(checked) != _release(torch.__version__):
         raise RuntimeError(

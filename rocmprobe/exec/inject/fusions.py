@@ -41,7 +41,7 @@ def _of_the_librarys_own(
 def _convolution(
     input: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], *settings: Any
 ) -> torch.Tensor:
-    """Compute ``aten::convolution`` for tensors in oneDNN's format. The result has this format, too."""
+    """Compute ``aten::convolution`` for tensors in oneDNN's format."""
     bias = None if bias is None else _dense(bias)
     return torch.convolution(_dense(input), _dense(weight), bias, *settings).to_mkldnn()
 
