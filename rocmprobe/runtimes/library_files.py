@@ -16,7 +16,7 @@ def pattern(*libraries: str) -> re.Pattern[str]:
 
 
 def newest(names: Iterable[str], wanted: re.Pattern[str]) -> dict[str, str]:
-    """Return the newest file of each library, keyed by library. ``names`` are the files of one folder.
+    """Return the newest file of each library, keyed by library.
 
     ``wanted`` is a result of ``pattern``.
     """

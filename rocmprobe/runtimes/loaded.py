@@ -120,10 +120,7 @@ def resident(path: str) -> None:
 
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
-    """Return the newest file of ``library`` with the runtime's major version.
-
-    Search ``folders`` in order, and stop at the first folder that has such a file.
-    """
+    """Return the newest file of ``library`` with the runtime's major version."""
     major = _version(Path(runtime))[:1]
     wanted = pattern(library)
     for folder in folders:
