@@ -74,8 +74,7 @@ def place_in(folder: str) -> Place:
 
 
 def choose(found: Iterable[Place], wanted: str = "") -> Optional[Place]:
-    """Return the place with the fewest missing libraries, or None if there is no place. Of equal places, the
-    first is chosen.
+    """Return the place with the fewest missing libraries, or None if there is no place.
 
     If ``wanted`` is not "", only places whose origin or folder equals ``wanted`` are considered.
     """
@@ -88,11 +87,7 @@ def _version(install: Path) -> list[int]:
 
 
 def _place(origin: str, folders: Sequence[Path]) -> Place:
-    """Return a place with the libraries in ``folders``.
-
-    Each library is taken from the first folder that has it. If this folder has several versions, the newest
-    is taken.
-    """
+    """Return a place with the libraries in ``folders``."""
     files: dict[str, str] = {}
     for folder in folders:
         for library, name in newest(_names(folder), _FILE).items():

@@ -231,10 +231,7 @@ class MiopenLibrary:
         return derived
 
     def created(self, function: str, *arguments: Any) -> Descriptor:
-        """Call ``function``, which creates an object, and return the object.
-
-        ``function`` stores the address of the object in its first argument.
-        """
+        """Call ``function``, which creates an object, and return the object."""
         address = ctypes.c_void_p()
         self.library.call(function, ctypes.byref(address), *arguments)
         return Descriptor(address.value or 0)

@@ -148,7 +148,6 @@ def channel_sums(shape: Sequence[int], values: Sequence[float]) -> list[float]:
 
 
 def _channels(shape: Sequence[int]) -> Iterator[list[int]]:
-    """Yield, for each channel, the indices of the channel's elements in a flattened tensor (N, C, ...)."""
     batch, channels, positions = shape[0], shape[1], prod(shape[2:])
     for channel in range(channels):
         yield [

@@ -113,8 +113,6 @@ class TensorOperations:
         self.miopen.library.call(function, self.miopen.handle, *arguments)
 
     def _exported(self, functions: Sequence[str]) -> str:
-        """Return the first of ``functions`` that the library exports, or ``functions[0]`` if it exports none
-        of them."""
         return next(filter(self.miopen.library.has, functions), functions[0])
 
 
