@@ -25,7 +25,6 @@ from rocmprobe.model.changes import (  # fmt: skip
 from rocmprobe.model.results import Finding, Outcome, Results
 from rocmprobe.model.states import fails, works
 
-#: Number of changes that a finding quotes.
 _QUOTED = 5
 
 

@@ -24,7 +24,6 @@ _MOMENT_OF_GPU = frozenset({*QUANTITIES, "pcie_link"})
 _MOMENT = ("memory.available_bytes", "dmesg.")
 #: Facts that only give the size of a database or cache of the user.
 _FILLING = frozenset({"exists", "files", "bytes"})
-#: Fields that define a setting.
 _OF_A_SETTING = (
     "env", "torch", "vendor_library", "bypass", "inherit_environment", "device", "search", "dtype",
     "channels_last", "solver", "pytorch_layers",

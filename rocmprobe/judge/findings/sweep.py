@@ -11,7 +11,6 @@ from rocmprobe.knowledge import miopen_log
 from rocmprobe.knowledge.solvers import DERIVED, solver_of, swept
 from rocmprobe.model.results import Finding, Outcome, Results
 
-#: The id of the finding that names the faulty solvers.
 FAULTY_SOLVERS = "faulty-solvers"
 #: Words for the failure of a solver, the gravest first.
 _DOES = {

@@ -16,7 +16,6 @@ from rocmprobe.model.results import Outcome, Results
 
 #: The dtype to which the other dtypes are compared.
 BASE = "float32"
-#: The dtypes in which networks train under autocast.
 _HALF = ("float16", "bfloat16")
 
 

@@ -11,7 +11,6 @@ from rocmprobe.judge.recommendation.ranking import ranked
 from rocmprobe.judge.recommendation.speed import SAME_MEMORY, TOO_NOISY, Speed, peaks, speed
 from rocmprobe.model.results import Results
 
-#: Name of the check that trains for a long time and reads the sensors.
 _SOAK = "soak"
 #: Maximum number of settings in the comparison of costs.
 _MOST = 6

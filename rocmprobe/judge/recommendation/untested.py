@@ -25,7 +25,6 @@ from rocmprobe.model.results import (
 #: Kind of torch build that can use a GPU, keyed by the vendor of the GPU.
 _BUILT_FOR = {"amd": "rocm", "nvidia": "cuda"}
 _KINDS = {"cpu": "the CPU", "cuda": "CUDA", "rocm": "ROCm"}
-#: Names, in sentences, of the kinds of configuration other than the vendor library.
 _WAYS = {"bypass": "the bypass", "vendor-off": "vendor-off", "cpu": "the CPU"}
 _FAILS = {
     "crash": "crashes",
