@@ -155,7 +155,6 @@ class End:
     at: str
 
 
-#: Classes of records, keyed by the value of the field ``record``.
 KINDS: Mapping[str, type[Any]] = {
     "run": Run, "baseline": Against, "plan": Plan, "intent": Intent, "waiting": Waiting,
     "progress": Progressed, "outcome": Settled, "trial": Ended, "setting": Derived, "wedged": Wedged,

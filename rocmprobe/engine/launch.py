@@ -58,7 +58,6 @@ def _own_flags() -> tuple[str, ...]:
     return tuple(flag for flag, is_set in flags.items() if is_set)
 
 
-#: This process's interpreter.
 OWN = Launch(sys.executable, flags=_own_flags())
 
 

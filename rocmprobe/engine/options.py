@@ -107,7 +107,6 @@ class Budgets:
         return {"first-call": self.first_call, "start": self.start}.get(phase, self.steady)
 
 
-#: Time limits, keyed by the level of the run.
 BUDGETS = {
     "quick": Budgets(start=120, first_call=180, steady=60, teardown=30, measure=0.5, hangs=2),
     "standard": Budgets(

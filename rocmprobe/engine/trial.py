@@ -78,7 +78,6 @@ class _Reply:
         return str(self.answers[-1]["state"])
 
 
-#: Calls of a child that does not report its library calls.
 _BY_TORCH = Calls()
 _READY = _Reply([])
 
@@ -323,7 +322,6 @@ class Trials:
         self._live = _Live(child, trial_id, case.trial_key, case)
         self._last_id = trial_id
         on_cpu = self._simulated is not None or (setting.device or case.device) == "cpu"
-        # A measurement gets all cores.
         threads = kernel_threads(self._threads, on_cpu, 1 if case.exclusive else self._sharing)
         if self._simulated and case.check == "soak":
             # Use one thread: the speed is not measured, and threads for such small steps mostly wait.
