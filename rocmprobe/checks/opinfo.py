@@ -27,9 +27,7 @@ from rocmprobe.model.numerics import LAYER_LIMITS, unit_roundoff
 from rocmprobe.model.results import Outcome
 from rocmprobe.text.tables import table
 
-#: Dtypes of the sweep.
 DTYPES = ("float32", "float16", "bfloat16")
-#: Name of the check.
 NAME = "operator"
 #: Maximum number of samples per operator, taken evenly from all its samples.
 _SAMPLES = 12

@@ -92,5 +92,4 @@ NETWORKS: Mapping[str, Recipe] = {
     "lstm": Recipe(lambda: Lstm(FEATURES, _CLASSES), _sequences, 0.05, f"{STEPS}x{FEATURES}", "sequence"),
     "depthwise": Recipe(lambda: Depthwise(_CLASSES), _images, 0.001),
 }
-#: Network of the check ``soak``.
 STACK = Recipe(lambda: Stack(_CLASSES), _images, 0.01)

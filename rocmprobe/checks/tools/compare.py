@@ -20,7 +20,6 @@ from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import Errors, ulp
 
 _UNIT_ERROR = partial(max_error, least=UNIT)
-#: Maximum number of rows and columns of an error map.
 _MAP_ROWS, _MAP_COLUMNS = 16, 64
 
 
