@@ -14,7 +14,6 @@ from typing import Any, Callable, cast
 import torch
 from torch.library import Library
 
-#: Device types and their dispatch keys.
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 

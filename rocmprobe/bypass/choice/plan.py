@@ -17,7 +17,6 @@ from rocmprobe.bypass.choice.rates import USUAL
 from rocmprobe.geometry import BWD_DATA, BWD_WEIGHTS, FWD, Geometry, geometry
 
 DEFAULT_WORKSPACE_MB = 256
-#: Valid values of the argument ``algorithm``.
 _WORDS = ("auto", *ALGORITHMS)
 MEGABYTE = 1 << 20
 WORKSPACE_VARIABLE = "ROCMPROBE_BYPASS_WORKSPACE_MB"
