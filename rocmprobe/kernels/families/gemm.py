@@ -22,7 +22,6 @@ from rocmprobe.kernels.launches import Launch
 SOURCES = (gather_gemm.SOURCE, weights_gemm.SOURCE, *reduction.SOURCES)
 STRUCTURES = (*gather_gemm.STRUCTURES, *weights_gemm.STRUCTURES, *reduction.STRUCTURES)
 
-#: Maximum number of options for a problem.
 _OFFERED = 4
 #: Number of compute units of an RX 5700. It influences the order of the options, but not the results.
 COMPUTE_UNITS = 36
