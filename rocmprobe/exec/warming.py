@@ -48,7 +48,6 @@ from rocmprobe.simulate.machines import SimulatedMachine, load_machine
 
 #: Setting of the child that tests after a crash or a hang whether the device still responds.
 _CANARY = Setting("default", "as PyTorch comes", "native")
-#: The check that measures first calls.
 _CHECK = "start-up"
 _AGAIN = "rocmprobe or the machine ended while it ran; --retry runs it again"
 
@@ -157,7 +156,8 @@ def _set_override(results: Results) -> None:
 def _here(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how to start a worker in ``environment``, and the facts about the machine as the worker sees it."""
+    """Return how to start a worker in ``environment``, and the facts about the machine as the worker sees
+    it."""
     if simulated:
         return OWN, simulated.machine
     if environment is None:
