@@ -63,7 +63,6 @@ _SECOND = {
 _SCALES = (2, -3, 1)
 #: Problems of the fused checks, the same as in the checks through PyTorch.
 _FUSED = {"float32": "conv2d-fp32-n2-c4-i8x8-k6-f3x3-p1", "float16": "conv2d-fp16-n2-c4-i8x8-k6-f3x3-p1"}
-#: Shape of the input in the batch norm checks.
 _NORMALIZED = (4, 16, 14, 14)
 
 
@@ -275,7 +274,6 @@ def _part(dtype: str, call: Callable[[TensorOperations], list[float]], expected:
     return Part(compute, expected)
 
 
-#: Functions that return the check for a dtype, keyed by the name of the check.
 OPERATOR_CHECKS: Mapping[str, Callable[[str], OperatorCheck]] = {
     "tensor-op": tensor_op,
     "tensor-transform": tensor_transform,
