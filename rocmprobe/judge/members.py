@@ -46,8 +46,7 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
 def _speed(judged: Mapping[str, Results]) -> Speed:
     """Return the speed of each run under its recommended setting, over the problems that all runs timed.
 
-    If all runs used the same device, a difference between their yardsticks counts as noise. Its cause can be
-    another load on the machine, and not another torch.
+    If all runs used the same device, a difference between their yardsticks counts as noise.
     """
     settings: list[Setting] = []
     outcomes: list[Outcome] = []

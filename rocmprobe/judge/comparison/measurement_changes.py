@@ -224,7 +224,6 @@ def _by_deciles(group: Sequence[_Pair], doubt: float) -> Ratio:
 
 
 def _within(group: Sequence[_Pair], margin: float, doubt: float) -> Ratio:
-    """Return the geometric mean of a group's ratios, with its range within the noise."""
     value, spread = math.exp(fmean(pair.log for pair in group)), math.exp(margin) * doubt
     return Ratio(value, value / spread, value * spread)
 

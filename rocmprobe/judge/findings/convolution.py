@@ -66,8 +66,6 @@ def _at_fault(
 def _explained(
     results: Results, cause: str, layer: str, outcomes: tuple[Outcome, ...], cures: list[Setting]
 ) -> tuple[str, str]:
-    """Return the (cause, layer) of a failure, more exactly than ``cause`` and ``layer``, from the MIOpen
-    settings in ``cures`` that avoid the failure."""
     if not layer.startswith("miopen"):
         return cause, layer
     if cures and all(cure.env.get("MIOPEN_DISABLE_CACHE") == "1" for cure in cures):

@@ -98,10 +98,7 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """Yield a finding about the lowest failing rung.
-
-    If no rung fails in float32, yield one finding for each other dtype in which a rung fails.
-    """
+    """Yield a finding about the lowest failing rung."""
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32

@@ -75,7 +75,6 @@ def _effective_isas(machine: Machine) -> Iterator[Disagreement]:
 
 
 def _numbers(machine: Machine) -> Iterator[Disagreement]:
-    """Yield the GPUs whose index in torch differs from the expected index."""
     devices = _fact(machine, "deep.devices")
     found = {gpu.index.value: gpu for gpu in machine.amd_gpus if gpu.index.value is not None}
     for number, device in enumerate(devices.value or ()):

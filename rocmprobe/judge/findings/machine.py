@@ -90,7 +90,6 @@ def _isa_mismatch(results: Results) -> Iterator[Finding]:
 
 
 def _hurt(results: Results, gpu: Gpu) -> bool:
-    """Return True if code from torch or ROCm failed on this GPU."""
     settings = {setting.name for setting in results.settings if setting.verdict in NATIVE}
     isas = gpu.native_isa.value, gpu.effective_isa.value
     return any(
@@ -333,7 +332,6 @@ def _missing_code(results: Results) -> Iterator[Finding]:
 
 
 def _lacks(machine: Machine, gpu: Gpu, relation: str) -> bool:
-    """Return True if the installed library is known to lack code for the GPU."""
     found = answer(of_machine(machine, gpu), relation)
     return found is not None and found.certain and not found.holds
 

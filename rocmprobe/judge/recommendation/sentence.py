@@ -98,7 +98,6 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
 
 
 def _answered(each: Assessment) -> bool:
-    """Return True if a convolution ran and gave a result."""
     return any(outcome.learned for outcome in convolutions(each.counted))
 
 

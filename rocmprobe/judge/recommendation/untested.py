@@ -74,7 +74,6 @@ def _on_cpu(results: Results) -> bool:
 
 
 def _gpu(results: Results) -> Optional[Gpu]:
-    """Return the GPU that the user probably wants to test."""
     gpus = results.machine.gpus
     return min(gpus, key=lambda gpu: (in_processor(gpu), gpu.vendor.value != "amd"), default=None)
 
