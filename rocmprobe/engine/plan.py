@@ -103,11 +103,6 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
 
 
 def _requested_at(request: Request, options: RunOptions) -> bool:
-    """Return True if the level of the run includes the request.
-
-    A check named by ``--only`` runs at any level. An estimate also needs the checks of models. If the purpose
-    is inference, no model is trained.
-    """
     if request.check in (*TRAINERS, "soak") and options.purpose == "inference":
         return False
     named = request.check in options.only or (bool(options.estimate) and request.check in MODELS)
@@ -122,7 +117,6 @@ def _under(
     options: RunOptions,
     chosen: Optional[Sequence[Problem]],
 ) -> Iterator[Case]:
-    """Yield the cases of a request under one setting, without their dependencies."""
     if setting.solver:
         yield from _sweep(request, form, target, setting, options)
         return
@@ -151,10 +145,6 @@ def _wanted(setting: Setting, options: RunOptions) -> bool:
 def _sweep(
     request: Request, form: Case, target: Device, setting: Setting, options: RunOptions
 ) -> Iterator[Case]:
-    """Yield the cases that a forced solver supports.
-
-    The cases run only if ``default`` fails or the user requested all settings.
-    """
     chosen = _problems(request.problems, options, setting)
     if options.level == "quick":
         chosen = tuple({problem.dtype: problem for problem in reversed(chosen)}.values())[::-1]

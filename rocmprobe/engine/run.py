@@ -392,7 +392,6 @@ def now() -> str:
 
 
 def _new_folder(started: str, label: str) -> Path:
-    """Create a folder below ``reports`` and return its path. If the name exists, append a number."""
     folder = Path("reports", f"{re.sub('[:-]', '', started)}-{label}")
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     for path in chain([folder], others):

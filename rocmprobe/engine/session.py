@@ -229,11 +229,7 @@ class Session:
 
     def _by_layer(self, case: Case) -> Cure:
         """Return the variables and flags of ``by-layer``: the setting that uses a working setting for
-        each layer kind.
-
-        Convolution stays unchanged if it passes or was not tested. Otherwise, use a setting under which
-        convolution passes.
-        """
+        each layer kind."""
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
         for setting in self.settings[case.device] if options else ():

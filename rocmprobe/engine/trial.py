@@ -192,7 +192,6 @@ class Trials:
         return replace(outcome, conditions=self._conditions)
 
     def _soaked(self, case: Case) -> Outcome:
-        """Run a soak and observe the sensors. After a failure, test whether the device still responds."""
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         if self._simulated:
             number = int(case.device.partition(":")[2] or 0)
@@ -238,7 +237,6 @@ class Trials:
         return merge_starts(cold, warm)
 
     def _asked(self, case: Case) -> Outcome:
-        """Run a case. If the child crashes, hangs or becomes unusable, run the case again in a new child."""
         replies = [self._reply(case)]
         trials = [self._last_id] * len(replies[-1].answers)
         if self._budgets.tries == 1:
