@@ -134,7 +134,6 @@ def _results(problem: Problem, direction: str) -> tuple[str, ...]:
 
 
 def _terms(problem: Problem, direction: str, name: str) -> int:
-    """Return how many numbers are summed into one element of a result."""
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
@@ -243,7 +242,6 @@ def _leave_poison(context: CheckContext, results: Results) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return True if all elements are equal. NaN equals NaN."""
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
@@ -266,8 +264,7 @@ def _float_tier(
     to its error bound.
 
     ``sums`` are the results of the same computation with the absolute values of the operands, from which the
-    error bounds follow. The numbers of the first incorrect result are stored in ``answer``. If all results
-    are correct, those of the first result are stored.
+    error bounds follow. The numbers of the first incorrect result are stored in ``answer``.
     """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
@@ -290,7 +287,6 @@ def _float_tier(
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    """Test integer operands."""
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     answer.numerics["exact_demanded"] = context.exact
     _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)
@@ -304,8 +300,7 @@ def _equal_integers(
     """Test the computation ``tier`` on integers. Store under ``fill`` ("exact" or "cancelling") in ``answer``
     if every element is equal to the reference.
 
-    An element that differs makes the result wrong. If transforms are allowed, only elements that differ after
-    rounding to integers count.
+    If transforms are allowed, only elements that differ after rounding to integers count.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)

@@ -87,7 +87,6 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
 
 
 def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
-    """Return a check result whose state is "wrong" if ``result`` deviates too much from ``expected``."""
     from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)
@@ -118,7 +117,6 @@ def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> Che
 
 
 def _step_seconds(context: CheckContext, trainer: Trainer) -> dict[str, float]:
-    """Run a warm-up, and return the median seconds of a step with the 10th and 90th percentile."""
     warm = [context.first_call(trainer.step)[1]]
     seconds: list[float] = []
     with context.measured():

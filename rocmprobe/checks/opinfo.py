@@ -303,7 +303,6 @@ def _step(count: int) -> int:
 
 
 def _script(outcome: Outcome, library: str) -> Program:
-    """Return a script for the outcome's worst sample, or for all samples if the outcome names none."""
     number = outcome.numerics.get("sample")
     chosen = f"samples[{number}:{number + 1}]" if isinstance(number, int) else "samples"
     limit, roundoff = LAYER_LIMITS[outcome.dtype], unit_roundoff(outcome.dtype)

@@ -178,7 +178,6 @@ class Stack(nn.Module):
 
 
 def _normed(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    """Return a convolution with "same" padding and without bias, followed by batch norm."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 

@@ -73,7 +73,6 @@ class Compiler:
 
 @contextmanager
 def _tools_missing() -> Iterator[None]:
-    """Turn an exception that reports missing tools into NotApplicable."""
     try:
         yield
     except NotApplicable:

@@ -92,8 +92,7 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the smallest number of rows with about the highest throughput. Matrices whose product takes long
-    are not tried."""
+    """Return the smallest number of rows with about the highest throughput."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
