@@ -91,7 +91,6 @@ def _through(
     bias: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """Write ``weight @ source + bias`` into ``result``."""
     by_group = None if bias is None else bias.reshape(plain.groups, -1, 1)
     sources, targets = _matrices(source, plain), _matrices(result, plain)
     if plain.groups == 1:
