@@ -182,7 +182,6 @@ def _fault(
 
 @cache
 def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
-    """Return the bytes of the operands and of the expected result, all in contiguous order."""
     shapes = exact.shapes(plain)
     values: dict[str, Sequence[float]] = {
         key: exact.integers(number, prod(each)) for number, (key, each) in enumerate(shapes.items())

@@ -61,8 +61,6 @@ class GroupedGatherArguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Part:
-    """A phase with its kernel, and the bytes and cost that it adds to the ``LaunchWithCost``."""
-
     kernel: str
     phase: GroupedGatherPhase
     moved_bytes: int
