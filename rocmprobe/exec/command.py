@@ -163,10 +163,7 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Return why the Python started by ``words`` would not import rocmprobe's sitecustomize.
-
-    Return "" if Python would import it, or if ``words`` do not start Python.
-    """
+    """Return why the Python started by ``words`` would not import rocmprobe's sitecustomize."""
     if not words or depth > _DEEPEST:
         return ""
     name = os.path.basename(words[0])

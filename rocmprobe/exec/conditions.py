@@ -120,7 +120,6 @@ def conditions(
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
-    """Return ``found`` for the recommended Python environment."""
     python = environment.path_here
     if not Path(python).is_file():
         raise BadInput(
@@ -166,7 +165,6 @@ def _configured(path: Path, results: Results, configuration: Configuration, bypa
 
 
 def _caches(results: Results, configuration: Configuration, setting: Setting) -> Optional[Caches]:
-    """Return the databases and caches of this configuration, and create their folders."""
     clean = needs_clean_databases(results, setting)
     caches = caches_of(results, configuration, setting, os.environ, clean)
     if caches is None or "cuda" not in _devices(results):

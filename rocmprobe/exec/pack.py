@@ -314,7 +314,6 @@ def _refused(path: Path, error: Exception) -> BadInput:
 
 
 def _manifest(path: Path, packed: zipfile.ZipFile, size: int) -> Manifest:
-    """Check the files and the manifest of a pack, and return the manifest."""
     entries = packed.infolist()
     archive.check_entries(entries, _largest, _EXPECTED)
     if sum(entry.file_size for entry in entries) > _LARGEST:

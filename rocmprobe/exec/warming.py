@@ -156,8 +156,6 @@ def _set_override(results: Results) -> None:
 def _here(
     environment: Optional[Environment], simulated: Optional[SimulatedMachine]
 ) -> tuple[Launch, Machine]:
-    """Return how to start a worker in ``environment``, and the facts about the machine as the worker sees
-    it."""
     if simulated:
         return OWN, simulated.machine
     if environment is None:
@@ -240,7 +238,6 @@ def warm(on: ConfiguredDevice, cases: Sequence[Case], again: bool, retry: bool) 
 
 
 def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again: bool, retry: bool) -> None:
-    """Write to the journal which cases must run again."""
     journal.append("resumed", at=now())
     for case in cases:
         settled = journal.find(case.id)

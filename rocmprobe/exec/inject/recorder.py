@@ -164,7 +164,6 @@ def _seconds_since(started: float, tensor: torch.Tensor) -> Optional[float]:
 
 
 def _channels_last(call: Call) -> bool:
-    """Return True if PyTorch computes this 2-d convolution in channels-last."""
     if call.weight.dim() != 4:
         return False
     return any(

@@ -47,7 +47,6 @@ def write_at_end(path: str, devices: Sequence[str]) -> None:
 
 
 def _device(devices: Sequence[str]) -> str:
-    """Return the type in ``devices`` on which this process computed."""
     if len(devices) == 1:
         return devices[0]
     # torch has no full annotations for this module.
