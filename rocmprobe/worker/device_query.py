@@ -76,7 +76,6 @@ def _torch_questions() -> dict[str, Callable[[], Any]]:
 
 
 def _switches(backends: Any) -> dict[str, Any]:
-    """Return the values of the switches that this torch has: booleans, or lower-case names of libraries."""
     found: dict[str, Any] = {}
     for name in SWITCHES:
         module, attribute = name.split(".")
