@@ -120,7 +120,6 @@ def resident(path: str) -> None:
 
 
 def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str]:
-    """Return the newest file of ``library`` with the runtime's major version."""
     major = _version(Path(runtime))[:1]
     wanted = pattern(library)
     for folder in folders:
@@ -137,6 +136,5 @@ def _beside(runtime: str, library: str, folders: Iterable[Path]) -> Optional[str
 
 
 def _version(path: Path) -> list[int]:
-    """Return the version in the name of the file to which ``path`` links."""
     name = os.path.basename(os.path.realpath(path))
     return [int(number) for number in re.findall(r"[0-9]{1,9}", name.partition(".so")[2])]
