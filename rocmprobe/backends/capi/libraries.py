@@ -87,7 +87,6 @@ def _version(install: Path) -> list[int]:
 
 
 def _place(origin: str, folders: Sequence[Path]) -> Place:
-    """Return a place with the libraries in ``folders``."""
     files: dict[str, str] = {}
     for folder in folders:
         for library, name in newest(_names(folder), _FILE).items():
