@@ -460,7 +460,7 @@ def test_a_hang_is_named_with_its_phase(phase: str, effect: str, tmp_path: Path)
 @pytest.mark.parametrize(
     "name",
     [
-        "healthy-gfx1100", "rdna1-rocm52-conv-dead", "conv-hang", "compile-abort", "wheel-without-arch",
+        "healthy-gfx1100", "rdna1-rocm52-conv-dead", "compile-abort", "wheel-without-arch",
         "search-for-minutes", "stale-cache", "winograd-wrong",
     ],
 )  # fmt: skip
