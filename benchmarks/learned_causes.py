@@ -55,19 +55,15 @@ def main(corpora: tuple[Path, ...], without: tuple[Path, ...], output: Path) -> 
         for word in words & place.keys():
             inputs[index, place[word]] = rarity[place[word]]
     inputs = torch.nn.functional.normalize(inputs)
-    learned: dict[str, Any] = {}
-    weights_of: list[list[list[float]]] = [[], []]
-    for number, target in enumerate(("cause", "layer")):
+    head: dict[str, Any] = {"about": ABOUT, "reports": len(rows)}
+    columns = [[f"{value:.2f}" for value in rarity]]
+    for target in ("cause", "layer"):
         labels = sorted({row[target] for row in rows})
         weight, bias = _fit(inputs, torch.tensor([labels.index(row[target]) for row in rows]), len(labels))
-        learned[f"{target}s"] = {name: round(value, 3) for name, value in zip(labels, bias.tolist())}
-        weights_of[number] = weight.T.tolist()
-    learned["words"] = {
-        word: f"{rarity[index]:.2f}; {'; '.join(_sparse(weights[index]) for weights in weights_of)}"
-        for index, word in enumerate(known)
-    }
-    head = {"about": ABOUT, "reports": len(rows), "causes": learned["causes"], "layers": learned["layers"]}
-    lines = ",\n".join(f"  {json.dumps(word)}: {json.dumps(row)}" for word, row in learned["words"].items())
+        head[f"{target}s"] = {name: round(value, 3) for name, value in zip(labels, bias.tolist())}
+        columns.append([_sparse(weights) for weights in weight.T.tolist()])
+    table = zip(known, (json.dumps("; ".join(row)) for row in zip(*columns)))
+    lines = ",\n".join(f'  "{word}": {row}' for word, row in table)
     output.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "words": {{\n{lines}\n }}\n}}\n', "utf-8")
     print(f"{len(rows)} reports, {len(known)} words, {output.stat().st_size} bytes in {output}")
 

@@ -25,7 +25,7 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
     # torch has incomplete type annotations for this class.
     library = cast(Any, Library)("aten", "IMPL", key)
     with warnings.catch_warnings():
-        # PyTorch warns that one of its own kernels is overridden. This is intended.
+        # PyTorch warns that a kernel of PyTorch is overridden. This is intended.
         warnings.simplefilter("ignore")
         for name, kernel in kernels.items():
             library.impl(name, untraced(kernel))

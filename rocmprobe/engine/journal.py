@@ -118,7 +118,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Derived:
-    """The content of a derived setting, or the reason why there is none."""
+    """The content of a derived setting, or the reason why it has no content."""
 
     device: str
     driver: str

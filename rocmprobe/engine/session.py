@@ -196,8 +196,7 @@ class Session:
         )
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
-        """Determine the content of the case's derived setting. Return an outcome if there is none, else
-        None."""
+        """Determine the content of the case's derived setting. If it has no content, return an outcome."""
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer

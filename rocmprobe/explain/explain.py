@@ -201,40 +201,38 @@ def without_torch(advice: str) -> str:
 
 
 def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tuple[str, float]]:
-    """Return each cause worth naming with its share of the evidence of rules and of what was learned.
-
-    After a crash nothing is harmless. What MIOpen compiles while it runs is no build from source.
-    """
-    by_rules = scores(weighed.points, calibration())
+    """Return each cause worth naming with its share of the evidence of rules and of what was learned."""
+    ranked = scores(weighed.points, calibration())
     if known is None:
-        return by_rules
-    possible = {
-        name: value
-        for name, value in known.causes.items()
-        if name not in weighed.settled
-        and _may_be_learned(name, weighed, facts)
-        and not (name == "source-build-failure" and (weighed.speaking or "").startswith("miopen"))
-        and not (name == "benign-warning" and weighed.words & ENDED)
-        and (not weighed.elsewhere or name in weighed.points or causes.cause(name).group in ANYWHERE)
-    }
-    both = pooled(dict(by_rules), possible)
-    return sorted(
-        ((name, share) for name, share in both.items() if share >= _WORTH_NAMING or name in dict(by_rules)),
-        key=lambda pair: -pair[1],
-    )
+        return ranked
+    by_rules = dict(ranked)
+    possible = {name: value for name, value in known.causes.items() if _may_be_learned(name, weighed, facts)}
+    both = pooled(by_rules, possible)
+    named = ((name, share) for name, share in both.items() if share >= _WORTH_NAMING or name in by_rules)
+    return sorted(named, key=lambda pair: -pair[1])
 
 
 def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
     """Return True if the words of a log may speak for a cause.
 
-    An override is a fact, not a word. To call hardware faulty is costly, so a rule must do it. Where nothing
-    names AMD, words alone name only causes that any GPU can have.
+    An override is a fact, not a word. After a crash nothing is harmless. Code that MIOpen compiles while it
+    runs is not a build from source. To call hardware faulty is costly, so a rule must do it. If nothing names
+    AMD, or if a rule says that AMD's stack has no part, words alone name only causes that any GPU can have.
     """
+    if cause in weighed.settled:
+        return False
     if cause == "override-isa-mismatch":
-        return facts.effective_gfx is not None
+        return facts.effective_gfx is not None and (not weighed.elsewhere or cause in weighed.points)
+    if cause == "benign-warning" and weighed.words & ENDED:
+        return False
+    if cause == "source-build-failure" and (weighed.speaking or "").startswith("miopen"):
+        return False
     if cause in weighed.points:
         return True
-    return cause != "hw-power-or-fault" and ("amd" in weighed.words or causes.cause(cause).group in ANYWHERE)
+    if cause == "hw-power-or-fault":
+        return False
+    of_amd = "amd" in weighed.words and not weighed.elsewhere
+    return of_amd or causes.cause(cause).group in ANYWHERE
 
 
 def _best_layer(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rocmprobe.text.log import Log
+from rocmprobe.text.log import Log, without_frames
 from rocmprobe.text.tables import json_table
 
 #: Maximum number of hashes in a fingerprint. The smallest hashes are kept, so that two long logs keep the
@@ -26,7 +26,6 @@ SIZE = 128
 DIGITS = 6
 _IN_A_ROW = 3
 _WORD = re.compile(r"[a-z_][a-z_0-9]*|#")
-_FRAME = re.compile(r"\s*File \"")
 #: Numbers, addresses and folders differ between machines.
 _VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w.+@~-]+[/\\])+")
 
@@ -60,13 +59,7 @@ class SimilarReport:
 def fingerprint(log: Log) -> frozenset[str]:
     """Return the fingerprint of a log: at most SIZE hashes of DIGITS hexadecimal digits."""
     found: set[str] = set()
-    after_frame = False
-    for line in log.lines:
-        # Frames and their source lines are alike in all programs that call PyTorch.
-        is_frame = _FRAME.match(line.text) is not None
-        if is_frame or after_frame:
-            after_frame = is_frame
-            continue
+    for line in without_frames(log.lines):
         words = _WORD.findall(_VARYING.sub(" # ", line.text.lower()))
         for first in range(len(words) - _IN_A_ROW + 1):
             row = " ".join(words[first : first + _IN_A_ROW])

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from rocmprobe.text.log import Log
+from rocmprobe.text.log import Log, without_frames
 from rocmprobe.text.tables import json_table
 
 #: Weights are stored as integers, in units of 1 / ONE.
@@ -31,7 +31,6 @@ _FILL, _FILL_UNKNOWN, _EXPONENT, _SMALLEST = 0.05, 0.6, 0.5, 0.05
 #: A log with fewer known words says too little; then the rules decide alone.
 _ENOUGH = 16
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
-_FRAME = re.compile(r"\s*File \"")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
@@ -48,17 +47,10 @@ def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
 
     Of a log with more than _LINES lines, use those around the line number ``error``, or none without it.
     """
-    kept = []
-    after_frame = False
     lines = log.lines
     if len(lines) > _LINES:
         lines = tuple(line for line in lines if error and error - _BEFORE <= line.number <= error + _AFTER)
-    for line in lines:
-        is_frame = _FRAME.match(line.text) is not None
-        if not (is_frame or after_frame):
-            kept.append(line.text)
-        after_frame = is_frame
-    text = "\n".join(kept).lower()
+    text = "\n".join(line.text for line in without_frames(lines)).lower()
     return frozenset(
         f"{zlib.crc32(word.encode()):08x}" for word in set(_WORD.findall(_ADDRESS.sub(" ", text)))
     )

@@ -577,7 +577,7 @@ _ISOLATED = re.compile(
     r"declare it as a build dependency|get_requires_for_build|Getting requirements to build wheel"
 )
 _NOT_ISOLATED = (
-    "The package is built in an environment of its own, in which torch is absent. Install torch first, "
+    "The package is built in a separate environment, in which torch is absent. Install torch first, "
     "then the package with `pip install --no-build-isolation`. On an AMD GPU ask first whether it has a "
     "build for ROCm."
 )
@@ -591,18 +591,17 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     error = context.structure.error
     absent = error is not None and error.kind == "ModuleNotFoundError"
     renamed = next((line for line in context.lines if _UNFIT.search(line.text)), None)
+    numpy = next((line for line in context.lines if _NUMPY.search(line.text)), None)
     if context.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
         return
     if absent and error and not (_EXTENSIONS.search(error.message) and context.is_amd):
         says = f"{raised(context.structure)}: a Python package is not installed"
-    elif any(_NUMPY.search(line.text) for line in context.lines):
-        says = "a package was built for NumPy 1"
     elif renamed is not None:
         says = f"line {renamed.number}: two Python packages are not of versions that fit"
-    else:
+    elif numpy is None:
         return
     remedy = remedy_of_error(context.structure)
-    if numpy := next((line for line in context.lines if _NUMPY.search(line.text)), None):
+    if numpy is not None:
         says = f"line {numpy.number}: a package was built for NumPy 1, and NumPy 2 is installed"
         remedy = _NUMPY_REMEDY
     if absent and any(_ISOLATED.search(line.text) for line in context.lines):

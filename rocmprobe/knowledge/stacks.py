@@ -240,7 +240,7 @@ def distribution_of(name: object) -> Optional[str]:
 
 
 def rocm_of(torch_version: object) -> Optional[str]:
-    """Return the ROCm version in the text of a torch version, or None if there is none.
+    """Return the ROCm version in the text of a torch version, or None if the text names no ROCm.
 
     The text can come from torch ("2.0.1+rocm5.4.2") or from a user ("2.0, ROCm 5.4"). Return None for
     "tensorflow-rocm 2.5", because its version number is not a ROCm version.

@@ -152,6 +152,22 @@ class Log:
     shortened: int = 0
 
 
+_PYTHON_FRAME = re.compile(r"\s*File \"")
+
+
+def without_frames(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines that are neither a Python frame nor its source line.
+
+    Frames are alike in all programs that call PyTorch.
+    """
+    after_frame = False
+    for line in lines:
+        is_frame = _PYTHON_FRAME.match(line.text) is not None
+        if not (is_frame or after_frame):
+            yield line
+        after_frame = is_frame
+
+
 class _Entry:
     """A raw line, and the lines near it that can continue it.
 

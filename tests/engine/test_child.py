@@ -39,6 +39,15 @@ def start(tmp_path: Path) -> Start:
     return started
 
 
+def in_a_process(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with ``folder`` as its argument: a process has one fork server."""
+    program = folder / "program.py"
+    program.write_text(text)
+    return subprocess.run(
+        [sys.executable, program, folder], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
 def ended(child: Child) -> bool:
     """Whether the events end, all of which are passed over."""
     while True:
@@ -149,9 +158,8 @@ def test_nothing_is_left_open_or_unreaped(start: Start) -> None:
 
 
 def test_a_fork_server_is_started_once_and_replaced_if_it_died(tmp_path: Path) -> None:
-    # In a process of its own: the server is one for each process.
-    program = tmp_path / "program.py"
-    program.write_text(
+    done = in_a_process(
+        tmp_path,
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from rocmprobe.engine.child import Child, _servers, fork_server, start_fork_server\n"
         "from rocmprobe.engine.launch import OWN\n"
@@ -165,18 +173,15 @@ def test_a_fork_server_is_started_once_and_replaced_if_it_died(tmp_path: Path) -
         "    print(child.start_method, child.pid != server == started, b'MIOPEN_JUNK' in environ)\n"
         "    child.kill()\n"
         "    os.kill(server, signal.SIGKILL)\n"
-        "    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=120, check=False
+        "    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)\n",
     )
     assert done.stdout == "fork True False\n" * 2, done.stderr
     assert not done.stderr
 
 
 def test_two_threads_share_a_fork_server(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
+    done = in_a_process(
+        tmp_path,
         "import sys\nfrom concurrent.futures import ThreadPoolExecutor\nfrom pathlib import Path\n"
         "from rocmprobe.engine.child import Child\n"
         "def several(_):\n"
@@ -187,10 +192,7 @@ def test_two_threads_share_a_fork_server(tmp_path: Path) -> None:
         "        child.kill()\n"
         "    return found\n"
         "with ThreadPoolExecutor(2) as threads:\n"
-        "    print(sorted({method for found in threads.map(several, range(2)) for method in found}))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=120, check=False
+        "    print(sorted({method for found in threads.map(several, range(2)) for method in found}))\n",
     )
     assert done.stdout == "['fork']\n", done.stderr
 

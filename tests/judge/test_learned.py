@@ -83,10 +83,10 @@ def test_an_override_is_a_fact_and_not_a_word_of_the_log() -> None:
 
 def test_an_answer_for_amd_alone_says_so_if_the_log_names_no_gpu() -> None:
     crash = "CUDA error: no kernel image is available for execution on the device"
-    asked = "with an NVIDIA GPU, search for the message"
+    question = "with an NVIDIA GPU, search for the message"
     unnamed = explain(of_text(crash), Facts())
-    assert asked in unnamed.action
-    assert asked not in explain(of_text(crash), Facts(true_gfx="gfx1010", gpu="RX 5700 XT")).action
+    assert question in unnamed.action
+    assert question not in explain(of_text(crash), Facts(true_gfx="gfx1010", gpu="RX 5700 XT")).action
 
 
 def test_a_check_comes_before_advice_that_is_not_certain_and_is_not_asked_twice() -> None:

@@ -39,7 +39,7 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """Return the step time under the recommended setting on the first device, or None if there is none."""
+    """Return the step time under the recommended setting on the first device, or None if it was not timed."""
     return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 

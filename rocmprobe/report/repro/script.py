@@ -238,7 +238,7 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 
 def driver_line(results: Results, outcome: Outcome) -> str:
-    """Return the MIOpenDriver command line with environment variables, or the reason why there is none."""
+    """Return the MIOpenDriver command line with variables, or the reason why it has no such line."""
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
