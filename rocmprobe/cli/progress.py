@@ -87,6 +87,7 @@ class Progress:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self) -> None:
         self._follow()
+        self._update_line()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found: dict[str, Any] = dict(report.user_properties).get("rocmprobe", {})  # type: ignore[assignment]
@@ -146,9 +147,12 @@ class Progress:
     def _watch(self) -> None:
         while not self._over.wait(min(1.0, self._every / 4)):
             self._follow()
-            with self._lock:
-                if not self._over.is_set():
-                    self._line.update(self._status())
+            self._update_line()
+
+    def _update_line(self) -> None:
+        with self._lock:
+            if not self._over.is_set():
+                self._line.update(self._status())
 
     def _status(self) -> Status:
         known = self._states["xfail"]
