@@ -1,13 +1,14 @@
 """Convolutions of PyTorch computed as matrix products, in place of MIOpen, cuDNN or oneDNN.
 
-    import rocmprobe.bypass rocmprobe.bypass.install()
+    import rocmprobe.bypass
+    rocmprobe.bypass.install()
 
-After this call, matrix products (rocBLAS on ROCm) and PyTorch's elementwise kernels compute every convolution
-of the process on that device type, forward and backward. This holds for all callers: modules, functional
-calls, TorchScript, autocast, C++. Batch norm, RNN and other layers of the vendor library stay unchanged
-unless an argument of ``install`` changes them. Fused operators that PyTorch does not dispatch as convolutions
-(``torch.jit.optimize_for_inference``, ``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec``
-switches some of these operators off.
+After this call, matrix products (rocBLAS on ROCm) and PyTorch's elementwise kernels compute the convolutions
+of the process, forward and backward. This holds for all callers: modules, functional calls, TorchScript,
+autocast, C++. The call applies to one device type: "cuda" if PyTorch can use a GPU, otherwise "cpu". Batch
+norm, RNN and other layers of the vendor library stay unchanged unless an argument of ``install`` changes
+them. Fused operators that PyTorch does not dispatch as convolutions (``torch.jit.optimize_for_inference``,
+``to_mkldnn``) also stay unchanged. The command ``rocmprobe exec`` switches some of these operators off.
 
 Other layers can use PyTorch's own kernels while convolution stays in the vendor library. An example for batch
 norm:
@@ -166,8 +167,7 @@ def enabled(
     The arguments are those of :func:`install`. The block affects all threads, because backward and
     DataParallel use their own threads. If blocks are nested, the arguments of the innermost block apply. If a
     forward ran inside of the block, the bypass also computes its backward and double backward, even after the
-    block. The exception is ``torch.compile``, which compiles the backward separately: the bypass computes
-    such a backward only inside of the block.
+    block. Under ``torch.compile``, the bypass computes the backward only inside of the block.
     """
     device_type = _device_type(device)
     kinds = sent_to_pytorch(convolution, batch_norm, rnn, ctc_loss, fused_convolution)
@@ -241,8 +241,8 @@ def status() -> dict[str, dict[str, Any]]:
     reason. ``pytorch`` maps a kind of layer, such as "batch_norm", to the number of forward calls that
     PyTorch's own kernels computed.
 
-    ``own_kernels`` maps each GPU and dtype that occurred, such as "cuda:0 float32", to "used" if rocmprobe's
-    own kernels can be chosen, otherwise to the reason why they cannot be chosen.
+    ``own_kernels`` has a key for each GPU and dtype checked so far, such as "cuda:0 float32". The value is
+    "used" if rocmprobe's own kernels can be chosen, otherwise the reason why they cannot be chosen.
     """
     return {**counted(), "own_kernels": own_kernels.state()}
 

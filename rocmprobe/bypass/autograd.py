@@ -1,8 +1,8 @@
 """Autograd functions that send the backward of a convolution to the interceptors of its forward.
 
-A graph can exist longer than the interceptors of its forward stay active. So under the device's autograd key,
-each convolution is recorded as an ``autograd.Function`` that stores its interceptors. The function saves the
-same tensors as PyTorch's own node: input and weight.
+A backward can run after the interceptors of its forward were removed. So an ``autograd.Function`` under the
+device's autograd key stores the active interceptors that have ``keeps_backward``. The function saves the same
+tensors as PyTorch's own node: input and weight.
 
 The convolution is linear in input x, weight w and bias b. With T(x, w, g) = <g, conv(x, w)>, each derivative
 of any order is one of the three partial derivatives of T: the convolution, bwd-data and bwd-weights. So the
@@ -53,10 +53,7 @@ def backward_kernel(*arguments: Any) -> Gradients:
 
 
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
-    """Return the result of a differentiable convolution that runs through the interceptors ``held``.
-
-    If all these interceptors are active on the device, a normal call of PyTorch's operator is enough.
-    """
+    """Return the result of a differentiable convolution that runs through the interceptors ``held``."""
     if dispatch.covers(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
     return cast(torch.Tensor, _Convolution.apply(held, *call.arguments()))
@@ -154,7 +151,7 @@ def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class _Tied(torch.autograd.Function):
-    """Base class of the two functions below.
+    """Base class of ``_TiedConvolution`` and ``_TiedBackward``.
 
     Subclasses define ``forward`` and ``setup_context`` separately. For torch 1, ``for_this_torch`` joins the
     two methods.

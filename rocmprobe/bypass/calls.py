@@ -18,9 +18,8 @@ class ConvolutionCall:
 
     The fields have the names of the operator's schema. ``input`` is ``(N, C, *spatial)``. ``weight`` is ``(K,
     C / groups, *kernel)``, or ``(C, K / groups, *kernel)`` for a transposed convolution. Stride, padding,
-    dilation and output padding have one entry for each spatial dimension. PyTorch also allows one entry for
-    all dimensions, which :meth:`of` repeats. Sequences of other lengths stay unchanged, so that PyTorch
-    raises its own error.
+    dilation and output padding have one entry for each spatial dimension. :meth:`of` repeats a single entry
+    for all dimensions. Sequences of other lengths stay unchanged, so that PyTorch raises its own error.
 
     ``flags`` are the four last booleans of ``aten::_convolution`` (benchmark, deterministic, cudnn_enabled,
     allow_tf32). ``torch.jit.trace`` records ``aten::_convolution``.
@@ -56,8 +55,7 @@ class ConvolutionCall:
         )
 
     def as_2d(self) -> ConvolutionCall:
-        """Return this 1-d convolution as a 2-d convolution of height 1. PyTorch's own kernels also compute it
-        in this form."""
+        """Return this 1-d convolution as a 2-d convolution of height 1."""
         return replace(
             self,
             input=self.input.unsqueeze(2),
@@ -195,7 +193,7 @@ def _switches() -> tuple[bool, ...]:
 def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
     """Return the memory format in which PyTorch would return output, input gradient and weight gradient.
 
-    The format depends on the kernel that PyTorch selects. Selecting it calls no vendor library.
+    The format depends on the kernel that PyTorch selects. The selection calls no vendor library.
     """
     bias = call.bias if isinstance(call, ConvolutionCall) else None
     arguments = (call.input, call.weight, bias, call.stride, call.padding, call.dilation)
@@ -208,9 +206,9 @@ def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
 
 
 def _format_on_torch_1(input: torch.Tensor, weight: torch.Tensor, kernel: str) -> torch.memory_format:
-    """Return the memory format of determine_backend_memory_format in torch 1.13 for ``kernel``.
+    """Return the memory format that torch 1.13 determines for ``kernel``.
 
-    Source: aten/src/ATen/native/Convolution.cpp.
+    Source: determine_backend_memory_format in aten/src/ATen/native/Convolution.cpp.
     """
     suggested = {_suggested(input), _suggested(weight)}
     flat, deep = torch.channels_last, torch.channels_last_3d

@@ -1,4 +1,4 @@
-"""Interceptor that computes convolutions with the algorithms of their plans."""
+"""Interceptor that chooses a plan for each convolution, and computes the convolution with this plan."""
 
 from __future__ import annotations
 
@@ -121,8 +121,10 @@ class BypassInterceptor(Interceptor):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Preparation for all calls of one form. ``lifted`` is True for a 1-d problem, which is computed as a 2-d
-    problem of height 1."""
+    """Cached values for all calls with the same ``form()``.
+
+    ``lifted`` is True for a 1-d problem, which is computed as a 2-d problem of height 1.
+    """
 
     problem: ConvolutionShape
     layout: torch.memory_format

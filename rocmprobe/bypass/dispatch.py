@@ -81,7 +81,7 @@ def add(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. It still completes calls that it is just computing.
+    """Remove ``interceptor``. Calls in progress still run through the interceptor.
 
     Raises:
         ValueError: if the interceptor was not added.
@@ -153,7 +153,7 @@ def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, 
 def is_traced(arguments: Sequence[Any]) -> bool:
     """Return True if ``torch.jit.trace`` must still record this convolution.
 
-    Tracing records ``aten::_convolution`` but not ``aten::convolution``, and is switched off while a recorded
+    Tracing records ``aten::_convolution`` but not ``aten::convolution``. Tracing is off while a recorded
     operator runs. So if ``aten::convolution`` is called while tracing is on, the convolution is not recorded
     yet.
     """
@@ -161,8 +161,10 @@ def is_traced(arguments: Sequence[Any]) -> bool:
 
 
 def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
-    """Compute ``aten::convolution`` by calling PyTorch's ``aten::_convolution``, which tracing records. That
-    operator calls rocmprobe's kernels again."""
+    """Compute ``aten::convolution`` by calling PyTorch's ``aten::_convolution``, which tracing records.
+
+    ``aten::_convolution`` calls rocmprobe's kernels again.
+    """
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments
     )

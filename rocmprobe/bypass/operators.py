@@ -35,8 +35,7 @@ def kernel_library(key: str, kernels: dict[str, Callable[..., Any]]) -> Any:
 def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``function`` so that Dynamo compiles neither the function nor the functions that it calls.
 
-    After a graph break in a compiled program, Dynamo compiles the next Python frames, including those of
-    kernels in Python.
+    Without the wrapper, Dynamo would also compile Python kernels that run after a graph break.
     """
     disable = getattr(torch, "_disable_dynamo", None)
     if disable is None:

@@ -1,11 +1,11 @@
 """Replacement of layers other than convolution by PyTorch's own kernels. Convolution stays unchanged.
 
-A few operators of PyTorch decide whether batch norm, an RNN or the CTC loss runs in MIOpen (cuDNN, on a CPU
-oneDNN). These operators are composites: they are implemented by calls of other operators. At the first
-request for a device type, kernels of rocmprobe replace these composites. For a requested layer, such a kernel
-runs the same composite with the vendor library switched off, or the operator that the composite would then
-call. So argument checks, autograd formulas and rules for autocast and memory formats are PyTorch's own. For
-other layers, the kernel runs the composite unchanged.
+A few operators of PyTorch decide whether batch norm, an RNN or the CTC loss runs in a vendor library (MIOpen,
+cuDNN, oneDNN). These operators are composites: they are implemented by calls of other operators. At the first
+request for a device type, kernels of rocmprobe replace these composites. For a requested layer, the kernel
+runs the same composite with the vendor library switched off. For batch norm with valid arguments, the kernel
+calls ``native_batch_norm`` instead. So argument checks, autograd formulas and rules for autocast and memory
+formats are PyTorch's own. For other layers, the kernel runs the composite unchanged.
 
 Operators that fuse convolution and ReLU are not composites. They are computed as convolution, sum and ReLU.
 As in :mod:`rocmprobe.bypass.registration`, kernels stay registered until the end of the process.
@@ -88,7 +88,7 @@ class _Switch:
     """PyTorch's switch of a vendor library. The switch is off while any thread is inside of :meth:`off`.
 
     All threads share the switch. A thread that leaves must not turn the switch on while other threads are
-    inside. The last thread that leaves restores it.
+    inside. The last thread that leaves restores the switch.
     """
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
@@ -145,8 +145,8 @@ def _plain(
 ) -> bool:
     """Return True if the composite would only call another operator with the same arguments.
 
-    The composite itself handles empty inputs and rejects operands of the wrong size. A kernel would read
-    beyond the end of such operands.
+    Return False if ``input`` is empty, or if an operand is missing or has the wrong size.
+    ``native_batch_norm`` would read beyond the end of a short operand.
     """
     of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
     fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)

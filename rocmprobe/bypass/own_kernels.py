@@ -69,8 +69,8 @@ def state() -> dict[str, str]:
 
 
 def forget() -> None:
-    """Forget the results of earlier calls. The next call checks the machine and ``ROCMPROBE_BYPASS_KERNELS``
-    again."""
+    """Forget the results of :func:`refusal`. The next call checks the machine and
+    ``ROCMPROBE_BYPASS_KERNELS`` again."""
     with _lock:
         _known.clear()
 

@@ -7,8 +7,8 @@ a second Python kernel for the same operator and key, and later versions silentl
 code that observes or replaces convolutions must add an interceptor through this module.
 
 The kernels stay registered until the end of the process. If a kernel were unregistered, PyTorch would free it
-at once, even while another thread, e.g. of autograd, is calling it. If there is no interceptor, the kernels
-pass every call to PyTorch's own kernels, which then also record the call for autograd.
+at once, even while another thread, e.g. of autograd, is calling it. Without an interceptor, PyTorch's own
+kernels compute every call and record it for autograd.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def add_interceptor(interceptor: Interceptor, device_type: str) -> None:
 
 
 def remove_interceptor(interceptor: Interceptor, device_type: str) -> None:
-    """Remove ``interceptor``. It still completes calls that it is just computing.
+    """Remove ``interceptor``. Calls in progress still run through the interceptor.
 
     Raises:
         ValueError: if the device type is unknown, or if the interceptor was not added.

@@ -1,10 +1,10 @@
 """Bypass for one model or one call. It is active only in the thread that makes the call.
 
 The interceptor of a model or call is added for a whole device type, but it is active only inside of
-:func:`entered`. Each module of a patched model gets a class derived from its original class, whose
-``__call__`` runs inside of :func:`entered`. Instances, parameters, hooks, parametrisations and state-dict
-keys stay unchanged, and ``isinstance`` works. Deep copies and DataParallel replicas are patched too. A pickle
-contains the original classes.
+:func:`entered`. In a patched model, a derived class replaces the class of each module. The ``__call__`` of
+the derived class runs inside of :func:`entered`. Instances, parameters, hooks, parametrisations and
+state-dict keys stay unchanged, and ``isinstance`` works. Deep copies and DataParallel replicas are patched
+too. A pickle contains the original classes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Interceptor that is active only inside of :func:`entered` in the same thread. There it replaces the
-    installed interceptor."""
+    """Interceptor that is active only inside of :func:`entered` in the same thread, in place of the installed
+    interceptor."""
 
     rank = RANK_BYPASS + 1
 
@@ -181,8 +181,7 @@ def _restore(model: torch.nn.Module) -> None:
 def _patched_class(module: torch.nn.Module) -> type:
     """Return the class from which the patched class of ``module`` must be derived.
 
-    PyTorch gives a parametrised module a derived class of its own, and expects this to be the module's class.
-    So for such a module, return the base class of PyTorch's class.
+    For a parametrised module, return the base class of the class that PyTorch generated.
     """
     return type(module).__bases__[0] if parametrize.is_parametrized(module) else type(module)
 

@@ -89,8 +89,8 @@ def document(store: Store, read: Read) -> dict[str, Any]:
 class _Past:
     """History of one machine's device in one cell.
 
-    ``row`` is the latest row with a result, or the latest row if no row has a result. ``turns`` counts the
-    changes of state, and ``since`` counts the runs since the last change.
+    ``row`` is the latest row with a result, else the latest row. ``turns`` counts the changes of state, and
+    ``since`` counts the runs since the last change.
     """
 
     __slots__ = ("first", "last", "row", "runs", "since", "states", "turns")
@@ -131,7 +131,7 @@ def _take(
 ) -> None:
     """Add ``rows`` to ``cells``, ``changes`` and ``places``.
 
-    They must have the same machine, device and question, and be sorted by time.
+    All rows must have the same machine, device and question, and be sorted by time.
     """
     # Compare only rows about the same problems.
     befores: dict[int, StoredRow] = {}
@@ -255,7 +255,7 @@ def _cell(order: _Order, cell: CellKey, found: _Sum) -> dict[str, Any]:
 
 
 def _telling(name: str) -> tuple[int, str]:
-    """Return the sort key of a fact."""
+    """Return the sort key of the fact ``name``. Facts in ``_TELLING`` come first."""
     return (_TELLING.index(name) if name in _TELLING else len(_TELLING)), name
 
 

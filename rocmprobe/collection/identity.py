@@ -111,8 +111,8 @@ def gpu_of(
     """Return the facts of the GPU behind a device such as "cuda:1", or no facts if the device is the CPU.
 
     ``target`` is the run's entry for the device, or None if the results have no entry. Candidates are the
-    GPUs with the device's vendor and ``native_isa``. GPUs with the name in ``target`` are preferred. Of
-    these, return the GPU with torch's device number, else with the same position, else the first.
+    GPUs with the device's vendor and ``native_isa``. GPUs with the name in ``target`` are preferred. Choose
+    by torch's device number, else by position in ``gpus``, else the first.
     """
     backend = target.get("backend") if target else None
     if device == "cpu" or backend == "onednn":

@@ -3,8 +3,8 @@
 Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
 a question if a majority of the machines with the same tested problems has another state. The majority is at
 least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if its
-result is flaky or changed more than once. It is also no outlier if a machine of the cell with changing
-results has had the same state.
+result is flaky or changed more than once. A machine is no outlier if its state also occurred on a flaky or
+changing machine in the cell.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Difference(NamedTuple):
 class SeparatingFact(NamedTuple):
     """A fact whose ``value`` only the outliers have.
 
-    ``others`` has the values on other machines, each with the number of machines that have it.
+    ``others`` has the three most common values on other machines, each with its number of machines.
     """
 
     name: str
@@ -123,8 +123,7 @@ def _differing(question: int, seen: Mapping[Unit, LatestState]) -> Iterator[tupl
 def _separating(own: list[Mapping[str, str]], rest: list[Mapping[str, str]]) -> list[SeparatingFact]:
     """Return the facts whose value is the same on all of ``own`` and different on all of ``rest``.
 
-    A fact is left out if it has several different values on ``rest`` and their number is more than half of
-    the number of machines in ``rest``.
+    Leave out a fact with more than ``max(1, len(rest) / 2)`` different values on ``rest``.
     """
     found = []
     for name in sorted(

@@ -138,7 +138,7 @@ def _line(record: Any) -> bytes:
 
 
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
-    """Return the bundle at ``path``. Raise Refused, without the file's name, if the bundle is not accepted.
+    """Return the bundle at ``path``. Raise Refused if the bundle is not accepted.
 
     Accept a partial run only if ``partial`` is true. ``accepted`` means that a repository already has the
     bundle. In this case, an older rocmprobe may have judged the results differently.
@@ -225,7 +225,6 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
 
 
 def _is_older(made_by: str) -> bool:
-    """Return True if ``made_by`` is an older version of rocmprobe."""
     if made_by == __version__:
         return False
     try:
@@ -245,7 +244,7 @@ def _edited(data: Any, right: Results, older: bool, measured_only: bool) -> Opti
 
 
 def _measured(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return results without the keys that come from judging."""
+    """Return results without the keys in ``JUDGED``, and outcomes without ``expected``."""
     kept = {key: value for key, value in data.items() if key not in JUDGED}
     kept["outcomes"] = [_unexpected(outcome) for outcome in data["outcomes"]]
     return kept
@@ -301,7 +300,7 @@ def _shown(place: tuple[str, ...]) -> str:
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
     """Raise Refused if redaction would still change a file.
 
-    The error message does not repeat the identifier.
+    The error message names the place, but not the identifier.
     """
     records: list[tuple[str, Any]] = [(RESULTS, data), (MANIFEST, about)]
     for name in (JOURNAL, SAMPLES):

@@ -189,7 +189,7 @@ def _summary(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _packed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells, in which numbers replace texts to keep a page with thousands of cells small."""
+    """Return the cells in a compact form: lists of texts, and cells with indexes into these lists."""
     words: dict[str, list[str]] = {
         name: sorted({cell[name] for cell in table["cells"]}, key=partial(word_order, name))
         for name in Question._fields

@@ -73,7 +73,7 @@ class Simulated(Refused):
 def _part(kind: type, *names: str, **types: Any) -> Any:
     """Return a struct type that decodes only the fields ``names`` of ``kind``, a class of results.
 
-    ``types`` are further fields with their types, which override the types in ``kind``.
+    ``types`` adds fields, or overrides the type of a field in ``kind``.
     """
     hints = {**get_type_hints(kind), **types}
     fields = [(name, hints[name], _empty(hints[name])) for name in (*names, *types)]

@@ -65,8 +65,8 @@ def _refused(name: str, reason: str) -> Source:
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
     """Yield the files behind ``names`` (files, folders, archives or patterns), in the order of ``names``.
 
-    If ``by_folder``, a machine's label is a folder's name: of the first folder below a folder or archive in
-    ``names``, or of the folder that contains a file in ``names``.
+    If ``by_folder``, a machine's label is the name of a folder. For a folder or archive in ``names``, this is
+    the first folder inside. For a file, this is the folder that contains the file.
     """
     for name in names:
         if os.path.exists(name):
@@ -152,8 +152,6 @@ def _archive(path: Path, name: str, label: str, by_folder: bool) -> Iterator[Sou
 
 
 class _Archive:
-    """Reader of an archive."""
-
     def __init__(self, name: str, label: str, by_folder: bool, depth: int = 1) -> None:
         self.name = name
         self.label = label

@@ -242,8 +242,9 @@ class Store:
         self._base.executemany("INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes)
 
     def changes(self, machine: int, most: int) -> Iterator[Changed]:
-        """Yield at most ``most`` entries of changed states on ``machine``, one per pair of runs, the latest
-        first.
+        """Yield the last ``most`` changes on ``machine``, the latest first.
+
+        All states of a device that changed between the same two runs count as one change.
         """
         for found in self._base.execute(
             "SELECT device, before, after, facts_before, facts_after FROM change "
@@ -263,7 +264,7 @@ class Store:
             )  # fmt: skip
 
     def number_of_changes(self) -> dict[int, int]:
-        """Return, by machine, the number of pairs of runs between which states changed."""
+        """Return the number of changes by machine, counted as in ``changes``."""
         self._base.execute("CREATE INDEX IF NOT EXISTS of_machine ON change (machine, device, before, after)")
         return dict(
             self._base.execute(
@@ -378,9 +379,7 @@ def gather(
 
 
 def _short_name(name: str) -> str:
-    """Return the last three parts of a path, redacted, because the full path could name the owner of a
-    folder.
-    """
+    """Return the last three parts of a path, redacted, because a path can contain a user's name."""
     return redacted_text(one_line("/".join(name.split("/")[-_PARTS:]), 300))
 
 

@@ -1,6 +1,6 @@
 """Bundles combined for the public pages, by chip, stack and question. Each question keeps its submissions.
 
-Submissions of all dates count, so the pages show disagreement.
+Old submissions also count, so the pages show where submissions disagree.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Submission:
 class Answer:
     """The result of a submission for one chip and stack.
 
-    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung, e.g. "gemm" (one
-    of ``results.RUNGS``, which go from simple to complex checks).
+    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung in
+    ``results.RUNGS``, e.g. "gemm".
     """
 
     submission: Submission
@@ -145,7 +145,8 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 def _state(outcomes: Sequence[Outcome]) -> str:
     """Return the worst state among the states that prove success or failure of the device.
 
-    If no state proves either, return the worst of all states. A known failure counts as a failure.
+    If no state proves either, return the worst of all states. For an expected failure, use
+    ``expected.state``. If the machine died during a case, return "hang".
     """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
     # An aborted run proves nothing about the device, but a death of the machine does.
@@ -177,7 +178,7 @@ def _recommended(results: Results, device: str) -> Optional[Recommended]:
 
 @dataclass(frozen=True)
 class Backing:
-    """Answers that support a statement."""
+    """The answers behind one statement, e.g. a cell or a recommendation."""
 
     answers: tuple[Answer, ...]
 
@@ -368,7 +369,7 @@ def _at(order: tuple[str, ...], name: str) -> int:
 def index_data(chips: Sequence[ChipPage], repository: str) -> dict[str, Any]:
     """Return ``index.json``, which lists the JSON file and the stacks of each chip.
 
-    Keys are added, never renamed.
+    Do not rename keys, because other programs read this file.
     """
     return {
         **_head(repository),

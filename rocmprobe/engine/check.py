@@ -180,8 +180,7 @@ def _machine(
 def _target(wanted: str, machine: Machine, results: Optional[Results]) -> Device:
     """Return the device to check. ``auto`` means the device of the results, else the first GPU.
 
-    Without a GPU, ``auto`` means the CPU, but only if torch is a CPU build. A check of the CPU says nothing
-    about a GPU that torch cannot use.
+    Without a GPU, ``auto`` means the CPU if torch is a CPU build. Raise CheckOver if there is no such device.
     """
     recommended = results.recommendation if results else None
     judged = recommended is None or recommended.verdict != "gpu-not-tested"
@@ -262,14 +261,14 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
 def cases_of(
     target: Device, setting: Setting, purpose: str, results: Optional[Results], own: tuple[str, ...] = ()
 ) -> dict[Case, Optional[float]]:
-    """Return the cases to run, in order, as keys.
+    """Return the cases to run, in order, with the duration of each case's first call.
 
-    A value is the duration of the case's first call in ``results`` (seconds), or None if unknown. The cases:
+    The duration (in seconds) is from ``results``, or None if unknown. The cases:
 
     - copy, elementwise, gemm
     - convolution in float32, or in the setting's dtype (backward only if ``purpose`` is training)
     - batch norm
-    - gemm and convolution in each other dtype for which ``results`` recommend the same setting
+    - gemm and convolution in other dtypes, if ``results`` recommend ``setting`` for the dtype
 
     The problems in ``own`` replace the convolution problems. If ``results`` recommend this setting, cases
     that failed there are left out, except convolution in float32.
@@ -290,7 +289,7 @@ def cases_of(
 def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
     """Return the outcome of the same case in the results, or None.
 
-    Runs test copy, elementwise and gemm only under ``default``, so use this outcome for any setting.
+    For copy, elementwise and gemm, fall back to the outcome under ``default``.
     """
     under_default = case.id.replace(f"/{case.setting}/", "/default/", 1)
     return known.get(case.id) or (known.get(under_default) if case.check in _BELOW else None)
@@ -324,7 +323,8 @@ def _problems(
 ) -> tuple[Problem, ...]:
     """Return a few small problems of each dtype.
 
-    Take problems that were correct in the results.
+    Choose from the problems that passed in ``results``, or from ``native_problems`` if no problem passed. If
+    ``own`` is not empty, return its problems instead.
     """
     if own:
         return tuple(map(parse_problem, own))

@@ -106,7 +106,7 @@ class Child:
     def send(self, message: Mapping[str, Any], seconds: float = 10.0) -> None:
         """Write one command line. Give up after ``seconds`` if the child does not read.
 
-        Ignore errors: if the child has ended or does not read, its events are missing later.
+        Do not raise an exception if the child has ended.
         """
         data = json.dumps(message).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
@@ -114,7 +114,7 @@ class Child:
                 data = data[os.write(self._commands, data) :]
 
     def mark(self) -> None:
-        """Empty the capture ``since_mark``."""
+        """Empty ``since_mark``, so that it contains only the output of the next case."""
         self.since_mark = Capture(_LOG_BYTES)
 
     def event(self, seconds: float) -> Optional[dict[str, Any]]:
@@ -165,7 +165,7 @@ class Child:
             raise EOFError
 
     def _drain(self) -> None:
-        """Read the output so far, at most the size of a pipe, because a child can print endlessly."""
+        """Read the available output into the captures, at most 1 MiB."""
         taken = 0
         while taken < _PIPE_BYTES and (data := _read(self._output)):
             self._keep(data)

@@ -23,9 +23,17 @@ _TELLING = re.compile(r"error|fatal|fault|abort|terminate|what\(\)|exception", r
 def evidence_of(log: str, reading: Reading, raised: Iterable[str]) -> list[str]:
     """Return lines of evidence, the most informative first.
 
-    The order is: errors in the library's log (``reading``) and its last command, lines that look like a
-    failure, the stack, the Python exception, and the end of the output. If lines differ only in numbers,
-    addresses and names of temporary files, return only the first of these lines.
+    The order is:
+
+    - errors in the library's log (``reading``)
+    - the last MIOpenDriver command in this log
+    - lines that look like a failure
+    - the stack
+    - Python exceptions (``raised``)
+    - the end of the output
+
+    If lines differ only in numbers, addresses and names of temporary files, return only the first of these
+    lines.
     """
     printed = [line for line in log.splitlines() if line.strip()]
     telling = [line for line in printed if _TELLING.search(line)]
@@ -61,16 +69,16 @@ def crash_cause(status: str, oom_killed: Optional[bool] = None) -> str:
 
 
 def describe_exit(status: str, oom_killed: Optional[bool] = None) -> str:
-    """Return a description of how the child ended, as part of a sentence."""
+    """Return a description of the exit status for messages, e.g. "exit code 3" or "SIGSEGV"."""
     if crash_cause(status, oom_killed) == "oom-kill":
         return "SIGKILL from the kernel, which had no memory left"
     return f"exit code {status}" if crash_cause(status) == "exit" else status
 
 
 def oom_kills(root: Path = Path("/")) -> dict[str, int]:
-    """Return how many processes the kernel has killed for lack of memory, by place.
+    """Return the number of processes that the kernel has killed for lack of memory.
 
-    "cgroup" counts the kills in this process's cgroup, "machine" all kills.
+    The key "cgroup" counts the kills in this process's cgroup, the key "machine" all kills.
     """
     files = {"machine": root / "proc/vmstat"}
     try:
@@ -107,10 +115,10 @@ def _counter(path: Path) -> Optional[int]:
 
 
 class Calls:
-    """The library calls of one try that a child of the driver ``capi`` reported, each with its status.
+    """The library calls in one try of a case by the driver ``capi``, with the returned statuses.
 
     Equal successive calls become one entry. Calls after ``end`` only test whether the device still responds.
-    They are listed only if they do not return.
+    ``as_lines`` lists such a call only if the call does not return.
     """
 
     def __init__(self) -> None:
@@ -124,7 +132,7 @@ class Calls:
         self._ended = True
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Add a call. ``number`` is None if the call starts, or the status that the call returned."""
+        """Add a call. ``event["number"]`` is the returned status, or None when the call starts."""
         function, number = str(event["function"]), event["number"]
         if number is None:
             self._running = function

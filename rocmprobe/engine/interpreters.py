@@ -58,7 +58,7 @@ class Interpreter:
 
     @property
     def imports(self) -> Python:
-        """Version and import path, in the form that the detection of the machine needs."""
+        """Version and ``sys.path``, for the argument ``python`` of ``detect``."""
         return Python(self.version, self.path)
 
 
@@ -125,7 +125,7 @@ def _asked(name: str, path: Path) -> Interpreter:
 
 
 def _interpreter(path: Path) -> Optional[str]:
-    """Return the interpreter at ``path``, or in this folder.
+    """Return ``path`` if it is a file, else the interpreter in the folder ``path``, or None.
 
     Do not resolve links, because a virtual environment's interpreter is a link.
     """
@@ -134,7 +134,7 @@ def _interpreter(path: Path) -> Optional[str]:
 
 
 def pass_on(found: Sequence[Interpreter]) -> None:
-    """Pass the paths of the interpreters to the other processes of this run."""
+    """Set the variable ROCMPROBE_PYTHONS to the interpreters' paths, for the run's child processes."""
     os.environ[VARIABLE] = json.dumps({each.name: each.python for each in found})
 
 

@@ -82,8 +82,8 @@ class Intent:
 class Waiting:
     """A case that waits for its child. ``left`` is the time until the timeout in seconds.
 
-    When the child responds again, ``left`` is 0. In the phase "device", the case waits until another run
-    releases the device, and ``left`` is None.
+    When the wait ends, a second record has ``left`` 0. In the phase "device", the case waits until another
+    run releases the device, and ``left`` is None.
     """
 
     case: str
@@ -93,7 +93,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The state of a running soak. Its outcome gets ``progress`` as numerics, and ``conditions``."""
+    """The state of a running soak: its numerics so far (``progress``), and its ``conditions``."""
 
     at: float
     case: str
@@ -213,7 +213,7 @@ class CannotWrite(OSError):
 
 @dataclass
 class RunState:
-    """The state of a run after the records so far.
+    """The state of a run, computed from the records of its journal.
 
     ``questions`` are the started cases, keyed by id. ``derived`` is keyed by device, driver and setting.
     """
@@ -309,7 +309,10 @@ class BaseJournal(ABC):
         return self.state.outcomes.get(case_id)
 
     def count(self, state: str, case: Case, of: Literal["setting", "check"] = "setting") -> int:
-        """Return how many cases ended in ``state``, for the device, driver and setting of ``case``."""
+        """Return the number of outcomes in ``state`` with the device, driver and setting of ``case``.
+
+        If ``of`` is "check", compare the check instead of the setting.
+        """
 
         def kind(each: Union[Case, Outcome]) -> tuple[str, str, str, bool]:
             # Count the operator sweep and other cases separately.

@@ -62,7 +62,7 @@ OWN = Launch(sys.executable, flags=_own_flags())
 
 
 def launch_of(python: str, reads_toml: bool) -> Launch:
-    """Return how to start a worker in the interpreter ``python``."""
+    """Return the ``Launch`` for workers in the interpreter ``python``."""
     return Launch(python, {} if reads_toml else {AS_JSON: str(_tables())})
 
 
@@ -89,8 +89,7 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
 def picks_kernels_alone(setting: Setting) -> bool:
     """Return True if a setting changes which kernels run, but not how they are compiled.
 
-    Such settings can share a cache of compiled kernels. Failures to compile are not cached, so they still
-    occur under each setting.
+    Such settings can share a cache of compiled kernels.
     """
     return all(
         name in (FORCE, "MIOPEN_FIND_MODE") or is_switch(name, value) for name, value in setting.env.items()
@@ -136,8 +135,8 @@ def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
 def must_spawn(setting: Setting) -> bool:
     """Return True if a fork server cannot start children for this setting.
 
-    The setting has a variable that a library reads when it is loaded or imported, and the server has already
-    imported torch.
+    Such a setting inherits the user's environment, or has a variable that a library reads when loaded or
+    imported. The server has already imported torch.
     """
     if setting.inherit_environment:
         return True

@@ -1,8 +1,8 @@
 """Leases of devices: only one process at a time uses a device, across all runs of a user.
 
-A lease is an ``flock`` on a file for each device in the user's runtime folder. The kernel wakes waiting
-processes in their order, and releases a lease when its process ends. The file contains the holder's data, so
-that waiting processes can tell the user who uses the device.
+A lease is an ``flock`` on a file for each device in the user's runtime folder. Processes get a lease in the
+order in which they began to wait. The kernel releases a lease when the holder ends. The file contains the
+holder's data, so that waiting processes can tell the user who uses the device.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Holder:
     """A process that holds a lease.
 
     ``run`` is the folder of its run. ``since`` is the time of acquisition (seconds since the epoch).
-    ``start`` (start time) and ``space`` (process id namespace) are needed because another process can have
-    the same id: later, or in another container.
+    ``start`` (start time in kernel ticks) and ``space`` (PID namespace) distinguish processes with the same
+    ``pid``.
     """
 
     pid: int
@@ -98,7 +98,7 @@ def holder(device: str) -> Optional[Holder]:
 
 
 class DeviceLease:
-    """The lease of ``devices``, which are names from ``lease_name``. ``run`` is the folder of the run."""
+    """A lease of all ``devices`` (names from ``lease_name``). ``run`` is the folder of the run."""
 
     def __init__(self, devices: Iterable[str], run: Path) -> None:
         # Every process acquires devices in this order, so that no two processes wait for each other.

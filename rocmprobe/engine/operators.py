@@ -31,8 +31,7 @@ def sweeps(options: RunOptions) -> bool:
 def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the operators to test on ``device_type``, by dtype.
 
-    Return {} if the database cannot be imported. In this case, the check has a single case, which reports the
-    reason.
+    Return {} if the database cannot be imported.
     """
     command = launch.command("rocmprobe.worker.device_query", "operators", device_type)
     environ = {**kept(os.environ), **launch.variables, **_NO_GPU}

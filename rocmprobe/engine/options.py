@@ -17,9 +17,10 @@ from rocmprobe.model.shapes import Shapes
 class RunOptions:
     """The options of ``rocmprobe run`` that determine what is tested.
 
-    If ``shapes`` is set, ``problems`` are its problems. ``estimate`` describes a workload, or is "".
-    ``minutes`` is the duration of a soak, or 0 for the duration in the level's budgets. ``stop_at`` is the
-    temperature in degrees Celsius that ends a soak, or 0 for the limit of the device.
+    If ``shapes`` is set, ``problems`` contains the problems of ``shapes``. ``estimate`` is a workload, e.g.
+    "images=329300 batch=4 epochs=50", or "". ``minutes`` is the duration of a soak, or 0 for the duration in
+    the level's budgets. ``stop_at`` is the temperature in degrees Celsius that ends a soak, or 0 for the
+    limit of the device.
     """
 
     device: str = "auto"
@@ -43,7 +44,7 @@ class RunOptions:
         """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) select the
         case.
 
-        If the options select a case, they do not thereby select the cases on which it depends.
+        The cases on which a selected case depends are not selected with it.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:
@@ -78,16 +79,20 @@ class WrittenOptions(RunOptions):
 class Budgets:
     """The time limits of a run in seconds, and other limits.
 
-    The first four limit how long a child may send no event: ``start`` while it imports torch, ``first_call``
-    while it searches and compiles, ``steady`` in repeated calls and references, and ``teardown`` at its end.
+    The first four fields limit the time without an event from a child:
+
+    - ``start``: while the child imports torch
+    - ``first_call``: while the first call searches solvers and compiles kernels
+    - ``steady``: in all other phases
+    - ``teardown``: while the child ends
+
     ``server`` is the limit for the start of the fork server (None: same as ``start``). ``measure`` is the
     duration of a throughput measurement, ``starts`` the duration of repeated cold and warm starts, and
     ``soak`` the duration of a soak.
 
-    After ``hangs`` hangs or ``crashes`` crashes under one setting, the other cases of this setting are
-    blocked. They would show nothing new, and each hang costs the full time limit. ``sweep_mb`` is how much
-    memory in MiB the search for the largest batch may fill on a CPU. A case is tried at most ``tries`` times.
-    If ``tries`` is 1, the test whether the device still responds is also left out.
+    If ``hangs`` cases hang or ``crashes`` cases crash under one setting, its other cases are blocked.
+    ``sweep_mb`` is the memory in MiB that the search for the largest batch can fill on a CPU. If ``tries`` is
+    1, no case is retried, and the device is not tested after a crash or hang.
     """
 
     start: float

@@ -23,10 +23,10 @@ class Request:
     """The arguments of ``@pytest.mark.check``, with which a suite requests cases of a check.
 
     ``settings`` are names of settings, "every" for all settings, or "forced" for the settings that each force
-    one solver. ``problems`` is a key of ``data/problems.toml``, "matrix", or "". If ``problems`` is set,
-    ``dtypes`` is ignored. If ``directions`` is True, each direction is a separate case. If ``operators`` is
-    True, each operator of the installed torch is a case. ``level`` is the lowest level that includes the
-    check.
+    one solver. ``problems`` is a key of ``data/problems.toml``, "matrix" for the problem matrix, or "" for no
+    problem. If ``problems`` is set, ``dtypes`` is ignored. If ``directions`` is True, each direction is a
+    separate case. If ``operators`` is True, each operator of the installed torch is a case. ``level`` is the
+    lowest level that includes the check.
     """
 
     check: str
@@ -83,7 +83,7 @@ def in_order(asked: Sequence[Case]) -> list[Case]:
     - cases under ``default``, on which all other settings depend
     - the check ``solver``, whose outcomes determine a setting
     - cases under the other settings
-    - cases under ``by-layer``, which the outcomes of the other settings determine
+    - cases under ``by-layer``, whose content depends on outcomes under the other settings
     - checks that can stop the machine
 
     Within each group, measurements come last, because they depend on correct results.
@@ -172,8 +172,7 @@ def _small(problem: Problem) -> Problem:
 def _directly(request: Request) -> Request:
     """Return the request for the driver capi.
 
-    Request batch norm under every setting, because capi has no training step that would show whether a
-    setting can train.
+    Request batch norm under every setting, because capi cannot run a training step.
     """
     dtypes = CHECKS[request.check].capi_dtypes
     if dtypes is None:
@@ -221,7 +220,7 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
     """Return the problems to test: the user's problems, else the problems of the run's level.
 
-    If the user gave problems, there is no problem matrix, because the check ``convolution`` runs the user's
+    For the purpose "matrix", return () if the user gave problems. The check ``convolution`` runs these
     problems under every setting.
     """
     if purpose == "matrix":
@@ -242,8 +241,8 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
 
-    Also leave it out if it already has both, because ``default`` tests it then. Exception: keep a problem of
-    the user (``own``) that is already channels-last, because a program is judged by all its convolutions.
+    Leave out a problem that already has this dtype and format, because ``default`` tests the problem.
+    Exception: keep a user's problem (``own``) that is already channels-last.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None
@@ -298,8 +297,8 @@ def _convolutions(
 ) -> tuple[str, ...]:
     """Return the ids of the convolutions that a check requires according to ``which``.
 
-    If ``which`` is "own" and the dtype is float64, return (). PyTorch does not send such a convolution to
-    MIOpen, so it can pass even if others fail.
+    ``which`` is "own" (the direction of ``case``), "fwd", "every" (all ``directions``) or "" (no
+    convolution). For "own" in float64, return (), because PyTorch does not run float64 in MIOpen.
     """
     if not which or (which == "own" and case.dtype == "float64"):
         return ()

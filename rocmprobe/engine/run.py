@@ -196,7 +196,9 @@ def unfinished(folder: Path) -> list[Path]:
 def _settings(
     target: Device, wanted: str, torch: Optional[str], verified: Optional[Setting]
 ) -> tuple[Setting, ...]:
-    """Return the requested settings. For MIOpen, add one setting for each solver, which forces this solver.
+    """Return the requested settings.
+
+    For MIOpen, add a setting for each solver that forces the solver, unless ``verified`` is given.
 
     The added settings use the Find API, because the variable that forces a solver affects only the Find API.
     """
@@ -270,7 +272,10 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
 
 
 def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
-    """Write the outcomes of the cases that were running to the journal, and a record of the resumption."""
+    """Record the resumption, and the outcome ``aborted`` for each case that was running.
+
+    If ``retry_aborted`` is True, record a retry instead, also for cases that were aborted earlier.
+    """
     targets = {target.device: target for target in run.targets}
     cause, what = (RUN_DIED, "run") if journal.state.boot == _boot() else ("machine-died", "machine")
     for case in list(journal.state.questions.values()):
@@ -421,7 +426,10 @@ def _simulated(machine: Machine, here: Machine) -> Machine:
 
 
 def point_recommended_at(folder: Path, results: Results) -> None:
-    """Point the symbolic link ``recommended`` to the run in ``folder`` if ``is_complete`` allows this."""
+    """Point the symbolic link ``recommended`` to the run in ``folder``.
+
+    Do nothing if ``is_complete`` returns False, or if there is no link ``latest`` next to ``folder``.
+    """
     if is_complete(results) and folder.with_name(_LATEST).is_symlink():
         _link(folder, RECOMMENDED.parent.name)
 

@@ -1,6 +1,6 @@
 """A session: the part of a run in one process.
 
-A session determines the outcome of each case once, after the outcomes of the cases on which the case depends.
+A session determines each outcome once. The dependencies of a case run first.
 """
 
 from __future__ import annotations
@@ -174,11 +174,10 @@ class Session:
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _needless(self, case: Case) -> Optional[Outcome]:
-        """Return an outcome ``skipped`` or ``blocked`` if no failed case is a reason to run this case,
-        else None.
+        """Return an outcome if no failed case is a reason to run ``case``, else None.
 
-        ``if_failed`` lists the cases whose failure is a reason. If one of them is not part of the run, the
-        user requested this case by name, so it runs.
+        The outcome is ``skipped`` or ``blocked``. ``case.if_failed`` lists the cases whose failure is a
+        reason. If the run lacks a listed case, return None, because the user requested ``case`` by name.
         """
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
@@ -196,7 +195,10 @@ class Session:
         )
 
     def _uncured(self, case: Case) -> Optional[Outcome]:
-        """Determine the content of the case's derived setting. If it has no content, return an outcome."""
+        """Determine the content of the case's derived setting.
+
+        Return an outcome if the content cannot be determined, else None.
+        """
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer
@@ -227,8 +229,11 @@ class Session:
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> Cure:
-        """Return the variables and flags of ``by-layer``: the setting that uses a working setting for
-        each layer kind."""
+        """Return the content of the setting ``by-layer``.
+
+        Under ``by-layer``, PyTorch's own kernels compute the failing layers, and the vendor library computes
+        convolution.
+        """
         options = failing(self._settled(case, LAYER_CHECKS, "default"), self.options.purpose)
         cures = []
         for setting in self.settings[case.device] if options else ():

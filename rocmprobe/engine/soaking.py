@@ -93,7 +93,7 @@ def kernel_log(tree: Tree) -> KernelLog:
 
 
 class SoakWatch:
-    """The state of a soak, as ``numerics`` and ``conditions`` of its outcome.
+    """The observer of a soak. ``numerics`` and ``conditions`` become fields of the soak's outcome.
 
     ``stop_at`` is the temperature in degrees Celsius that ends the soak, or 0 for the device's own limits.
     """

@@ -1,7 +1,7 @@
 """The devices of a run, and the drivers that can use them.
 
-The detected facts about the machine determine the devices of the driver ``torch``. For ``capi``, a child
-process queries HIP.
+For the driver ``torch``, the devices come from the detection of the machine. For ``capi``, a child process
+queries HIP.
 """
 
 from __future__ import annotations

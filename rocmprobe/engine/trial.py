@@ -1,4 +1,4 @@
-"""Trials: child processes that run cases. Answers, crashes and hangs become outcomes."""
+"""Trials: child processes that run cases. Each answer, crash or hang of a child is recorded in an outcome."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class _Live:
 def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
     """Return the number of threads for the kernels of a child, or 0 for torch's default.
 
-    ``recorded`` is the number of CPU threads that the user's recorded program used, or 0 if unknown. On the
-    CPU, return ``recorded``, but at most the number of cores divided by ``sharing``, the number of processes
-    that run tests at once. Threads without a core would make other threads wait.
+    ``recorded`` is the number of CPU threads that the user's recorded program used, or 0 if unknown.
+    ``sharing`` is the number of processes that run tests at once. On the CPU, each process gets at most
+    ``cores // sharing`` threads. On a GPU, return 0.
     """
     if not on_cpu:
         return 0
@@ -221,7 +221,7 @@ class Trials:
     def _start_up(self, case: Case) -> Outcome:
         """Run cold and warm starts in turn, so that a change of the machine's load affects both.
 
-        If the caches existed before the session, the first start uses the caches as they are.
+        Folders in ``caches`` are not emptied before a cold start.
         """
         cold: list[Outcome] = []
         warm: list[Outcome] = []
@@ -256,7 +256,8 @@ class Trials:
     def _tries(self, state: str, case: Case) -> int:
         """Return the maximum number of tries for a case in ``state``.
 
-        Under each setting, and in the solver sweep, only the first hang is tried a second time.
+        For each setting, retry only the first hang. In the solver sweep, retry only the first hang of all
+        solvers.
         """
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
@@ -284,7 +285,7 @@ class Trials:
         """Read clocks and temperatures.
 
         ``when`` is "before" the first measurement of a case, or "after" each measurement. On a simulated
-        machine, read those of this machine's CPU.
+        machine, read the values of the real CPU.
         """
         gpu = None if self._on_cpu(case) else self._targets[case.device].gpu
         found = read_conditions(Tree(Path("/")), gpu)
@@ -403,7 +404,7 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return ``answer``, or in the phase "yardstick" the answer that the child sent before this phase."""
+        """Return ``answer``. In the phase "yardstick", return the child's earlier answer if there is one."""
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
@@ -470,8 +471,9 @@ class Trials:
         """Return True if the device still responds.
 
         Run a canary (a small exact sum under ``default``) in a new child, with two tries. If the canary
-        passed in this run before, any failure means that the device is lost. Otherwise only a hang does,
-        because other failures can have other causes, e.g. a torch without code for the chip.
+        passed in this run before, any failure means that the device is lost. If the canary never passed, only
+        a hang means that the device is lost. Other failures can have other causes, e.g. a torch without code
+        for the chip.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")

@@ -110,7 +110,7 @@ class Watchdog:
     def end(self) -> None:
         """Kill every process of the check. Set ``progress.unkillable`` if a process survives.
 
-        If a signal arrives, do not wait for the processes any more, because its sender waits for the verdict.
+        If a signal arrives, stop waiting for the processes.
         """
         with contextlib.suppress(_Ended):
             if self._prober:
@@ -164,7 +164,7 @@ class Watchdog:
                     self.progress.add(record, time.monotonic())
 
     def _look_at_start(self) -> None:
-        """Record the time if a worker that imports torch has read files.
+        """Update the time ``progress.last_read`` if a starting worker has read files since the last call.
 
         An import from a slow disk uses little CPU time for long, but does not hang.
         """
@@ -180,7 +180,7 @@ class Watchdog:
 def _began(budget: float) -> float:
     """Return the monotonic time at which this process started, but at most half of ``budget`` ago.
 
-    The process can have begun as a wrapper script, whose time counts only up to this limit.
+    The start time is that of a wrapper script if the script used ``exec``, hence the limit.
     """
     now = time.monotonic()
     try:
@@ -238,7 +238,10 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close the inherited descriptors. A reader of the command's output waits until every copy is closed."""
+    """Close all descriptors except ``kept``, and redirect the standard streams to /dev/null.
+
+    Otherwise a program that reads the command's output would wait for this process.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)

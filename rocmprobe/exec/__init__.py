@@ -1,5 +1,6 @@
 """Execution of users' programs, under a configuration or with their convolutions recorded.
 
-PYTHONPATH puts the folder ``inject/site`` into the program's Python. The rest of ``inject`` is imported there
-after torch was imported. All other modules run in rocmprobe's own process, without torch.
+The program's Python finds ``inject/site`` through PYTHONPATH. After the program has imported torch, its
+Python also imports the other modules of ``inject``. All other modules run in rocmprobe's own process, without
+torch.
 """

@@ -47,7 +47,8 @@ _TAKES_AWAY = (
 def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """Return ``environ`` plus ``variables``, and with rocmprobe's sitecustomize first in PYTHONPATH.
 
-    Raises BadInput if rocmprobe's folder cannot be in PYTHONPATH, or if the status file cannot be written.
+    Raises BadInput if the path of rocmprobe contains ``os.pathsep``, or if the file named by
+    ROCMPROBE_BYPASS_STATUS cannot be written.
     """
     if os.pathsep in str(_SITE):
         raise BadInput(f"{_SITE}: PYTHONPATH takes no folder with {os.pathsep!r} in it; install elsewhere")
@@ -70,7 +71,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
 
 
 def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process by ``program`` (exec), with its exit code, signals and streams.
+    """Replace this process by ``program`` with ``os.execve``.
 
     Raises BadInput if the system cannot start the program.
     """
@@ -86,9 +87,9 @@ def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> 
 def run_below(program: str, command: Sequence[str], environ: Mapping[str, str], printed: BinaryIO) -> int:
     """Run ``program`` as a child, and copy its stderr to this process's stderr and to ``printed``.
 
-    Return its exit code, or 128 plus the number of the signal that ended it, as shells do. Ctrl-C reaches the
-    child from the terminal. SIGTERM and SIGHUP are forwarded. Raises BadInput if the system cannot start the
-    program.
+    Return the child's exit code, or 128 plus the signal number if a signal ended the child. Ctrl-C reaches
+    the child from the terminal. SIGTERM and SIGHUP are forwarded. Raises BadInput if the system cannot start
+    the program.
     """
     try:
         process = subprocess.Popen(
@@ -145,9 +146,9 @@ def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """Return the Python that ``command`` starts, or None if it starts no Python or this is unknown.
+    """Return the absolute path of the Python that ``command`` starts, or None if no Python is recognised.
 
-    This is the program itself, or the interpreter in the first line of a script.
+    The Python is ``command[0]`` itself, or the interpreter in the first line of the script ``command[0]``.
     """
     path = environ.get("PATH", os.defpath)
     program = shutil.which(command[0], path=path)
@@ -163,7 +164,7 @@ def interpreter(command: Sequence[str], environ: Mapping[str, str]) -> str | Non
 
 
 def _refused(words: list[str], path: str, depth: int) -> str:
-    """Return why the Python started by ``words`` would not import rocmprobe's sitecustomize."""
+    """Return why ``words`` would not import rocmprobe's sitecustomize, or "" if no reason is known."""
     if not words or depth > _DEEPEST:
         return ""
     name = os.path.basename(words[0])
@@ -250,7 +251,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
 
 
 def _lettered(word: str) -> tuple[str, str]:
-    """Return the first relevant letter in a word with env's short options, and the text after the letter."""
+    """Return (letter, rest of ``word``) for the first of env's options i, u, C, a and S, else ("", "")."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:
             return letter, word[place:]

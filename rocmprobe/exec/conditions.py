@@ -65,8 +65,7 @@ class Conditions:
         return {**self.variables, CONDITIONS: json.dumps(inside)}
 
     def inside(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return ``environ`` as after the activation of the Python environment, so that "python" starts
-        it."""
+        """Return ``environ`` with the Python environment activated: "python" starts ``self.python``."""
         if not self.python:
             return dict(environ)
         folder = os.path.dirname(self.python)

@@ -1,8 +1,8 @@
 """Pack: MIOpen's databases and compiled kernels of one configuration, to share with owners of the same GPU.
 
 A pack contains code from somebody else, so its content is checked. It applies to one version of MIOpen and
-one chip. It is first unpacked into staging folders. Only after every problem in the pack gave correct
-results, the pack replaces the caches of ``rocmprobe exec``.
+one chip. It is first unpacked into staging folders. The pack replaces the caches of ``rocmprobe exec`` only
+after every problem in the pack gave correct results.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PackedShape:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description in a pack. ``variables`` are those of the setting under which the pack was made."""
+    """The description in a pack. ``variables`` are the environment variables of ``setting``."""
 
     pack: int
     rocmprobe: str
@@ -102,7 +102,7 @@ class Manifest:
 def origin_of(on: ConfiguredDevice) -> Origin:
     """Return the software and GPU on which the caches of this device depend.
 
-    Raise BadInput if a part of this is unknown.
+    Raise BadInput if the MIOpen version, an ISA or the number of compute units is unknown.
     """
     version, gpu = on.machine.value("miopen.version"), on.target.gpu
     native, effective, units = on.target.native_isa, on.target.effective_isa, gpu.cus.value if gpu else None
@@ -115,7 +115,7 @@ def origin_of(on: ConfiguredDevice) -> Origin:
 
 
 def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
-    """Write the databases and kernels of these caches to ``path``, and return a description of the content.
+    """Write the databases and kernels in ``on.caches`` to ``path``, and return a description of the content.
 
     ``cases`` are the cases whose first call becomes fast with the caches. Raise BadInput if there is nothing
     to pack, and CannotWrite if the file cannot be written.
@@ -154,7 +154,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
 
 @contextmanager
 def _snapshot(source: Path) -> Iterator[Path]:
-    """Yield a complete copy of a file. MIOpen stores the newest rows of a database in a second file."""
+    """Yield a temporary copy of a file. The copy of a database includes rows in SQLite's write-ahead log."""
     with source.open("rb") as stream:
         is_database = stream.read(len(_SQLITE)) == _SQLITE
     with tempfile.TemporaryDirectory() as folder:

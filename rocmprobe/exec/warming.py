@@ -69,13 +69,13 @@ class ConfiguredDevice:
     simulated: Optional[SimulatedMachine] = None
 
     def case(self, check: str, problem: str, direction: str) -> Case:
-        """Return the case of a check on this device."""
+        """Return the case that runs ``check`` for a problem and direction on this device."""
         dtype = parse_problem(problem).dtype
         return Case(self.target.device, "torch", self.setting.name, check, dtype, problem, direction)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock these caches inside of the ``with`` block.
+        """Lock ``self.caches`` inside of the ``with`` block.
 
         Raise BadInput if another process has locked them.
         """
@@ -190,7 +190,7 @@ def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
 class FirstCall:
     """The outcome of warming a case.
 
-    ``earlier`` is True if an earlier `rocmprobe warm` warmed the case, or failed to do so.
+    ``earlier`` is True if the outcome comes from the journal, so the case did not run now.
     """
 
     case: Case

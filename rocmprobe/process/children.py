@@ -40,8 +40,8 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
     """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
     ``failure`` of the result is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". If
-    the program survives SIGKILL, ``failure`` says so. Only the first ``kept_bytes`` of stdout and of stderr
-    are stored.
+    the program survives SIGKILL, ``failure`` ends with "and it cannot be killed". Only the first
+    ``kept_bytes`` of stdout and of stderr are stored.
     """
     try:
         process = _started(command, environ)
@@ -79,8 +79,7 @@ def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.P
 def _read(pid: int, kept: dict[int, bytearray], deadline: float, limit: int) -> bool:
     """Read the output until the program ends. Return False if the program still runs at the deadline.
 
-    Closed streams are no sign of the end, and open streams no sign of the opposite: a child of the program
-    can keep them open.
+    Do not wait for the streams to close, because a child of the program can keep the streams open.
     """
     with selectors.DefaultSelector() as open_ends:
         for end in kept:

@@ -1,9 +1,9 @@
 """Guardian: a helper process that cleans up after its controller, even if the controller was killed.
 
-The trials of a dead controller end by themselves. The compilers that the trials started, the tools of
-detection, and temporary folders do not. The controller tells the guardian through a pipe which process groups
-and folders exist. When the pipe closes, the controller has ended. This file also runs as a program, so it
-imports only the standard library.
+The trials of a dead controller end by themselves. Their compilers, the tools of detection, and temporary
+folders remain. The controller tells the guardian through a pipe which process groups and folders exist. When
+the pipe closes, the controller has ended. This file also runs as a program, so it imports only the standard
+library.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Temporary folders with the id of their process in the name, so that a later run can remove those of dead
-processes."""
+"""Temporary folders with the id of their process in the name.
+
+A later run removes the folders of dead processes.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def started(pid: int) -> Optional[int]:
 def runs(pid: int, start: Optional[int]) -> bool:
     """Return True if the process ``pid`` that started at ``start`` (kernel ticks) still runs.
 
-    Return False for a zombie, because waiting for its end could take forever.
+    Return False for a zombie.
     """
     fields = _stat(pid)
     return bool(fields) and int(fields[19]) == start and fields[0] not in "ZX"
@@ -107,7 +107,7 @@ def kill_group(group: int) -> None:
 
 
 def kill_same(pids: Mapping[int, Optional[int]]) -> None:
-    """Kill those processes whose start times still match, because a process id can have been reused."""
+    """Send SIGKILL to each process in ``pids`` (by id) that still has the given start time (kernel ticks)."""
     for pid, start in pids.items():
         if start is not None and started(pid) == start:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -28,7 +28,7 @@ def take_signals() -> None:
     """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this in the main thread.
 
     SIGINT and SIGHUP stay ignored if this process was started with these signals ignored, e.g. by nohup.
-    SIGTERM always works, so that nobody has to end a run with SIGKILL.
+    SIGTERM always raises KeyboardInterrupt.
     """
     for number in _ENDING:
         if number == signal.SIGTERM or signal.getsignal(number) in (

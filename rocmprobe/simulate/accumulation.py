@@ -1,8 +1,8 @@
-"""Half precision convolution on the CPU, summed in fp32 as on a GPU, or in half precision as a bug.
+"""Half precision convolution on the CPU, with sums in fp32 (as on a GPU) or in half precision (a bug).
 
 PyTorch's CPU kernels cannot be used. Old builds have no half kernels. Later builds round more than once in
-backward, because they store the sum over taps (bwd-data) or samples (bwd-weights) in half precision. torch
-2.13 does this for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward rounds only once.
+backward. Their sums over taps (bwd-data) or samples (bwd-weights) are in half precision. torch 2.13 does this
+for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward rounds only once.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ Call = Union[ConvolutionCall, BackwardCall]
 def accumulated(call: Call, direction: str) -> torch.Tensor:
     """Return the result of ``call``, with running sums rounded to half precision at every step.
 
-    The dtype of ``call`` is float16 or bfloat16. Products are added in the order of a loop over channels and
-    taps, or for the gradient of the weights over samples and positions. The product itself is exact in fp32,
-    as in a fused multiply-add.
+    The dtype of ``call`` is float16 or bfloat16. Products are added channel by channel, and within a channel
+    tap by tap. For the gradient of the weights, products are added sample by sample, and within a sample
+    position by position. The product itself is exact in fp32, as in a fused multiply-add.
     """
     backward = call if isinstance(call, BackwardCall) else None
     # The image is the padded tensor. The other tensor has one element for each position of the filter.
@@ -91,8 +91,7 @@ def _both(padding: tuple[int, ...]) -> list[int]:
 def _windows(call: Call, taps: tuple[int, ...], sizes: Any) -> tuple[slice, ...]:
     """Return one slice for each spatial dimension of the padded image.
 
-    Together the slices select the pixels that the tap at position ``taps`` of the filter reads: one pixel for
-    each window.
+    The slices select the pixels that the filter tap at position ``taps`` reads.
     """
     return tuple(
         slice(tap * dilation, tap * dilation + (size - 1) * stride + 1, stride)

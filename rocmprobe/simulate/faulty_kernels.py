@@ -43,7 +43,7 @@ class KernelBug:
     def gradients(
         self, call: BackwardCall, directions: tuple[str, ...], compute: Callable[[BackwardCall], Gradients]
     ) -> Gradients:
-        """Return the gradients of ``call``, of which those of ``directions`` are faulty."""
+        """Return the gradients of ``call``. The gradients in ``directions`` are faulty."""
         faulty: dict[int, torch.Tensor] = {}
         for index, direction in enumerate(_BACKWARD):
             if direction in directions and call.output_mask[index]:

@@ -26,8 +26,8 @@ _SUMS = (27, 18432)
 class PlantedBug:
     """A bug that makes the results of a convolution wrong.
 
-    The bug changes results in ``directions`` and ``dtypes``. It needs a problem with this ``filter``, e.g.
-    "3x3", and with these ``tokens`` in its text form, e.g. "p1".
+    The bug changes results in ``directions`` and ``dtypes``. ``filter`` (e.g. "3x3") and ``tokens`` (e.g.
+    "p1") are parts of a problem's text form that trigger the bug.
     """
 
     name: str
@@ -133,7 +133,7 @@ def problem_with(bug: PlantedBug, dtype: str, direction: str, terms: int) -> Pro
 def _image(side: int, wide: bool, tokens: tuple[str, ...], axis: int) -> int:
     """Return the number of input pixels along an axis that gives ``side`` output positions.
 
-    At stride 2, no filter position reaches the last pixel.
+    At stride 2, the number includes a last pixel that no filter position reaches.
     """
     stride, padding = 2 if "s2" in tokens else 1, 1 if "p1" in tokens else 0
     dilation = 2 if "d1x2" in tokens and axis == 1 else 1

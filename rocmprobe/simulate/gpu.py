@@ -139,8 +139,8 @@ class SimulatedGpu(SimulatedCpu):
 
         Some effects end or block the process. An effect can also raise RuntimeError.
 
-        Some effects happen only once in a process, e.g. printing 64 MB. A search happens once for each
-        ``problem`` and its directions.
+        Some effects happen only once in a process, e.g. printing 64 MB. The effect "search" happens once for
+        each ``problem`` and ``directions``.
         """
         if fault.effect == "search":
             search = id(fault), problem, directions

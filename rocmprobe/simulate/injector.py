@@ -33,7 +33,7 @@ class Injector:
         return time.perf_counter()
 
     def timed(self, result: CheckResult, case: Case) -> CheckResult:
-        """Return the result of a check."""
+        """Return ``result``. A simulated machine replaces the times."""
         return result
 
     def soak_clock(self) -> float:

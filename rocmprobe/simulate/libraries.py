@@ -215,9 +215,9 @@ class _ConvolutionFaults(dispatch.Interceptor):
 class _WithinConvolutions(dispatch.Interceptor):
     """Interceptor that enters the fault-injecting mode again inside each convolution.
 
-    While a dispatch mode handles an operator, PyTorch disables the mode. The bypass multiplies matrices in
-    this time, so the mode must be entered again. Function modes are not entered again: in torch 1.13.1, a
-    call inside a function mode loses its dispatch key and never returns.
+    While a dispatch mode handles an operator, PyTorch disables the mode. Without the second entry, the mode
+    would miss the bypass's matrix products. Function modes are not entered again, because torch 1.13.1 would
+    then hang.
     """
 
     name = "watch"

@@ -162,9 +162,9 @@ def machine_names() -> tuple[str, ...]:
 def load_machine(name: str) -> SimulatedMachine:
     """Return the simulated machine ``name``, or the machine in the file ``name`` if it ends in ``.toml``.
 
-    The machines of ``generated.fault_machine`` and ``generated.planted_machine`` also exist, but
-    ``machine_names`` does not list them. Raise BadInput for an unknown name, or for a file that is missing,
-    is not TOML, or has unknown fields.
+    ``name`` can also come from ``generated.fault_machine`` or ``generated.planted_machine``.
+    ``machine_names`` does not list these names. Raise BadInput for an unknown name, or for a file that is
+    missing, is not TOML, or has unknown fields.
     """
     if made := generated(name):
         return _machine(name, made)
@@ -273,7 +273,7 @@ def _is_number(value: Any) -> bool:
 def _fault(row: Mapping[str, Any]) -> Fault:
     """Return the fault that ``row`` describes.
 
-    Raise ValueError if the fault could never occur. Otherwise nobody would notice the mistake in ``row``.
+    Raise TypeError or ValueError if ``row`` is invalid or if the fault could never occur.
     """
     for name, value in row.items():
         if type(value) not in _FAULT_TYPES.get(name, (str,)):

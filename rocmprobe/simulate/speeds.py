@@ -19,11 +19,12 @@ _RATES = ("gemm", "copy", "convolution")
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed of a simulated machine under ``settings`` and in ``dtypes``. An empty tuple means all of them.
+    """Speed of a simulated machine under ``settings`` and in ``dtypes``.
 
-    ``gemm`` and ``convolution`` are operations per second, ``copy`` is bytes per second. Each direction of a
-    convolution takes ``launch`` seconds in addition. ``steps`` are the seconds of a training step, by
-    network. With a batch of n, a step of the small ResNet takes ``step + n * sample`` seconds.
+    An empty tuple means every setting or dtype. ``gemm`` and ``convolution`` are operations per second,
+    ``copy`` is bytes per second. Each direction of a convolution takes ``launch`` seconds in addition.
+    ``steps`` are the seconds of a training step, by network. With a batch of n, a step of the small ResNet
+    takes ``step + n * sample`` seconds.
     """
 
     gemm: float

@@ -93,8 +93,8 @@ class Driver(Protocol):
     def device_answers(self) -> bool:
         """Return True if a small calculation still gives the correct result.
 
-        Call this after every failure. The failure's message is not enough, because a library can leave the
-        device context unusable but report a status that is not in ``POISONED``.
+        Call this after every failure. A library can leave the device unusable without a message in
+        ``POISONED``.
         """
 
 

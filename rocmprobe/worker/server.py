@@ -67,7 +67,7 @@ def _become_child(server: int, workdir: str, commands: int, events: int, output:
 
     If a device is open, the child also runs Python's exit functions and, by libc's ``exit``, the destructors
     of the libraries. A crash in one of them is a finding, which ``os._exit`` would hide. If no device is
-    open, they would only free memory, so the child skips them to save time (benchmarks/trial_cost.py).
+    open, the child skips both to save time (benchmarks/trial_cost.py).
     """
     code = 1
     try:

@@ -151,7 +151,7 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[Any, str, Any]]:
 def _full_precision() -> list[tuple[Any, str, Any]]:
     """Return the flags that keep fp32 at full precision and sum half precision in fp32.
 
-    On recent NVIDIA GPUs, results with TF32 or with sums in half precision would exceed the limits.
+    On recent NVIDIA GPUs, the errors of TF32 or half precision sums would exceed the checks' tolerances.
     """
     matmul: Any = torch.backends.cuda.matmul
     switches = [
@@ -170,9 +170,9 @@ def holding(
 ) -> Callable[[], AbstractContextManager[None]]:
     """Return a function that creates a context in which ``setting`` applies.
 
-    ``below`` creates a context for everything below the bypass, e.g. for injected faults. It is entered
-    before the bypass is enabled, so it does not see convolutions that the bypass computes. If ``setting`` has
-    no effect with ``versions``, entering the context raises NotApplicable.
+    ``below`` creates a context that is entered before the bypass is enabled, e.g. for injected faults.
+    Convolutions that the bypass computes do not reach this context. If ``setting`` has no effect with
+    ``versions``, entering the context raises NotApplicable.
     """
 
     @contextmanager

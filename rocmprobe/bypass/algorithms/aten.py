@@ -1,8 +1,8 @@
 """Algorithm that calls PyTorch's own kernels for 2-d convolutions with one group, without a vendor library.
 
-The kernels are called by name, so PyTorch's switches for libraries stay unchanged. ``slow_conv2d`` computes
-columns and a matrix product inside of PyTorch (aten/src/ATen/native/ConvolutionMM2d.cpp): for the whole batch
-at once on a CPU, for one sample at a time on a GPU.
+The kernels are called directly, without a change of ``torch.backends`` flags. ``slow_conv2d``
+(aten/src/ATen/native/ConvolutionMM2d.cpp) copies columns and multiplies them by the weight. Columns are
+stored for the whole batch on a CPU, for one sample on a GPU.
 
 Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
 stride 1), and copies of operands and results that are not contiguous.
@@ -104,7 +104,7 @@ def _become(result: torch.Tensor, found: torch.Tensor) -> None:
 
 
 def _whole(plain: Geometry) -> bool:
-    """Return True if ``feature`` has the size that PyTorch would compute from ``image``.
+    """Return True if ``plain.feature`` is the output size that PyTorch computes for ``plain.image``.
 
     For a transposed problem, ``feature`` can be smaller.
     """
@@ -119,9 +119,8 @@ def _whole(plain: Geometry) -> bool:
 def _plainly(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape.
 
-    PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension has size 1,
-    PyTorch can take a contiguous tensor for a channels-last tensor, unless its strides are those of a
-    contiguous tensor.
+    PyTorch's kernels derive the memory layout of all operands from one operand. A contiguous tensor with a
+    dimension of size 1 can have other strides, which PyTorch takes for channels-last.
     """
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor

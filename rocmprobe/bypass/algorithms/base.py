@@ -1,5 +1,4 @@
-"""Interface of an algorithm: it returns plans for a problem that it supports, and computes a problem with a
-plan.
+"""Interface of an algorithm: make plans for a problem, and compute the problem with one plan.
 
 Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
 contains an upper bound on the workspace in bytes. Every algorithm computes a plain (not transposed)
@@ -66,8 +65,8 @@ class Plan:
     """The way in which one algorithm computes one direction of a problem, and the cost.
 
     Attributes:
-        flipped: True if bwd-data is computed as the forward of a convolution of the gradient, with the taps
-            in reverse order (only at stride 1).
+        flipped: True if bwd-data (only at stride 1) is computed as a forward convolution of the gradient with
+            reversed taps.
         samples: number of samples in a chunk.
         tile: number of windows in a tile, for each spatial dimension.
         workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
@@ -102,8 +101,8 @@ class Algorithm:
 
     Attributes:
         name: name in plans, counts and the plan file.
-        own_kernel: True if a kernel of :mod:`rocmprobe.kernels` computes the direction. The algorithm then
-            has a plan for each of several kernels.
+        own_kernel: True if a kernel of :mod:`rocmprobe.kernels` computes the direction. If True,
+            :meth:`plans` returns one plan for each kernel that applies.
     """
 
     name = ""
@@ -171,8 +170,9 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
-    """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes. If every chunk
-    needs more, return those of a single window.
+    """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes.
+
+    If even a single window needs more, return the values for a single window.
 
     If at least one whole sample fits, return as many whole samples as fit. Otherwise return the largest tile
     of one sample that fits. The tile is reduced in the first dimension before the other dimensions.
@@ -206,7 +206,7 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return how many bytes of the weight are read by ``products`` matrix products.
+    """Return the total bytes of weight that a number of matrix products (``products``) reads.
 
     For bwd-weights, return how many bytes of the weight gradient these products read and write.
     """
@@ -215,7 +215,7 @@ def weight_traffic(plain: Geometry, operands: Operands, direction: str, products
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the number of multiplications and additions of one direction, computed as plain sums."""
+    """Return the multiplications and additions of one direction: 2 * N * K * depth * windows."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -1,5 +1,4 @@
-"""bwd-data as the matrix product of weight and gradient. The columns of the product are added into the image
-(col2im).
+"""Algorithm for bwd-data (col2im): multiply weight and gradient, then add the columns into the image.
 
 Workspace: columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, gradient n * K * t * a, and for
 fp16 and bf16 the image in fp32, n * C * image * a.

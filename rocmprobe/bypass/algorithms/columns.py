@@ -119,8 +119,8 @@ class Windows:
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
     """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` to ``image``, in place.
 
-    For each tap, there is one addition of strided views. It covers the windows whose tap lies inside of the
-    image ``(n, C, *image)``.
+    For each tap, there is one addition of strided views. Taps outside of the image ``(n, C, *image)`` are
+    skipped.
     """
     counts = [end - begin for begin, end in box]
     taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)

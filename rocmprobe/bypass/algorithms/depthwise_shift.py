@@ -2,12 +2,18 @@
 rows.
 
 As in "shift", the padded samples of a channel form one row, and each tap is a view of this row that begins
-some elements later. So the processor works on one long row instead of many short image rows. The results
-between the windows are dropped at the end.
+some elements later. So the processor works on one long row instead of many short image rows. Sums for
+positions that are not in the result are dropped at the end.
 
-Workspace: long rows of the source and sums of the result, n * positions * a for each of their channels (and
-for each phase of the source), weight K * taps * a, bias K * a. In bwd-weights, rows of the gradient take the
-place of the sums, and the rows of one phase are copied once for each tap along the last dimension.
+Workspace, where "positions" is the number of elements of a padded sample in one row:
+
+- long rows of the source: n * positions * a for each channel and each phase of the source
+- sums of the result: n * positions * a for each channel of the result
+- copy of the weight: K * taps * a
+- copy of the bias: K * a
+
+In bwd-weights, rows of the gradient take the place of the sums. ``LongRows.lines`` also copies the rows of
+one phase, once for each tap along the last dimension.
 """
 
 from __future__ import annotations
@@ -130,7 +136,7 @@ def _add(
     first: bool,
     bias: torch.Tensor | None,
 ) -> None:
-    """Add ``rows * factor`` to ``total``. The ``first`` call overwrites ``total`` and adds the bias."""
+    """Add ``rows * factor`` to ``total``. If ``first``, set ``total`` to the product plus the bias."""
     if not first:
         total.addcmul_(rows, factor)
     elif bias is None:

@@ -12,8 +12,9 @@ import torch
 def is_ready(matrices: torch.Tensor) -> bool:
     """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy.
 
-    Of the strides of rows and columns, one must be 1, and the other at least the size of the dimension with
-    stride 1. Otherwise PyTorch copies the matrices into a contiguous tensor.
+    Row-major matrices need column stride 1 and row stride >= ``columns``. Column-major matrices need row
+    stride 1 and column stride >= ``rows``. A dimension of size 1 can have any stride. Otherwise PyTorch
+    copies the matrices into a contiguous tensor.
     """
     rows, columns = matrices.shape[-2:]
     row_stride, column_stride = matrices.stride()[-2:]
@@ -34,7 +35,7 @@ def as_matrices(tensor: torch.Tensor, groups: int) -> torch.Tensor | None:
 
 
 class Buffer:
-    """Memory for temporary tensors of one dtype, of which only one is needed at a time."""
+    """Memory that successive temporary tensors of one dtype share."""
 
     def __init__(self, like: torch.Tensor, dtype: torch.dtype) -> None:
         self._like = like
@@ -84,7 +85,7 @@ def multiply(
 
 
 def accumulate(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, first: bool) -> None:
-    """Compute ``total[g] += left[g] @ right[g].T``. The ``first`` call overwrites ``total``."""
+    """Compute ``total[g] += left[g] @ right[g].T``. If ``first``, overwrite ``total``."""
     transposed = right.transpose(1, 2)
     if first:
         multiply(left, transposed, total)

@@ -135,7 +135,10 @@ def weight_matrices(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
 
 
 def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient."""
+    """Return a tensor ``(groups, filters / groups, depth)`` for the sum of the weight gradient.
+
+    The tensor is a view of ``weight_gradient`` if possible, otherwise new memory.
+    """
     shape = (plain.groups, plain.filters // plain.groups, plain.depth)
     if weight_gradient.dtype == dtype and weight_gradient.is_contiguous():
         return weight_gradient.view(shape)

@@ -33,11 +33,15 @@ AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 
 @dataclass(frozen=True)
 class Tap:
-    """A position in the filter: its number, the phase that it reads (an index in ``Layout.sources``), and its
-    offset in the rows of this phase.
+    """A position in the filter.
 
     With stride s, a phase has every s-th position of the source. In bwd-data, the only phase is the whole
     source.
+
+    Attributes:
+        number: index of the tap in the flattened kernel.
+        phase: index in ``Layout.sources`` of the phase that the tap reads.
+        offset: number of elements by which the tap shifts the rows of this phase.
     """
 
     number: int
@@ -47,8 +51,13 @@ class Tap:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of the result: the taps that add to it, the slices of the result that belong to the phase,
-    and the slices of the sums that are copied there."""
+    """One phase of the result.
+
+    Attributes:
+        taps: taps that add to this phase.
+        positions: slices of the result that belong to this phase.
+        windows: slices of the sums that are copied to ``positions``.
+    """
 
     taps: tuple[Tap, ...]
     positions: Index
@@ -62,10 +71,10 @@ class Layout:
     Attributes:
         sizes: spatial sizes of a padded sample in a row.
         reach: number of elements after the last sample that the taps read.
-        sources: (slices of the source that belong to the phase, slices of the padded sample to which they are
-            copied) for each phase of the source. At stride s, a phase has every s-th position.
-        results: the phases of the result. In bwd-data, the image has a phase for each remainder of the
-            position modulo the stride. In other directions, there is only one phase.
+        sources: for each phase of the source, (slices of the source, slices of the padded sample to which
+            this phase is copied).
+        results: the phases of the result. In bwd-data, the image has up to ``prod(stride)`` phases. In other
+            directions, there is only one phase.
     """
 
     sizes: tuple[int, ...]
@@ -120,8 +129,8 @@ def layout(plain: Geometry, direction: str) -> Layout:
 class _Axis:
     """One spatial dimension: the padded size of a sample, and (phase, offset) of every tap.
 
-    The phase is the position modulo the stride. The offset is the distance in the rows of this phase, in
-    positions of this dimension, from the window to the element that the tap reads.
+    The phase is the position modulo the stride. The offset counts positions of this dimension from the window
+    to the element that the tap reads.
     """
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
@@ -185,8 +194,10 @@ class LongRows:
         return self._memory[tap.phase].narrow(1, tap.offset, samples * self._form.positions)
 
     def lines(self, fold: Fold, groups: int, buffer: Buffer) -> torch.Tensor:
-        """Return the rows shifted to each tap of a line, ``(groups, taps * channels / groups, length)``. If a
-        line has several taps, this is a copy."""
+        """Return the rows shifted by each of ``fold.steps``, ``(groups, steps * channels / groups, length)``.
+
+        The result is a copy in ``buffer`` if ``fold`` has several steps, otherwise a view.
+        """
         rows = self._memory[fold.phase].view(groups, -1, self._memory.shape[2])
         if len(fold.steps) == 1:
             return rows
@@ -246,7 +257,7 @@ class Fold:
 
 @lru_cache(maxsize=1024)
 def folds(plain: Geometry) -> tuple[Fold, ...]:
-    """Return the matrix products of bwd-weights.
+    """Return the taps of bwd-weights, grouped by source phase and line.
 
     With one group, each tap has its own product, because this product is already large.
     """

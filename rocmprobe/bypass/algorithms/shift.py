@@ -11,9 +11,9 @@ Workspace, where "positions" is the number of elements of a padded sample in one
 - copy of the weight: w * a
 - copy of the bias: K * a
 
-In bwd-weights, rows of the gradient take the place of the sums. If there are several groups, bwd-weights
-also needs copies of the rows of one phase: one copy for each tap in a line of the filter (along the last
-dimension) that reads this phase. A single tap needs no copy.
+In bwd-weights, rows of the gradient take the place of the sums. With several groups, bwd-weights also copies
+the rows of one phase. A line of taps (along the last dimension) needs one copy for each tap. A single tap
+needs no copy.
 """
 
 from __future__ import annotations

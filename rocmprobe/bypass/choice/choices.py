@@ -1,10 +1,9 @@
-"""Choice among the plans for a problem. The fastest plan is measured. If nothing can be measured, the cost
-model decides.
+"""Choice among the plans for a problem, by measurement. If nothing can be measured, the cost model decides.
 
-The first call of a problem decides for the rest of the process, because another algorithm rounds differently,
-and a program can rely on bit-identical results of equal calls. Measurements are stored in the plan file for
-later processes. Nothing is measured while a graph is captured, or if PyTorch must be deterministic. In
-deterministic mode the cost model uses fixed rates, so that the same problem always gets the same algorithm.
+The first call of a problem decides for the rest of the process, because another algorithm rounds differently.
+Measurements are stored in the plan file for later processes. Nothing is measured while a graph is captured,
+or if PyTorch must be deterministic. In deterministic mode the cost model uses fixed rates, so that the same
+problem always gets the same algorithm.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ _ALLOWANCE = 60.0
 
 
 class _Measurements:
-    """Lock for measurements, because simultaneous measurements would disturb each other, and the total time
-    of all measurements in seconds."""
+    """Lock that allows one measurement at a time, and total seconds of all measurements."""
 
     def __init__(self) -> None:
         self.lock = lock_across_forks()
@@ -122,8 +120,9 @@ class Choice:
     def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
         """Run ``plan`` at least twice, and return the seconds of the fastest run.
 
-        There is no third run after the time ``ends``, or if the plan is much slower than ``best``. The first
-        run is not compared with ``best``, because the first run includes one-time costs.
+        Skip runs 3 and 4 after ``ends`` (a value of ``time.perf_counter``), or if run 2 takes at least
+        1.5 times ``best``. The first run is not compared with ``best``, because the first run includes
+        one-time costs.
         """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:

@@ -200,7 +200,7 @@ def by_model(plans: Sequence[Plan], device_type: str) -> Plan:
 
 
 def problem_key(direction: str, plain: Geometry, operands: Operands, cap: int, algorithm: str) -> str:
-    """Return a key for measurements. It is the same for problems with the same plans."""
+    """Return the key of a problem and direction in the plan file, e.g. "fwd float32 first-dense n8 ..."."""
     # A requested algorithm has only one plan, so nothing is measured and stored. Algorithms with rocmprobe's
     # own kernels have several plans.
     kernel = algorithm in ALGORITHMS and ALGORITHMS[algorithm].own_kernel

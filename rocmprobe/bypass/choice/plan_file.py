@@ -1,4 +1,4 @@
-"""Plan file: it stores which algorithm was measured as the fastest, for later processes.
+"""Plan file: a record of the fastest measured algorithm of each problem, for later processes.
 
 There is one file for each device and torch version, in ``$XDG_CACHE_HOME/rocmprobe/bypass`` (or
 ``~/.cache``), or in the folder given by the environment variable ``ROCMPROBE_BYPASS_PLANS``. The value ``0``
@@ -60,7 +60,7 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
 
 
 def forget() -> None:
-    """Forget the records that this process has read. The next call reads the file again."""
+    """Forget the records that this process has read. The next :func:`kept` or :func:`keep` reads the file."""
     with _lock:
         _known.clear()
         _warned.clear()

@@ -39,10 +39,10 @@ USUAL = {"cpu": Rates(1.5e11, 1.2e10, 6e-6), "cuda": Rates(5e12, 2e11, 8e-6)}
 
 @cache
 def measured(device: torch.device) -> Rates:
-    """Return the rates of ``device`` in fp32. They are measured once, in about 10 ms and 14 MiB.
+    """Return the rates of ``device`` in fp32.
 
-    If the measurement fails, e.g. because the GPU's memory is full, return fixed rates, so that the program
-    can go on.
+    The first call for a device measures for about 10 ms and allocates about 14 MiB. If the measurement fails
+    (e.g. out of memory), return fixed rates.
     """
     try:
         return _measured(device)

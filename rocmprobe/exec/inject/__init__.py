@@ -1,7 +1,7 @@
 """The code of ``rocmprobe exec`` and ``rocmprobe shapes`` that runs in a program after the import of torch.
 
-Environment variables configure it, so child processes of the program are configured, too. Of rocmprobe, only
-the bypass is imported here, because the program's Python may have no package except torch.
+The configuration is in environment variables, which child processes of the program inherit. From rocmprobe,
+the code imports only the bypass, because the program's Python can lack every package except torch.
 """
 
 from __future__ import annotations

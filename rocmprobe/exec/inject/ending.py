@@ -1,4 +1,4 @@
-"""Functions for the end of a process, for every way in which a process can be started."""
+"""Functions that run code at the end of a process, also of forked and multiprocessing children."""
 
 from __future__ import annotations
 

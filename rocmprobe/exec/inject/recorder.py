@@ -1,9 +1,9 @@
-"""Recorder of the distinct convolutions that a process computes, into a file of this process.
+"""Recorder that writes the distinct convolutions of each process to a separate file.
 
-Each line of the file is a JSON object. A problem is written before its first call, and each direction of a
-problem after it was computed once. So if a process was killed, its file shows how far it came. If it died
-inside a convolution, the file shows in which one. From time to time and at the end, the recorder writes how
-often each problem was computed, and the convolutions of a training step.
+Each line of the file is a JSON object. A problem is written before its first call. A direction is written
+after its first computation. So the file of a killed process shows whether the process died in the first call
+of a problem. From time to time and at the end, the recorder writes how often each problem was computed, and
+the convolutions of a training step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Code that each Python below ``rocmprobe exec`` or ``rocmprobe shapes`` runs before its program begins.
 
-Python imports this file because its folder comes first in PYTHONPATH. The code prepares for the import of
-torch, removes the folder from the path and lets the user's sitecustomize run. Any version of Python can run
-this file, even without the packages that rocmprobe requires. So the code must work in all versions, and it
-imports nothing else before torch is imported.
+Python imports this file because its folder comes first in PYTHONPATH. The code installs a finder for torch,
+removes the folder from ``sys.path`` and imports the user's sitecustomize. Any version of Python can run this
+file, even without the packages that rocmprobe requires. So the code must work in all versions, and it imports
+nothing else before torch is imported.
 """
 
 import os
@@ -17,7 +17,7 @@ _executed = []  # type: list
 
 
 class _TorchFinder:
-    """Finder that finds torch like other finders, and calls ``_prepare`` after each execution of torch."""
+    """Finder that finds torch through the other finders, and calls ``_prepare`` after torch was executed."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
