@@ -51,11 +51,7 @@ class Assessment:
 
     @property
     def stable(self) -> bool:
-        """Return False if a repeated convolution gave different bits, else True.
-
-        Differences beyond the tolerance are another matter: they make the outcome ``flaky``, which is a
-        failure.
-        """
+        """Return False if a repeated convolution gave different bits, else True."""
         return all(outcome.numerics.get("repeatable") is not False for outcome in self.counted)
 
 
@@ -69,10 +65,9 @@ def driver_of(results: Results) -> str:
 
 
 def of_driver(results: Results) -> Results:
-    """Return ``results`` with only the outcomes of the driver that decides (``driver_of``).
+    """Return ``results`` with only the outcomes of the driver that ``driver_of`` returns.
 
-    Outcomes of checks that only the driver capi has are kept, too. Settings that torch does not support are
-    dropped.
+    Keep the outcomes of checks that exist only for capi. Drop settings that torch does not support.
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -121,7 +116,8 @@ def assess(results: Results, setting: Setting, dtype: str, purpose: str) -> Asse
     - measurements in ``dtype`` that failed
 
     LSTM does not count, because it has its own finding. Batch norm does not count with the driver capi,
-    because no other setting can be tried there. Outcomes that are not applicable do not count.
+    because MIOpen then computes batch norm under every setting. Outcomes that are not applicable do not
+    count.
 
     The assessment is empty if the only outcomes of ``dtype`` are from batch norm or from checks under
     autocast. The assessment for training is also empty if an incomplete run tested training under other
@@ -188,12 +184,11 @@ def batch_norm_setting(setting: Setting) -> str:
 def refuting(
     results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",), bypass: bool = False
 ) -> tuple[Outcome, ...]:
-    """Return the failures because of which it would be wrong to advise PyTorch's own kernels for the layers
-    ``options``.
+    """Return the failures that rule out PyTorch's own kernels for the layers ``options``.
 
-    These are failures of the layers in PyTorch's own kernels, and failures of convolutions while PyTorch's
-    own kernels compute such layers. If ``bypass`` is True, only convolutions by the bypass are considered,
-    else only those by the vendor library.
+    Failures of these layers in PyTorch's own kernels count, and failures of convolutions that would run
+    beside the layers. If ``bypass`` is True, only convolutions by the bypass count, else only convolutions by
+    the vendor library.
     """
     combining = {
         each.name
@@ -252,7 +247,7 @@ def concerns_convolution(outcome: Outcome) -> bool:
     """Return True if a failure says something about convolution. Return False for a crash of the memory sweep
     and for memory use above the prediction.
 
-    The sweep fills the memory on purpose. In a process with enough memory, neither failure would occur.
+    Neither failure shows that a convolution is wrong.
     """
     return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
 
@@ -276,8 +271,8 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     """Return True if a setting works only because of the user's own databases and environment.
 
-    This is so if the setting is correct in the user's environment and no unchanged setting is correct in a
-    clean environment.
+    A setting counts if it is correct in the user's environment and no unchanged setting is correct in a clean
+    environment.
     """
     return (
         each.right
@@ -302,10 +297,10 @@ def broken(each: Assessment) -> tuple[Outcome, ...]:
 
 
 def native(results: Results, dtype: str) -> list[Assessment]:
-    """Return the assessments for training of all settings that use the vendor library, if their convolutions
-    in ``dtype`` were tested.
+    """Return the training assessments of the settings that use the vendor library.
 
-    ``by-layer`` is left out, because its convolutions repeat those of another setting.
+    Leave out settings whose convolutions in ``dtype`` were not tested. Leave out ``by-layer``, because its
+    convolutions repeat another setting's convolutions.
     """
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
     found = [assess(results, setting, dtype, "training") for setting in own]
@@ -339,12 +334,12 @@ def times(
     """Return the time of each setting for the throughput problems of ``dtype``, in seconds. A problem counts
     only if it was timed under every setting that has timings.
 
-    If the run tests the convolutions of a program (``--shapes``), each time is multiplied by how often the
-    program computes the convolution, and the value is the sum. Otherwise the value is the geometric mean,
-    over the problems, of the time of forward plus backward. For inference, only forward times count.
+    If the run tests a program (``--shapes``), the value is the total time of the program's convolutions.
+    Otherwise the value is the geometric mean, over the problems, of the time of forward plus backward. For
+    inference, only forward times count.
 
-    ``quantile`` "" takes the median of each time for the geometric mean, but the mean for the sum, because a
-    sum of medians is not the median of the sum. "_p10" and "_p90" take the 10th and 90th percentile.
+    If ``quantile`` is "", the geometric mean uses medians, and the total time uses means. "_p10" and "_p90"
+    take the 10th and 90th percentile.
     """
     directions = DIRECTIONS[:1] if purpose == "inference" else DIRECTIONS
     key = ("fwd" if purpose == "inference" else "fwd_bwd") + quantile
@@ -382,8 +377,9 @@ def timed_problems(results: Results) -> dict[tuple[str, str, str], Outcome]:
 
 
 def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, Outcome]]:
-    """Yield (problem, outcome) for each outcome about a problem. The problem has the form that was given to
-    the run.
+    """Yield (problem, outcome) for each outcome about a problem.
+
+    ``problem`` is the text that was given to the run, with or without the suffix "-nhwc".
 
     Under a setting that makes everything channels-last, a contiguous and a channels-last problem are the same
     test. If the run was given both problems, yield the outcome once for each of them.
@@ -407,7 +403,9 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
 def computed_seconds(
     outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
 ) -> Optional[float]:
-    """Return the seconds to compute a problem in each direction as often as ``counts`` says.
+    """Return the total seconds of all computations of a problem in ``directions``.
+
+    ``counts`` maps a direction to its number of computations. Return None if a needed time is missing.
 
     ``quantile`` selects the median of each time (""), its mean ("_mean"), or its 10th or 90th percentile
     ("_p10", "_p90").

@@ -1,5 +1,5 @@
-"""Functions that find the cause of a failure and the layer of the software at fault. Causes and layers are
-those in ``data/causes.toml``."""
+"""Functions that find the cause of a failure and the layer of the software at fault. ``data/causes.toml``
+lists the causes and layers."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def blamed(
     """Return the (cause, layer) of failed ``outcomes``.
 
     The layer is ``layer`` unless the evidence determines another layer. If the evidence suggests no cause,
-    the cause only describes how the outcomes failed, e.g. "wrong-results-solver". ``cured`` is True if the
-    same cases pass under another setting.
+    return a description of the failure instead, e.g. "wrong-results-solver". ``cured`` is True if the same
+    cases pass under another setting.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -109,8 +109,7 @@ def blamed(
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
     """Return the layer inside the vendor library that fails.
 
-    "miopen-find" is the search for a solver. It is at fault if MIOpen returned an error status, because only
-    the search does this.
+    "miopen-find" is the search for a solver. Only the search makes MIOpen return an error status.
     """
     name = library(results)
     if name != "MIOpen":

@@ -32,9 +32,9 @@ _MEMORY = ("oom-kill", "out-of-memory")
 class CheckProgress:
     """The events of a check so far.
 
-    ``phase`` is the phase in which its worker stopped sending events. ``answers`` are the outcomes as JSON
-    objects. Each outcome also has ``seconds``, ``ended`` (monotonic time at which the outcome arrived) and
-    ``usual`` (duration of the same call in the results).
+    ``phase`` is the latest phase of the latest case, e.g. "start", or "" before its first phase. ``answers``
+    are the outcomes as JSON objects. Each outcome also has ``seconds``, ``ended`` (monotonic arrival time)
+    and ``usual`` (seconds of the case's first call in the results file, or None).
 
     The field ``ended`` of this class says how the check ended: "over" (the process that runs the cases
     finished), "time" (the time limit passed), "signal" or "died". ``unkillable`` is True if a process
@@ -201,10 +201,10 @@ def _failed(
 
 
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
-    """Return True if it proves a hang that the worker sent no event until the time limit.
+    """Return True if the worker's silence until the time limit proves a hang.
 
-    If the worker uses CPU time, only a repeated call proves a hang. Before this call, the worker may import
-    torch, load or compile kernels, or compute the expected result.
+    If the worker uses CPU time, only a repeated call or a multiple of the usual duration proves a hang. A
+    first call can include imports, compilation and the expected result.
     """
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":

@@ -58,8 +58,7 @@ class Expectations:
         """Return ``outcome`` with the state ``xfail`` or ``xpass`` if it was expected to fail, else with the
         observed state.
 
-        ``outcome`` can already have such a state. If its expectation came from a baseline that is no longer
-        available, the state stays.
+        If there is no baseline now, keep ``xfail`` and ``xpass`` states that came from an earlier baseline.
         """
         plain = observed(outcome)
         if self.baseline is None and outcome.expected and outcome.expected.source == BASELINE:

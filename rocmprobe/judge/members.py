@@ -15,8 +15,8 @@ from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Result
 
 
 def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
-    """Return ``joined`` with the verdict, setting and time of each member, and with the best member as the
-    chosen one (see ``_best``).
+    """Return ``joined`` with each member's verdict, setting and time. ``chosen`` is the best member's name
+    (see ``_best``).
 
     ``judged`` maps the names of members to their judged runs.
     """
@@ -46,7 +46,7 @@ def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
 def _speed(judged: Mapping[str, Results]) -> Speed:
     """Return the speed of each run under its recommended setting, over the problems that all runs timed.
 
-    If all runs used the same device, a difference between their yardsticks counts as noise.
+    If all runs used the same device, a difference in yardstick speed (matrix product, copy) counts as noise.
     """
     settings: list[Setting] = []
     outcomes: list[Outcome] = []
@@ -91,8 +91,7 @@ def _answered(member: Member, judged: Optional[Results], timed: Speed) -> Member
 def _best(members: Sequence[Member], judged: Mapping[str, Results], timed: Speed) -> Optional[Member]:
     """Return the fastest member with a correct setting, or None.
 
-    A member that recommends the CPU is returned only if all do, because every torch can recommend the CPU,
-    even without support for the GPU.
+    Members on a GPU come before members on the CPU. Among equally fast members, the verdict decides.
     """
     right = [each for each in members if each.setting]
     right = [each for each in right if not _on_cpu(judged[each.name])] or right

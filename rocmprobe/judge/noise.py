@@ -35,9 +35,9 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """Return "shorter" or "longer" if the whole range is below or above 1.
+        """Return "shorter" if ``most`` is below 1, and "longer" if ``least`` is above 1.
 
-        Return "same" if the whole range is within ``SAME_TIME`` of 1, else "too noisy".
+        Otherwise return "same" if the range lies within a factor of ``SAME_TIME`` of 1, else "too noisy".
         """
         if self.most < 1:
             return "shorter"
@@ -55,8 +55,7 @@ def seconds(timings: Mapping[str, Any], key: str) -> Optional[Seconds]:
 
 
 def time_of(value: Any) -> Optional[float]:
-    """Return ``value`` as a float, or None if it is not a time from 0 to 1e9 seconds. Results files can
-    contain anything."""
+    """Return ``value`` as a float, or None if it is no time in seconds (above 0, at most 1e9)."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if number and 0 < value <= _LONGEST else None
 

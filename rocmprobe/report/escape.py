@@ -31,7 +31,7 @@ _TICKS = re.compile("`{10,}")
 def words(foreign: str, limit: int = 400) -> str:
     """Return untrusted text as one line of Markdown, made from at most ``limit`` characters.
 
-    All words except plain words become code spans.
+    Words that GitHub could interpret, such as ``@name`` or a URL, become code spans.
     """
     made = ""
     for position, piece in enumerate(_QUOTED.split(_line(foreign, limit))):
@@ -103,7 +103,7 @@ def lines(foreign: Iterable[str], most: int, width: int = 300) -> str:
 def cut(body: str, limit: int) -> str:
     """Return ``body``, shortened to at most ``limit`` characters.
 
-    A quarter of the result is the beginning of ``body``, the other part is the end.
+    Keep the beginning (a quarter of the result) and the end (three quarters), with a mark at the cut.
     """
     if len(body) <= limit:
         return body
@@ -132,7 +132,10 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def joined(blocks: Iterable[str], limit: int) -> str:
-    """Return blocks of Markdown with a blank line between them."""
+    """Return blocks of Markdown with a blank line between them.
+
+    Replace the blocks that do not fit into ``limit`` characters by a note.
+    """
     mark = "[cut here: the rest does not fit; results.json has all of it]"
     kept: list[str] = []
     room = limit - len(mark) - 2

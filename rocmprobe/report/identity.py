@@ -28,10 +28,7 @@ _IDENTITY: tuple[tuple[str, tuple[FactName, ...]], ...] = (
 
 
 def identity(results: Results) -> list[tuple[str, str]]:
-    """Return the rows of the identity strip (machine, software, date) as label and value.
-
-    An unknown value of a GPU is shown as unknown.
-    """
+    """Return the rows of the identity strip (machine, software, date) as label and value."""
     machine = results.machine
     rows = []
     for index, gpu in enumerate(machine.gpus):

@@ -96,10 +96,7 @@ def _why_none(results: Results) -> str:
 
 
 def side_by_side(joined: JoinedRun) -> Table:
-    """Return the members as a table, with their devices if the devices differ.
-
-    Devices differ if e.g. one torch has no GPU support and computes on the CPU.
-    """
+    """Return the members as a table, with their devices if the devices differ."""
     differ = len({each.device for each in joined.members if each.device}) > 1
     found = [
         {

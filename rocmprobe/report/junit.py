@@ -22,7 +22,7 @@ _TEXT = 20_000
 
 @dataclass(frozen=True)
 class Reported:
-    """One outcome with cleaned text, which must only be escaped for HTML or XML.
+    """One outcome with cleaned text. The caller must escape the text for HTML or XML.
 
     ``name`` is unique among the outcomes of a run. ``seconds`` is finite and not negative.
     """

@@ -40,7 +40,7 @@ def number(value: float) -> str:
 
 
 def numeric(value: Any) -> Optional[float]:
-    """Return ``value`` as a finite float, or None. The value comes from a file that anyone can edit."""
+    """Return ``value`` as a finite float, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -86,7 +86,7 @@ def count(amount: int, noun: str, plural: str = "") -> str:
 
 
 def moment(text: Optional[str]) -> Optional[datetime]:
-    """Parse an ISO 8601 time, also with the suffix Z."""
+    """Parse an ISO 8601 time, also with the suffix Z. Return None if ``text`` is missing or invalid."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00"))
     except ValueError:

@@ -16,8 +16,7 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two runs: ``path`` is the file in the user's spelling, ``started`` is the time at which the
-    run started."""
+    """One of the two runs. ``path`` is the results file as the user typed it."""
 
     path: str
     started: str
@@ -79,7 +78,10 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
 
 
 def worse(comparison: Comparison) -> bool:
-    """Return True if a CI job should fail."""
+    """Return True if a CI job should fail.
+
+    Reasons are regressions, lost results, more time or memory, and devices or cases that cannot be compared.
+    """
     slower = _changed_as(comparison, MORE)
     lost = unlearned(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
@@ -112,8 +114,8 @@ def _alone(each: Measured) -> bool:
     """Return True if ``each`` is the time of a single problem. Such a time is reported only if the overall
     time of its setting did not change.
 
-    If nothing on the machine changed, the time of some single problem still differs in a third of all
-    comparisons (benchmarks/results/compare.json).
+    Single times are unreliable: without any change, some time differs in a third of comparisons
+    (benchmarks/results/compare.json).
     """
     return bool(each.id) and each.kind != "memory"
 

@@ -54,12 +54,12 @@ class Difference:
 
 
 def differences(old: Results, new: Results) -> tuple[Difference, ...]:
-    """Return all differences between the environments of two runs, those most likely to explain other changes
-    first.
+    """Return the differences between the environments of two runs, sorted by part: rocmprobe first, settings
+    last.
 
-    These are left out: facts that always change (temperatures, clocks, free and used memory, the kernel log),
-    the size of caches, and the hashes in the placeholders that replace redacted names. Facts and libraries
-    that only one run measured, and settings that only one run tried, are left out, too.
+    These are left out: facts that always change (temperatures, clocks, memory use, the kernel log), cache
+    sizes, and hashes of redacted names. Facts and libraries that only one run measured, and settings that
+    only one run tried, are left out, too.
     """
     tried = {each.name for each in old.settings} & {each.name for each in new.settings}
     before, after = dict(_described(old, tried)), dict(_described(new, tried))

@@ -1,10 +1,9 @@
 """Comparison of times and amounts of memory between two runs. Only differences larger than the noise count.
 
 Even if nothing changed, times of two runs differ: single times scatter, and the device runs at another speed
-(e.g. other clocks). The scatter is estimated from the ratios of new to old time of several problems: it is
-their spread about their mean. If few problems were timed, the 10th and 90th percentile of each time are used
-instead. The device's speed is known from two yardsticks, a matrix product and a copy, which were timed in
-turns with the convolutions.
+(e.g. other clocks). The scatter is the spread of the ratios (new / old time) of several problems. If few
+problems were timed, the 10th and 90th percentile of each time are used instead. The device's speed is known
+from two yardsticks, a matrix product and a copy, which were timed in turns with the convolutions.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ class Measured:
     allows.
 
     ``told`` is "more", "less", or "too noisy" (the ratio is not close to 1, but noise can explain this). If
-    the measurement is about a single problem, ``id`` is the id of its outcome, else "". This is so for
-    memory, and for a time that changed far more than the other times of its setting.
+    the measurement is about a single problem, ``id`` is the id of its outcome, else "". Memory is always
+    compared for single problems. A single time is reported if it changed far more than the other times.
     """
 
     device: str
@@ -113,7 +112,9 @@ class _Pair:
 def measured(
     old: Iterable[Outcome], new: Iterable[Outcome], elsewhere: Mapping[str, str] = {}
 ) -> Measurements:
-    """Return the changes of all measurements that both runs have, whole settings before single problems.
+    """Return the changes of all measurements that both runs have.
+
+    For each device, the order is: times of settings, memory, times of single problems.
 
     Both runs must have used the same devices. If a setting does not run on the requested device,
     ``elsewhere`` maps its name to the device on which it runs (``Setting.device``). Only outcomes that work
@@ -170,9 +171,8 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     """Return the factor by which the device's speed may have changed between two runs.
 
-    For each setting, whose problems share a process, take the geometric mean of the yardsticks' ratios. The
-    factor is the largest of these means, because a disturbance of one process may also have slowed down
-    others.
+    The factor of a setting is the geometric mean of ``drift`` over the problems. Return the largest factor,
+    because a disturbance during one setting could also slow down other settings.
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
@@ -301,8 +301,7 @@ def _bytes_of(old: Outcome, new: Outcome) -> Iterator[tuple[str, float, float]]:
 
 
 def _amount(value: object) -> Optional[float]:
-    """Return ``value`` as a float, or None if it cannot be a number of bytes, because users can compare
-    any file."""
+    """Return ``value`` as a float, or None if it cannot be a number of bytes."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 < value < _MOST else None

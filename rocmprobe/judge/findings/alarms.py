@@ -76,7 +76,7 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
     """Return True if ``holds`` is true for enough consecutive samples (see ``lasts``).
 
-    Results keep only some of the samples.
+    A sample missing from the results interrupts the sequence.
     """
     stretch: list[float] = []
     last = -1

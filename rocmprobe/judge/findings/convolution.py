@@ -125,7 +125,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
     """Yield a finding for each dtype after the first (see ``native_convolution``) that fails under
     ``default``.
 
-    Only settings that work in the first dtype (float32 if tested) are considered.
+    Ignore settings that fail in the first dtype (float32 if tested).
     """
     first, *others = dtypes(results) or ("float32",)
     holds = {each.setting.name for each in native(results, first) if sound(each)}

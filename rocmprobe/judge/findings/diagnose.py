@@ -72,8 +72,7 @@ def resume(results: Results) -> str:
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Return ``finding``. If the installation is at fault, put the repair before the finding's own advice,
-    which only works around the fault."""
+    """Return ``finding``, with the repair before its advice if the installation is at fault."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")

@@ -79,8 +79,8 @@ def _copies(results: Results) -> tuple[str, ...]:
 
 
 def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding]:
-    """Yield ``findings``. If there is a finding that native convolution fails, add the cases that also fail
-    without PyTorch to it."""
+    """Yield ``findings``. To the finding that native convolution fails, add the cases that also fail without
+    PyTorch."""
     asked = [pair for pair in pairs(results) if pair[0].check == "convolution"]
     both = [direct for by_torch, direct in asked if failed((by_torch,)) and failed((direct,))]
     for finding in findings:

@@ -252,8 +252,8 @@ IN_WORDS = "input sizes that keep changing"
 def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> dict[str, Mapping[str, Any]]:
     """Return the entry of ``Recommendation.per`` for programs whose input sizes keep changing.
 
-    Return {} if no setting is much faster than ``chosen``, the setting recommended for inference, or if
-    nothing was measured.
+    ``chosen`` is the setting recommended for inference. Return {} if nothing was measured, or if no setting
+    is much faster than ``chosen``.
     """
     better = quickest(results, dtype, chosen)
     if better is None:
@@ -268,7 +268,11 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
 
 
 def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
-    """Return a sentence that recommends a setting for changing input sizes. It begins with a space."""
+    """Return a sentence that recommends a setting for changing input sizes, or "" if ``quickest`` finds no
+    setting.
+
+    The sentence begins with a space.
+    """
     better = quickest(results, dtype, chosen)
     if better is None:
         return ""

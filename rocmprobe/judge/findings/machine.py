@@ -225,8 +225,7 @@ def _deep(results: Results) -> Iterator[Finding]:
 
 
 def _unlisted(results: Results) -> Iterator[Finding]:
-    """Yield a finding about GPUs that use the driver amdgpu but that KFD, the compute part of this driver,
-    does not list."""
+    """Yield a finding about GPUs that amdgpu drives but KFD (the compute part of amdgpu) does not list."""
     machine = results.machine
     addresses = machine.value("kfd.unlisted") or []
     # A container that may use only some GPUs cannot open the device nodes of the other GPUs.

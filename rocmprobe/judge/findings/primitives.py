@@ -109,8 +109,10 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return a sentence that says that ``convolution`` fails if PyTorch's own kernels instead of the library
-    ``name`` compute the layers ``words``."""
+    """Return a sentence that ``convolution`` fails with the layers ``words`` outside the library ``name``.
+
+    ``convolution`` is a text, e.g. "Convolution in MIOpen".
+    """
     return f"{convolution} fails here with {words} outside {name}: {quoted(against, 1)[0]}."
 
 

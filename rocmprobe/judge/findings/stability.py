@@ -27,7 +27,7 @@ _LOAD = (
 
 @dataclass(frozen=True)
 class Soak:
-    """The numbers of a soak test, which can come from a file that anyone has edited.
+    """The numbers of a soak test.
 
     ``first`` describes the first mismatch. ``peak`` holds the largest reading of each sensor.
     """

@@ -96,8 +96,7 @@ def _release(torch: Optional[str]) -> tuple[str, tuple[int, ...]]:
 
 
 def _gpu(results: Results, outcome: Outcome) -> Optional[Gpu]:
-    """Return the AMD GPU that has the native and effective ISA of an outcome. An outcome has no PCI address
-    to compare."""
+    """Return the AMD GPU that has the native and effective ISA of an outcome."""
     isas = outcome.native_isa, outcome.effective_isa
     cards = (gpu for gpu in results.machine.amd_gpus if outcome.native_isa)
     return next((gpu for gpu in cards if (gpu.native_isa.value, gpu.effective_isa.value) == isas), None)

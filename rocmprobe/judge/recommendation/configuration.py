@@ -75,7 +75,7 @@ def chosen_gpu(results: Results) -> dict[str, str]:
     """Return the environment variables that restrict a program to the GPU that the run chose automatically.
 
     Return {} if this GPU has the index 0, because programs use device 0 by default. Return {} on a simulated
-    machine, because its indices do not apply to this machine.
+    machine, because simulated indices do not exist on the real machine.
     """
     device = device_of(results) or ""
     number = device.partition(":")[2]

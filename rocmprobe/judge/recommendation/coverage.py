@@ -22,7 +22,8 @@ _DIRECTIONS = {
 
 
 def confidence(results: Results, best: Optional[Assessment]) -> str:
-    """Return a text with the number of tests on which the recommendation is based, and with their limits."""
+    """Return a text with the number of tests behind the recommendation, and caveats, e.g. "the run is
+    incomplete"."""
     missing = _missing(results)
     rest = f"; {missing} test(s) of the run have no result" if missing else ""
     if results.simulated:

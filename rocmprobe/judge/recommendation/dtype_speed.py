@@ -77,7 +77,7 @@ def dtype_speeds(results: Results, per: Mapping[str, Mapping[str, Any]]) -> tupl
 
 
 def fastest(found: tuple[DtypeSpeed, ...]) -> Optional[DtypeSpeed]:
-    """Return the fastest dtype."""
+    """Return the fastest dtype, or None if fewer than two dtypes were timed."""
     if len(found) < 2:
         return None
     faster = [each for each in found if each.verdict == "faster"] or [found[0]]

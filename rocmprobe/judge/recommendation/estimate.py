@@ -51,7 +51,7 @@ class TimedStep:
 
 
 def estimate(results: Results) -> Optional[Estimate]:
-    """Return how long the training described by ``--estimate`` takes, for every timed network and setting."""
+    """Return the training time for every timed network and setting, or None without ``--estimate``."""
     text = str(results.options.get("estimate") or "")
     if not text:
         return None
@@ -82,7 +82,7 @@ def training_time(step: TimedStep, workload: Workload) -> TrainingTime:
 def own_steps(results: Results) -> Iterator[TimedStep]:
     """Yield the timed steps of the program given by ``--shapes``, if the number of samples per step is known.
 
-    The range is from p10 to p90. If the mean lies outside of this range, the range is extended to the mean.
+    ``low`` to ``high`` is the range from p10 to p90, extended to include the mean.
     """
     shapes = shapes_of(results)
     recorded = shapes.problems if shapes else ()
@@ -101,10 +101,10 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 
 
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
-    """Return the samples per step: the batch times the number of batches whose gradients are accumulated.
+    """Return the samples per step: the batch size times the number of accumulated batches.
 
-    Every count of the step is a multiple of the number of batches, so this number is taken as the greatest
-    common divisor of the counts.
+    The number of accumulated batches is the greatest common divisor of the counts of the step. Return None if
+    the batch sizes differ.
     """
     batches = {parse_problem(each.problem).batch for each in computed}
     counts = (count for each in computed for count in each.step_counts.values())

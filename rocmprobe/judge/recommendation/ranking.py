@@ -107,7 +107,7 @@ def _change_pays(
 def _change(each: Assessment) -> tuple[int, int]:
     """Return a sort key for the size of a setting's change: (kind of setting, number of switches).
 
-    It is also a change if only layers other than convolution leave the vendor library.
+    A setting with ``pytorch_layers`` counts as the kind "native-with-settings".
     """
     setting = each.setting
     switches = len(setting.env) + len(setting.torch) + setting.bypass + (not setting.vendor_library)

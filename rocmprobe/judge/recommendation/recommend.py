@@ -108,9 +108,9 @@ def _recommended(results: Results) -> Recommendation:
 
 
 def dtypes_asked(results: Results) -> tuple[str, ...]:
-    """Return the tested dtypes, first the one that the recommendation is about.
+    """Return the tested dtypes, beginning with the dtype of the recommendation.
 
-    The first is the dtype in which the user's program computes most, or float32 if the run has no program.
+    Dtypes in which the user's program computes most come first. Without a program, float32 comes first.
     """
     shapes = shapes_of(results)
     flops: Counter[str] = Counter()
@@ -201,7 +201,10 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (kind, setting) for each kind of configuration other than that of ``best`` and the CPU."""
+    """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
+
+    The setting has the smallest value in ``found``.
+    """
     least: dict[str, str] = {}
     for setting in results.settings:
         if setting.name in found and setting.verdict not in (best.setting.verdict, "cpu"):

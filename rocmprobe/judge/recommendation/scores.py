@@ -41,7 +41,7 @@ class DtypeScores:
 class SettingCost:
     """Time and memory that a correct setting needs.
 
-    ``time`` and ``memory`` are multiples of those of the setting ``Costs.reference``, or None if not
+    ``time`` and ``memory`` are relative to the setting ``Costs.reference`` (1.0 is equal), or None if not
     measured. ``low`` and ``high`` are the range of ``time`` within the noise.
     """
 

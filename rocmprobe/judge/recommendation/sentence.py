@@ -191,8 +191,8 @@ def other_dtypes(per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], p
 def differing(
     per: Mapping[str, Mapping[str, Any]], asked: tuple[str, ...], purpose: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the results of the dtypes in ``asked`` that recommend another setting than the first dtype,
-    keyed by dtype."""
+    """Return the results of dtypes in ``asked`` whose setting differs from the first dtype's setting, keyed
+    by dtype."""
     answers = {dtype: per[f"{dtype}/{purpose}"] for dtype in asked}
     first = answers[asked[0]]["setting"]
     return {dtype: answer for dtype, answer in answers.items() if answer["setting"] != first}

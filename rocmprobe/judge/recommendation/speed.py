@@ -42,8 +42,8 @@ class Speed:
     drift: float
 
     def level(self, one: str, other: str) -> bool:
-        """Return True if both settings were timed and their times differ by at most the factor ``SAME_TIME``
-        or by noise."""
+        """Return True if both settings were timed and their times are equal within ``SAME_TIME`` or the
+        noise."""
         if one not in self.seconds or other not in self.seconds:
             return False
         apart = abs(math.log(self.seconds[one] / self.seconds[other]))
@@ -137,11 +137,11 @@ _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Return the peak memory in bytes, keyed by setting. It is the sum over those memory problems of
-    ``dtype`` that were measured under all settings.
+    """Return the peak memory in bytes, keyed by setting. A peak is the sum over the problems of ``dtype``
+    that were measured under all settings.
 
-    The operands themselves are not included. For inference, the peak of the forward direction counts. The
-    check runs under few settings, so a setting without its own value gets the value of its representative.
+    The operands themselves are not included. For inference, the peak of the forward direction counts. A
+    setting without a measurement gets the value of its representative (see ``representative``).
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)
@@ -175,8 +175,7 @@ def _peak(outcome: Outcome, purpose: str) -> Optional[float]:
 
 
 def _bytes(value: object) -> Optional[float]:
-    """Return ``value`` as a float, or None if it cannot be a number of bytes, because a results file can
-    contain anything."""
+    """Return ``value`` as a float, or None if it cannot be a number of bytes."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < _MOST else None

@@ -20,8 +20,8 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def shapes_of(results: Results) -> Optional[Shapes]:
-    """Return the recorded shapes of the program (``--shapes``), or None without them. Raise BadInput if
-    they are invalid."""
+    """Return the recorded shapes of the program (``--shapes``), or None if ``--shapes`` was not given. Raise
+    BadInput if the shapes are invalid."""
     shapes = results.options.get("shapes")
     return from_json(Shapes, shapes) if shapes else None
 

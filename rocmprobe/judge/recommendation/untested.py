@@ -83,7 +83,7 @@ def _name(gpu: Gpu) -> str:
 
 
 def convolved(results: Results) -> bool:
-    """Return True if the device has an outcome of a convolution, even a blocked one."""
+    """Return True if a convolution check has an outcome (even blocked) on the recommendation's device."""
     return any(outcome.check in CONVOLUTIONS for outcome in _of_the_device(results))
 
 
@@ -91,7 +91,7 @@ def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
     """Return the settings whose convolutions of ``dtype`` did not run because of the run's options or its
     early end.
 
-    Return () for a complete run, because in such a run a setting without outcomes could not have any.
+    Return () for a complete run without ``--only`` and ``--skip``.
     """
     if not (results.partial or results.options.get("only") or results.options.get("skip")):
         return ()

@@ -79,7 +79,7 @@ def _height(parts: Sequence[str]) -> int:
 
 
 def top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
-    """Yield the title, and before it a warning if the machine was simulated."""
+    """Yield the title. If the machine was simulated, yield a warning first."""
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
     torch = results.machine.value("torch.version")

@@ -1,7 +1,4 @@
-"""The machine's facts in the forms that issue trackers request.
-
-The issue says that rocmprobe wrote them.
-"""
+"""The machine's facts in the forms that issue trackers request."""
 
 from __future__ import annotations
 

@@ -54,11 +54,10 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
 
     The criteria, in order: the driver (torch first), the setting (settings that use the vendor library first,
     then the order in the run), the worst state, the existence of a script, the rung (simple checks first),
-    and the dtype (float32 first). The tracker of Ultralytics has one more, last criterion: layers of YOLO
-    come first.
+    and the dtype (float32 first). For Ultralytics, layers of YOLO precede otherwise equal failures.
 
-    Failures of the bypass, and of the CPU as a replacement for a GPU, concern no tracker. MIOpen's tracker
-    gets only failures under settings that use MIOpen.
+    No tracker gets failures of the bypass, or of settings that use the CPU instead of the GPU. MIOpen's
+    tracker gets only failures under settings that use MIOpen.
     """
     settings = {setting.name: setting for setting in results.settings}
     order = {name: position for position, name in enumerate(settings)}
@@ -96,7 +95,10 @@ def concerning(results: Results, tracker: str) -> list[Outcome]:
 
 
 def failures(results: Results) -> tuple[Outcome, ...]:
-    """Return the outcomes that ran and failed, under all settings, without failed predictions of memory."""
+    """Return the outcomes that ran and failed, under all settings.
+
+    Leave out crashes of the memory sweep and memory use above the prediction.
+    """
     return tuple(outcome for outcome in failed(results.outcomes) if concerns_convolution(outcome))
 
 

@@ -14,7 +14,7 @@ _LONGEST = 100.0
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A bar from 0 to ``length``, with an error bar from ``low`` to ``high``."""
+    """A bar with an error bar from ``low`` to ``high``, in units of the drawing."""
 
     length: float
     note: str

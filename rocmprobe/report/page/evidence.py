@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Log:
-    """Output and mapped libraries, shared by all trials with the same output and libraries."""
+    """Output and mapped libraries, shown once for all ``trials`` in which both are equal."""
 
     anchor: str
     trials: tuple[str, ...]
@@ -207,8 +207,6 @@ def arch(outcome: Outcome) -> str:
 
 
 class _Entries:
-    """Factory of entries."""
-
     def __init__(self, results: Results, fit: Fit) -> None:
         self._fit = fit
         self._settings = {setting.name: setting for setting in results.settings}

@@ -20,7 +20,7 @@ _MOST_START_UP_PLOTS, _MOST_START_UP_BARS = 4, 12
 
 @dataclass(frozen=True)
 class StartUps:
-    """First calls as a table. ``plots`` (label and SVG) shows the first problems."""
+    """First calls as a table. ``plots`` has (label, SVG) for at most ``_MOST_START_UP_PLOTS`` problems."""
 
     caption: str
     table: Table
@@ -82,7 +82,7 @@ class Sizes:
 
 
 def changing_sizes(results: Results) -> Optional[Sizes]:
-    """Return the times for new input sizes, one row per measured setting, or None if there are none."""
+    """Return the times for new input sizes, one row per setting, or None if no setting was measured."""
     found = new_sizes(results)
     if not found:
         return None

@@ -154,7 +154,7 @@ _SILENT = ("does not apply", "skipped", "blocked")
 
 @dataclass(frozen=True)
 class SolverRow:
-    """A row for one solver, with a word and a cell for each problem and direction, or None if nothing ran."""
+    """Results of one solver: (word, cell) for each problem and direction, or None for a missing outcome."""
 
     solver: str
     cells: tuple[Optional[tuple[str, Cell]], ...]

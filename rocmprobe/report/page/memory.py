@@ -19,7 +19,8 @@ _HEADER = ("setting", "peak", "kept for backward", "largest batch")
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory tables with labels, one for each problem. ``plots`` (label and SVG) shows the first problems."""
+    """Memory tables with labels, one for each problem. ``plots`` has (label, SVG) for at most ``_MOST_PLOTS``
+    problems."""
 
     caption: str
     tables: tuple[tuple[str, Table], ...]

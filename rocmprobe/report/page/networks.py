@@ -1,4 +1,4 @@
-"""Results of the small networks, and the estimated time of the user's own training: tables and a line."""
+"""Results of the small networks, and the estimated time of the user's own training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATES = {"images_per_second": "images/s", "sequences_per_second": "sequences/s"
 
 @dataclass(frozen=True)
 class Models:
-    """Tables of the networks."""
+    """Tables of the networks: ``trained`` has the results, ``times`` the estimated training times."""
 
     caption: str
     trained: Table
@@ -31,7 +31,7 @@ class Models:
 
 
 def models(results: Results) -> Optional[Models]:
-    """Return each network's outcome under each setting, or None if no network ran."""
+    """Return each network's outcome under each setting, or None if no network ran and no estimate exists."""
     mine = [outcome for outcome in results.outcomes if outcome.check in MODELS]
     if not mine and not results.estimate:
         return None

@@ -1,4 +1,5 @@
-"""Tables for a run with ``--shapes``: step time of the recorded program under each setting, and problems."""
+"""Tables for a run with ``--shapes``: the program's step time under each setting, and the time of each
+problem."""
 
 from __future__ import annotations
 

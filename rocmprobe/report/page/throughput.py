@@ -161,7 +161,8 @@ def _timed(outcome: Outcome, prefix: str, name: str) -> list[_Timed]:
 
 @dataclass(frozen=True)
 class _Rivals:
-    """Times with which the settings are compared, by column name and by the key of the time.
+    """Times with which the settings are compared. ``columns`` is keyed by column name, then by pass (e.g.
+    "fwd").
 
     ``of_cpu`` are the settings that compute on the CPU.
     """
@@ -222,7 +223,6 @@ def _shortest(timed: Iterable[_Timed]) -> dict[str, _Timed]:
 def _panels(
     drawn: Sequence[tuple[str, Sequence[_Timed], _Rivals]], codes: Mapping[str, str], chosen: Optional[str]
 ) -> tuple[Panel, ...]:
-    """Return a panel for each timed pass."""
     panels = []
     for key, title in _PANELS.items():
         problems = []
@@ -395,7 +395,8 @@ class OwnKernels:
 
 
 def own_kernels(results: Results) -> Optional[OwnKernels]:
-    """Return a table with a row for each quantity and a column for each device and dtype."""
+    """Return the results of the check ``kernel``, one column for each device and dtype, or None without
+    results."""
     asked = [each for each in results.outcomes if each.check == "kernel" and "compile" in each.timings]
     if not asked:
         return None

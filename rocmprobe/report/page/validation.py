@@ -42,7 +42,8 @@ class ValidationRow:
 class Validation:
     """Errors of the bypass, divided by their limits.
 
-    ``maps`` are the first error maps, and ``wrong`` counts the results with an error map, under all settings.
+    ``maps`` has at most ``_SHOWN_MAPS`` error maps. ``wrong`` is the number of outcomes with a map, under any
+    setting.
     """
 
     measures: tuple[str, ...]

@@ -279,7 +279,7 @@ def _counted(outcomes: Sequence[Outcome]) -> str:
 
 
 def ladder_caption(rungs: Sequence[Rung]) -> str:
-    """Return a sentence on the first rung that fails, the layer that users should examine first."""
+    """Return a sentence that names the first failing rung, or says that no rung fails."""
     applicable = [step for step in rungs if step.look is None or step.look.name != "n/a"]
     for position, step in enumerate(applicable):
         if step.look and step.look.tone == "bad":
@@ -336,7 +336,7 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
 
 
 def unlabelled(machine: Machine) -> dict[str, Fact]:
-    """Return the facts without the explanations of environment variables."""
+    """Return the facts, except facts that explain an environment variable."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 

@@ -59,7 +59,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _shrunk(problem: Problem) -> tuple[int, ...]:
-    """Return the output size of a plain convolution whose input has the size of the transposed output."""
+    """Return the spatial size to which a plain convolution reduces the transposed convolution's output."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 
@@ -85,6 +85,7 @@ def _words(problem: Problem, direction: str) -> list[str]:
 
 
 def _sizes(names: Sequence[str], values: Sequence[int], usual: int) -> list[str]:
-    """Return the options for the sizes. A 1-d convolution becomes a 2-d convolution of height 1."""
+    """Return one option for each value. For a 1-d convolution, insert ``usual`` as the value of the
+    height."""
     values = (usual, *values) if len(values) == 1 else values
     return [f"{name} {value}" for name, value in zip(names[3 - len(values) :], values)]

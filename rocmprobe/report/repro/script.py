@@ -238,7 +238,8 @@ def _run_result(results: Results, outcome: Outcome) -> str:
 
 
 def driver_line(results: Results, outcome: Outcome) -> str:
-    """Return the MIOpenDriver command line with variables, or the reason why it has no such line."""
+    """Return the MIOpenDriver command line with environment variables, or "no MIOpenDriver line: " and the
+    reason."""
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"

@@ -172,7 +172,7 @@ def _is_option(each: Difference) -> bool:
 
 
 def _environment(found: Iterable[Difference]) -> Iterator[tuple[str, str, str]]:
-    """Yield a row for each difference, except for options, which another line shows.
+    """Yield (name, old value, new value) for each difference except options.
 
     If many values of settings differ, they become one row.
     """

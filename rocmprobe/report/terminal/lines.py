@@ -22,8 +22,8 @@ class Line:
 
     If the summary is too long, the lines of the highest rank are left out first. On a terminal, a line is
     wrapped and cut after ``most`` rows, where 0 means no limit. If ``copied``, users copy the line, so it is
-    neither wrapped nor cut. ``counted`` is a noun for the line, e.g. "finding". If lines are left out, the
-    summary says how many findings.
+    neither wrapped nor cut. ``counted`` is a noun for the line, e.g. "finding". The summary gives the number
+    of left-out lines for each ``counted``.
     """
 
     text: Text
@@ -81,7 +81,6 @@ def _without_double_blanks(lines: Iterable[Line]) -> list[Line]:
 
 
 def _height(row: Text, console: Console) -> int:
-    """Return the number of screen rows that a row needs."""
     return -(-row.cell_len // console.width) or 1 if console.is_terminal else 1
 
 

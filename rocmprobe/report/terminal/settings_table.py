@@ -83,7 +83,7 @@ def _range(product: str, since: str, until: str) -> str:
 
 
 def way_rows() -> list[tuple[str, str, str]]:
-    """Return the search methods with which PyTorch requests a solver: description, versions and flags."""
+    """Return (description, torch versions, flags) for each method to get a solver from MIOpen."""
     return [
         (
             _WAYS[way.name],
