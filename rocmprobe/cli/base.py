@@ -21,7 +21,10 @@ from rocmprobe.text import printing
 
 
 def answering(command: Callable[..., int]) -> Callable[..., None]:
-    """Turn a command's return value or exception into an exit code and at most one line of error message."""
+    """Wrap a command so that it exits with its return value, or with the exit code of its exception.
+
+    Expected exceptions print one line to stderr, unexpected exceptions a traceback.
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
@@ -114,7 +117,7 @@ def command(name: str) -> click.Command:
 
 
 class _Commands(CommandGroup):
-    """The group of all commands. It imports only the command that runs."""
+    """The group of all commands. A command is imported when it runs or when the help lists it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -1,4 +1,4 @@
-"""``rocmprobe check``: tests within a time limit if one configuration works now."""
+"""``rocmprobe check``: checks within a time limit that one configuration works."""
 
 from __future__ import annotations
 

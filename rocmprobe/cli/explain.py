@@ -92,7 +92,7 @@ def explain_command(
 
 
 def facts_of_this_machine() -> Facts:
-    """Return what `rocmprobe detect` finds, as the ``Facts`` that explain a log from this machine."""
+    """Detect this machine and return its ``Facts``."""
     from rocmprobe.detect import detect
 
     return facts_of_machine(detect(Path("/")))
@@ -219,6 +219,6 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
 
 
 def _of_json_lines(content: bytes) -> bool:
-    """Return True if each line is a separate JSON object, the format of some loggers."""
+    """Return True if the first of several lines is a JSON object, as in the log of some loggers."""
     first, _, rest = content.strip().partition(b"\n")
     return bool(rest) and isinstance(reading.json_line(first), dict)

@@ -1,4 +1,4 @@
-"""Output for a step of a GitHub workflow: summary, annotations, and protection against commands."""
+"""Output for a step of a GitHub workflow: summary, annotations, and output without commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
 
 
 def annotate(results: Results, environ: Mapping[str, str]) -> None:
-    """Print annotations if GITHUB_ACTIONS is "true"."""
+    """Print the results as annotations if GITHUB_ACTIONS is "true", and append them to the job's summary."""
     from rocmprobe.report.terminal import github
 
     if environ.get("GITHUB_ACTIONS") == "true":
@@ -46,7 +46,7 @@ def annotate(results: Results, environ: Mapping[str, str]) -> None:
 def summarise(summary: str, environ: Mapping[str, str]) -> None:
     """Append Markdown to the job's summary, the file in GITHUB_STEP_SUMMARY.
 
-    If the summary cannot be written, print one line to stderr.
+    Do nothing if the variable is unset. If the summary cannot be written, print one line to stderr.
     """
     path = environ.get("GITHUB_STEP_SUMMARY")
     if not path:

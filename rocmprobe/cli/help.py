@@ -51,7 +51,7 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options in groups, in the order of the first option of each group."""
+    """A command whose help lists the options in groups, in the order of their first options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, options in grouped_options(self, ctx).items():

@@ -260,7 +260,7 @@ class Progress:
 
 class _Running:
     def __init__(self, question: Mapping[str, Any], begun: float) -> None:
-        """Record the case ``question``. ``begun`` is the start time on the journal's clock, in seconds."""
+        """Record a running case, which began at ``begun`` seconds on the journal's clock."""
         self.question = question
         self.begun = begun
         self._since = time.monotonic()

@@ -197,7 +197,7 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters of ``--python``.
+    """Return the interpreters of ``--python``, or else the interpreter of the ``expected`` results.
 
     Raise BadInput if an interpreter cannot be used, or if other options exclude ``--python``.
     """
@@ -268,7 +268,7 @@ def _open(page: Path) -> None:
 def _run_joined(
     folder: Path, workers: Optional[int], pytest_args: tuple[str, ...], fail_on: str, display: Display
 ) -> int:
-    """Run the suites for each member of the joined run in ``folder``, and show the recommended member."""
+    """Test each Python environment of the run in ``folder``, and show the recommended environment."""
     from rocmprobe.cli.github_job import annotate, no_commands, summarise
     from rocmprobe.engine import run
     from rocmprobe.report.joined import markdown, render_joined, write_joined_report
@@ -345,7 +345,10 @@ def settled(
 
 
 def run_options(given: dict[str, Any]) -> RunOptions:
-    """Return the command line's options as options of a run. Raise BadInput if options conflict."""
+    """Build ``RunOptions`` from the options of the command line.
+
+    Raise BadInput if options conflict, or if a check does not exist.
+    """
     from rocmprobe.checks import CHECKS
     from rocmprobe.engine.options import RunOptions
     from rocmprobe.model.shapes import read_shapes
@@ -368,7 +371,7 @@ def run_options(given: dict[str, Any]) -> RunOptions:
 
 
 def _exit_code(results: Results, fail_on: str, holds: Optional[bool] = None) -> int:
-    """Return the exit code. ``holds`` is the result of ``--verify``."""
+    """Return the exit code. ``holds`` is the result of ``--verify``, or None without ``--verify``."""
     from rocmprobe.judge.comparison.changes import worse
     from rocmprobe.judge.findings.diagnose import act_on
 
@@ -409,7 +412,7 @@ def _pytest(
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run in ``folder``, without the user's pytest configuration.
 
-    Return the exit code and the results.
+    Return the exit code and the results, or None without results. Raise BadInput if no check is selected.
     """
     import pytest
 

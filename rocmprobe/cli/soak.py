@@ -99,9 +99,12 @@ def soak_command(
 
 
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
-    """Return the results with the configuration to test.
+    """Return the results at ``path``, or else of the recommended run.
 
-    Raise BadInput if the results cannot be read, or if only one of results and soak is simulated.
+    Return None for a simulated soak without ``path``, or if there is no recommended run.
+
+    Raise BadInput if the results cannot be read. Also raise BadInput if they are simulated without
+    ``--simulate``, or the reverse.
     """
     if path is None:
         if simulate or not RECOMMENDED.exists():
@@ -116,9 +119,9 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
 
 
 def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
-    """Return the setting ``name`` from the results if the run determined its variables on the machine.
+    """Return the setting ``name`` from ``expected`` if a run determined its variables, else None.
 
-    Return None for any other setting. Raise BadInput if a soak cannot run under this setting.
+    Raise BadInput if a soak cannot run under this setting.
     """
     from rocmprobe.knowledge.layers import refuse_underived
     from rocmprobe.knowledge.settings import all_settings
@@ -140,10 +143,10 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
 
 
 def _device(device: str, expected: Optional[Results], simulate: str) -> str:
-    """Return the device to test. ``auto`` means the device of the results.
+    """Return the device to test. Without ``simulate``, replace ``auto`` by the device of the results, if any.
 
-    Raise NothingToTest if torch cannot use the GPU, because a soak of the CPU would prove nothing about the
-    GPU.
+    Raise BadInput for ``all``. Raise NothingToTest if torch cannot use the GPU, because a soak of the CPU
+    would prove nothing about the GPU.
     """
     from rocmprobe.detect.machine import detect_devices
     from rocmprobe.engine.targets import find_targets

@@ -20,7 +20,7 @@ from rocmprobe.text.console import Console
 class Status:
     """Progress of a run.
 
-    ``planned`` is the number of cases, or None before it is known.
+    ``planned`` is the number of cases, or None while the number is unknown.
     """
 
     done: int = 0
@@ -39,13 +39,13 @@ class Status:
 
 
 class StatusLine:
-    """A status line for a quiet run, which shows nothing."""
+    """A status line that shows nothing, for quiet runs. Base class of the visible status lines."""
 
     def update(self, status: Status) -> None:
-        """Show ``status``."""
+        """Do nothing. Subclasses show ``status``."""
 
     def stop(self) -> None:
-        """Remove the status line."""
+        """Do nothing. ``LiveLine`` removes its line."""
 
 
 class LiveLine(StatusLine):
@@ -103,10 +103,7 @@ class PlainLines(StatusLine):
 
 
 class RunConsole(Console):
-    """A console for a run.
-
-    If nobody reads the output any more, the run continues, whereas rich would exit.
-    """
+    """A console that prints nothing after a broken pipe, so that the run continues."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -129,9 +126,9 @@ class RunConsole(Console):
 
 
 def uncaptured(console: Console) -> Console:
-    """Return a console like ``console`` on a separate file descriptor.
+    """Return a copy of ``console`` that also prints while pytest replaces stdout.
 
-    It is needed because pytest replaces stdout while a case runs.
+    Return ``console`` itself if its file has no descriptor.
     """
     try:
         descriptor = os.dup(console.file.fileno())
@@ -144,7 +141,7 @@ def uncaptured(console: Console) -> Console:
 
 
 def status_line(console: Console, every: float, quiet: bool) -> StatusLine:
-    """Return the status line for ``console``."""
+    """Return a live line on a terminal, else plain lines every ``every`` seconds, or no line if ``quiet``."""
     if quiet:
         return StatusLine()
     live = console.is_terminal and not console.is_dumb_terminal

@@ -15,12 +15,13 @@ _SERVER, _CHILD = 4.0, 1.5
 
 
 class TimeLeft:
-    """Estimator of the seconds that cases take. ``measure`` is the time for the rounds of a throughput case.
+    """Estimator of the seconds that cases take.
+
+    ``measure`` is the duration of a throughput measurement, in seconds.
 
     If some cases of a check have finished, their average time is the estimate for the other cases of that
-    check. Otherwise the estimate is the time in the table ``CHECKS``. If the finished cases were slower than
-    in ``CHECKS``, the estimate is multiplied by the same factor. On a GPU, compilation is the main reason for
-    such a factor.
+    check. Otherwise the estimate is the time in the table ``CHECKS``. If the finished cases together took
+    k > 1 times as long as in ``CHECKS``, this estimate is multiplied by k, except for a soak.
     """
 
     def __init__(self, measure: float) -> None:

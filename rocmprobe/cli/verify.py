@@ -79,8 +79,7 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 def derived(expected: Optional[Results]) -> Optional[Setting]:
     """Return the recommended setting from ``expected`` if the run determined its variables, else None.
 
-    Raise BadInput for a setting that no run can have determined, because the results can come from an
-    untrusted source.
+    The results can come from an untrusted source. Raise BadInput if no run can have determined the setting.
     """
     found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:

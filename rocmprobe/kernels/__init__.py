@@ -1,8 +1,8 @@
 """Convolution kernels of rocmprobe for GPUs, compiled on the user's machine.
 
-Other packages use only this module. This module does not use torch. Its arguments describe a tensor by
-address and strides, and a device by its runtime ``kind`` (HIP or CUDA) and its index in the runtime (N in
-torch's ``cuda:N``).
+Other packages use only this module and ``exact``. This module does not use torch. Tensors are described by
+address and strides. A device is described by its runtime ``kind`` (HIP or CUDA) and its index in the runtime
+(N in torch's ``cuda:N``).
 
 - :func:`available` returns the kernels of a dtype on a device, or raises an exception with the reason why
   they must not run.
@@ -54,7 +54,7 @@ def available(kind: str, index: int, dtype: str) -> Module:
     ``ROCMPROBE_BYPASS_KERNELS=1`` is set, run it first, in a child process.
 
     Raises:
-        KernelsUnavailable: if the kernels must not be used, with the reason.
+        KernelsUnavailable: if the kernels cannot or must not be used, with the reason.
     """
     try:
         wish = gate.chosen(os.environ)
@@ -103,7 +103,7 @@ def convolution(
     is contiguous. ``strides`` has the strides of image, weight and feature, in elements.
 
     Raises:
-        KernelsUnavailable: if a tensor spans too many bytes for the kernels' offsets, or if a launch fails.
+        KernelsUnavailable: if the kernels do not support the problem or its strides, or if a launch fails.
     """
     has_bias = addresses["bias"] != 0
     prepared = _prepared(name, direction, plain, module.dtype, variant, strides, has_bias, workspace_bytes)
@@ -124,7 +124,8 @@ def verdict(kind: str, index: int, dtype: str) -> SelfTest:
 def measure(kind: str, index: int, image: int, feature: int, size: int, stream: int) -> Rates:
     """Return the throughput of a device, measured on a stream.
 
-    ``image`` and ``feature`` are the addresses of two buffers of ``size`` bytes, which are overwritten.
+    ``image`` and ``feature`` are the addresses of two buffers of ``size`` bytes, at least 1 MiB. ``feature``
+    is overwritten.
 
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled, loaded or launched.

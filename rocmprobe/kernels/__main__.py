@@ -1,7 +1,8 @@
 """Program that runs the self-test in a child process, with the same GPU libraries as its parent.
 
 Usage: ``python -m rocmprobe.kernels PARENT SECONDS KIND INDEX DTYPE FOLDER RUNTIME COMPILER``. The last line
-that it prints is the verdict. The process ends after SECONDS, or when its parent (process id PARENT) ends.
+that it prints is the verdict. On Linux, the process ends after SECONDS, or when its parent (process id
+PARENT) ends.
 """
 
 from __future__ import annotations

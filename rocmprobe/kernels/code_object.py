@@ -39,7 +39,7 @@ class Kernel:
 
     @property
     def refusal(self) -> str:
-        """Reason why the kernel must not run, or "" if it keeps all its values in registers and LDS."""
+        """Reason why the kernel must not run (spilled registers or scratch memory), or "" if it can."""
         if not (self.vgpr_spills or self.sgpr_spills or self.scratch):
             return ""
         return (
@@ -49,7 +49,10 @@ class Kernel:
 
 
 def kernels(code: bytes) -> dict[str, Kernel]:
-    """Return the kernels of a code object, by name. Raise ValueError if ``code`` is not a code object."""
+    """Return the kernels of a code object, by name.
+
+    Raise ValueError if ``code`` is not a code object or has no metadata.
+    """
     found = {}
     for each in _typed(list, metadata(code).get("amdhsa.kernels", [])):
         entry = _typed(dict, each)
@@ -68,7 +71,10 @@ def kernels(code: bytes) -> dict[str, Kernel]:
 
 
 def metadata(code: bytes) -> Mapping[str, Any]:
-    """Return all metadata, including "amdhsa.target". Raise ValueError if there is no metadata."""
+    """Return the metadata, a mapping with keys such as "amdhsa.kernels" and "amdhsa.target".
+
+    Raise ValueError if ``code`` is not a code object or has no metadata.
+    """
     _check(code)
     try:
         (start,) = struct.unpack_from("<Q", code, _SEGMENTS_AT)
@@ -95,11 +101,10 @@ def flags(code: bytes) -> int:
 def shown_as(code: bytes, isa: str) -> bytes:
     """Return a copy of the code object with ``isa`` as the ISA in its header.
 
-    The tested loaders compare only this header to the GPU's ISA. So they load the copy although its code is
-    for another ISA.
+    The tested loaders compare only this header to the ISA that the runtime reports, so they load the copy.
 
     Raises:
-        ValueError: if ``code`` is not a code object, or if ``isa`` is not "gfx1030", the only tested one.
+        ValueError: if ``code`` is not a code object, or if ``isa`` is not "gfx1030".
     """
     _check(code)
     if isa not in _FLAGS:
@@ -147,7 +152,7 @@ def _count(entry: Mapping[Any, Any], name: str, absent: Union[int, None] = None)
 
 
 class _Reader:
-    """Parser for MessagePack. No value is longer than its input, so malformed input cannot exhaust memory."""
+    """Parser for MessagePack."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -1,9 +1,9 @@
 """Compilation of kernel source for a target (e.g. "gfx1010"), with a cache of the compiled code.
 
-The cache has one file for each compiled module, in ``$XDG_CACHE_HOME/rocmprobe/kernels`` (or ``~/.cache``),
-or in the folder given by the environment variable ``ROCMPROBE_BYPASS_KERNEL_CACHE``. The value ``0`` disables
-the cache. The file name is a hash of the source, the target, the compiler and the options. The file begins
-with a checksum, so a damaged file is compiled again.
+The cache has one file for each compiled module. The folder is ``$XDG_CACHE_HOME/rocmprobe/kernels``, or
+``~/.cache/rocmprobe/kernels``. The environment variable ``ROCMPROBE_BYPASS_KERNEL_CACHE`` gives another
+folder, or disables the cache with the value ``0``. The file name has the target, and a hash of the source,
+the target, the compiler and the options. The file contains a checksum, so a damaged file is compiled again.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def cache_folder(environ: Mapping[str, str]) -> Optional[Path]:
 
 
 def options(kind: str, target: str) -> tuple[str, ...]:
-    """Return the compiler options for HIPRTC or NVRTC. None of them makes results less exact, as fast math
-    would."""
+    """Return the compiler options for HIPRTC or NVRTC, without fast math."""
     common = (f"--gpu-architecture={target}", "-std=c++17")
     if kind != HIPRTC:
         return (*common, "--fmad=true")

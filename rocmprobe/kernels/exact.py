@@ -41,10 +41,9 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the result of a direction. The argument for the tensor that the direction computes is not read.
+    """Return the tensor that ``direction`` computes, e.g. the feature for "fwd". Its own argument is ignored.
 
-    Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result. Copying
-    columns (im2col) and adding whole vectors is the fastest way in plain Python.
+    Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)
@@ -109,8 +108,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return a list for each tap of the filter. It has one item for each window: the index of the element in
-    the image, or -1 for padding."""
+    """Return a list for each tap, with the index in the image for each window, or -1 for padding."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []

@@ -39,7 +39,7 @@ class KernelVerdict:
         state: "passed", "failed", "began" (a self-test started and may still run), or "untried" (no self-test
             ran).
         reason: why the self-test failed.
-        log: end of the self-test's output.
+        log: log of the self-test, or the end of the child's output.
         process: id of the process that started the self-test.
     """
 
@@ -62,7 +62,7 @@ class KernelVerdict:
 def read(folder: Optional[Path], identity: Mapping[str, str]) -> KernelVerdict:
     """Return the verdict in ``folder`` for ``identity``.
 
-    The state is "untried" if ``folder`` is None or has no valid verdict of this version of rocmprobe. It is
+    The state is "untried" if ``folder`` is None or has no valid verdict for ``identity``. The state is
     "failed" if a self-test began and its process does not exist any more.
     """
     if folder is None:

@@ -1,4 +1,4 @@
-"""ISAs of a GPU: the one for which kernels are compiled, and the one in the header of the loaded code.
+"""ISAs of a GPU: native ISA, effective ISA, and the target of the compiler.
 
 The runtime reports the effective ISA, which ``HSA_OVERRIDE_GFX_VERSION`` changes. The native ISA is the ISA
 of the chip. It comes from KFD's topology (linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c). Code for another
@@ -48,8 +48,8 @@ def hip_target(shown: str, native: str) -> Target:
     ``shown`` is the gcnArchName that HIP reports, e.g. "gfx1030" or "gfx90a:sramecc+:xnack-".
 
     Raises:
-        KernelsUnavailable: if the effective ISA differs from the native ISA. RDNA1 GPUs (gfx101x) that HIP
-            reports as gfx1030 are supported.
+        KernelsUnavailable: if the effective ISA differs from the native ISA, unless HIP reports an RDNA1 GPU
+            (gfx1010 to gfx1013) as gfx1030.
     """
     effective, _, features = shown.partition(":")
     if native == effective:

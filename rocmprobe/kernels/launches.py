@@ -66,7 +66,7 @@ class Launch:
 def declaration(structure: type[ctypes.Structure]) -> str:
     """Return the C++ declaration of the structure.
 
-    If a field is itself a structure, its declaration must come before this one.
+    The source must first declare the structures that are fields of ``structure``.
     """
     fields: Any = structure._fields_
     lines = []

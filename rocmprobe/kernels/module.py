@@ -33,7 +33,7 @@ class KernelDevice:
 
     Raises:
         KernelsUnavailable: if no runtime is loaded or its functions are missing, if the native ISA is
-            unknown, or if no code can be loaded on the device (see ``isa.py``).
+            unknown, or if the effective ISA is not supported (see ``isa.hip_target``).
     """
 
     def __init__(self, kind: str, index: int, nodes: str = kfd.NODES) -> None:
@@ -120,10 +120,10 @@ class Module:
     """All kernels of one dtype, loaded on a device.
 
     The code is read from the cache or compiled. ``folder`` is the cache folder, "" for the default folder, or
-    None for no cache. If the effective ISA is not the native ISA, it is written into the header of the code.
+    None for no cache. If effective and native ISA differ, the header of the code gets the effective ISA.
 
     Raises:
-        KernelsUnavailable: if the code cannot be compiled or loaded, with the log.
+        KernelsUnavailable: if the code cannot be compiled or loaded. ``log`` has the errors of the compiler.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ def measured(timed: Callable[[list[Launch]], float], largest_copy: int) -> Rates
     """Return the throughput of a device.
 
     ``timed`` runs launches and returns the seconds that the device took. The launches use the buffers
-    ``image`` and ``feature``. Each of the two buffers must have max(``largest_copy``, 2 MiB) bytes.
+    ``image`` and ``feature``. Each buffer must have ``largest_copy`` bytes, and ``feature`` at least 1 MiB.
     """
     empty = [copy(16)] * _LAUNCHES
     blocks, rounds = 1024, 4

@@ -19,7 +19,7 @@ class Call:
     """A call of a library function.
 
     ``number`` is the status that the function returned, or None while the call runs. ``name`` is the name of
-    the status. After a crash, a last call whose ``number`` is None is the call that crashed.
+    the status. If the process crashes inside a call, the last observed ``number`` is None.
     """
 
     function: str
@@ -65,7 +65,7 @@ def released(release: Callable[[], None]) -> Iterator[None]:
 
 
 def load(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
-    """Load a library into the process. Libraries loaded later find it by its SONAME.
+    """Load a library into the process. Libraries that are loaded later find this library by its SONAME.
 
     ``mode`` is as in dlopen(3). Raises LoadFailed if the dynamic loader cannot load the library.
     """
@@ -82,8 +82,8 @@ class SharedLibrary:
     """A loaded library whose functions return a status, zero for success.
 
     ``signatures`` are the argument types of each function. Without them, ctypes would cut sizes and pointers
-    to 32 bits. ``observe`` is called at the start of each call and again after its return. Load HIP before
-    libraries that depend on HIP, so that they use the same copy.
+    to 32 bits. ``observe`` is called at the start of each call and again after its return. Load HIP first, so
+    that libraries which depend on HIP use the same copy.
     """
 
     def __init__(

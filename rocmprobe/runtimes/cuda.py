@@ -99,7 +99,7 @@ class Cuda:
             self.library.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def is_current(self, device: int) -> bool:
-        """Return True if ``device`` is the current device of this thread. The check is fast."""
+        """Return True if ``device`` is the current device of this thread."""
         context = self._contexts.get(device)
         if context is None:
             retained = ctypes.c_void_p()

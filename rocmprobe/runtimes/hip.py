@@ -133,7 +133,7 @@ class Hip:
         return function
 
     def is_current(self, device: int) -> bool:
-        """Return True if ``device`` is the current device of this thread. The check is fast."""
+        """Return True if ``device`` is the current device of this thread."""
         return self.current_device() == device
 
     def current_device(self) -> int:

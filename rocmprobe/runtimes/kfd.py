@@ -1,7 +1,7 @@
 """Parser for the list of GPUs that KFD, the kernel's compute driver, exports in sysfs as nodes of a topology.
 
 The format is in linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c: one "name value" per line, values decimal.
-The callers read the files, because the files can also be those of a recorded machine.
+Callers pass the text of the files, which can also be those of a recorded machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def native_isa(properties: Mapping[str, int]) -> Optional[str]:
 
 
 def pci_address(properties: Mapping[str, int]) -> str:
-    """Return a node's PCI address. The function number of a card's partition is the partition's number."""
+    """Return a node's PCI address, e.g. "0000:03:00.0". Partitions of a card differ in the last digit."""
     place = properties.get("location_id", 0)
     domain = properties.get("domain", 0)
     return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"

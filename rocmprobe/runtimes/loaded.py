@@ -90,10 +90,14 @@ def hiprtc(maps: str = _MAPS) -> str:
 def nvrtc(maps: str = _MAPS) -> str:
     """Return the NVRTC file that belongs to the CUDA runtime of this process.
 
-    This is the loaded libnvrtc, else the libnvrtc of the same major version in the runtime's folder. In
-    wheels, this folder is ``nvidia/cuda_nvrtc/lib``, next to ``nvidia/cuda_runtime/lib``. Raises NotLoaded if
-    there is no such file. If NVRTC is not loaded, also raises NotLoaded unless exactly one CUDA runtime is
-    loaded.
+    The file is the first of these that exists:
+
+    - the loaded libnvrtc
+    - the libnvrtc of the same major version in the runtime's folder
+    - the libnvrtc of the same major version in ``nvidia/cuda_nvrtc/lib``, for a runtime from a wheel
+
+    Raises NotLoaded if there is no such file. To find a libnvrtc that is not loaded, exactly one CUDA runtime
+    must be loaded.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -109,7 +113,7 @@ def nvrtc(maps: str = _MAPS) -> str:
 def resident(path: str) -> None:
     """Raise NotLoaded if opening the loaded file ``path`` would load another library.
 
-    This happens if the file was replaced after it was loaded.
+    This happens if the file was replaced after it was loaded. On Windows, always raise NotLoaded.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         raise NotLoaded(f"on {sys.platform} it cannot be asked whether {path} is loaded")

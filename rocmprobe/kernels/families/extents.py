@@ -28,7 +28,7 @@ class Strides:
 
     Attributes:
         outer: stride between samples (image and feature), or between filters (weight).
-        inner: stride between channels. In a feature, each filter has one channel.
+        inner: stride between channels. The channels of a feature are the filters.
         axes: strides of the spatial dimensions.
     """
 
@@ -78,8 +78,7 @@ def sample_limit(strides: Strides, channels: int, sizes: Sequence[int], item_byt
 
 
 def addressable(plain: Geometry, item_bytes: int, image: Strides, feature: Strides) -> int:
-    """Return how many samples of both image and feature one launch can address, but at most the batch
-    size."""
+    """Return how many samples of image and feature one launch can address, at most the batch size."""
     return min(
         plain.batch,
         sample_limit(image, plain.channels, plain.image, item_bytes),

@@ -1,5 +1,4 @@
-"""Interface of a family of kernels. A family lists the variants that can compute a problem, with their
-costs."""
+"""Interface of a family of kernels."""
 
 from __future__ import annotations
 
@@ -19,8 +18,9 @@ class Option:
         variant: name of the kernel within its family.
         workspace_bytes: bytes that the launches need in addition to the tensors.
         flops: number of multiplications and additions.
-        moved_bytes: bytes that are read and written in addition to the operands of the sums.
-        gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
+        moved_bytes: estimated bytes that are read and written. The family ``gemm`` counts only packed weights
+            and partial sums.
+        gemm_share: expected throughput of the sums, as a fraction of the device's throughput in GEMM.
     """
 
     variant: str
@@ -57,8 +57,8 @@ class Family(Protocol):
         has_bias: bool,
         cap: int,
     ) -> Optional[tuple[Launch, ...]]:
-        """Return the launches of an option, or None if a tensor spans too many bytes to be addressed.
+        """Return the launches of an option. ``cap`` is the workspace of the option, in bytes.
 
-        The launches need no more workspace than the option states.
+        Return None if the kernels cannot address a tensor, or if ``cap`` bytes are not enough.
         """
         ...

@@ -1,13 +1,12 @@
-"""Description of forward and bwd-data in the same terms: positions that a launch writes, and the positions
-that it reads for each written position.
+"""Gathers: forward and bwd-data as sums of the positions that are read for each written position.
 
-In each spatial dimension a launch writes the positions ``write_first + i * write_step`` for ``i`` below
+In each spatial dimension a gather writes the positions ``write_first + i * write_step`` for ``i`` below
 ``count``. For each tap ``j`` below ``taps``, it multiplies the weight at ``tap_first + j * tap_step`` by the
 element at ``i * read_step + read_first + j * read_tap_step``. It skips positions outside of the tensor.
 
-Forward is one such launch. bwd-data has one launch for each phase of the stride: image positions with the
-same remainder modulo the stride use the same taps. So no launch computes products with zeros between the
-elements of the gradient, no value is written twice, and each sum has a fixed order.
+Forward is one gather. bwd-data has one gather for each phase of the stride: image positions with the same
+remainder modulo the stride use the same taps. Each value is written once, and each sum has a fixed order. One
+launch can compute several gathers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rocmprobe.geometry import BWD_DATA, FWD, Geometry
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial dimension of a launch, see the module's docstring. ``count`` and ``taps`` can be 0."""
+    """One spatial dimension of a gather, see the module's docstring. ``count`` and ``taps`` can be 0."""
 
     count: int
     write_first: int
@@ -48,12 +47,13 @@ class Axis:
 
 
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
-    """Return the launches of a direction, each with an axis for every spatial dimension.
+    """Return the gathers of a direction, each with an axis for every spatial dimension.
 
-    Exactly one launch writes each position of the result. It has 0 taps for positions that no window covers.
+    Exactly one gather writes each position of the result. A gather with 0 taps only writes positions that no
+    window covers.
 
     Raises:
-        ValueError: for bwd-weights, which does not have this form.
+        ValueError: for bwd-weights, which is not a gather.
     """
     if direction == FWD:
         sizes = zip(plain.feature, plain.stride, plain.padding, plain.dilation, plain.kernel)
@@ -68,9 +68,9 @@ def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
 
 
 def _phase(plain: Geometry, dimension: int, phase: int) -> Axis:
-    """Return one dimension of the launch for the image positions ``phase + i * stride``.
+    """Return one dimension of the gather for the image positions ``phase + i * stride``.
 
-    Window ``o`` covers such a position with tap ``k`` if ``o * stride = phase + i * stride + padding - k *
+    Window ``o`` covers this position with tap ``k`` if ``o * stride = phase + i * stride + padding - k *
     dilation``.
     """
     stride, dilation = plain.stride[dimension], plain.dilation[dimension]

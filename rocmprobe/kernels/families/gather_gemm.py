@@ -1,12 +1,12 @@
 """Forward and bwd-data as matrix products whose operand is gathered: host side of ``source/gather_gemm.hip``.
 
 A row of the product is a channel of the result. A column is a position of the result in a sample. Each sum
-goes over the channels and taps of the operand that is read. The number of products in a sum is called the
-depth. The first launch copies the weights into the workspace in the order of the product, and writes a table
-with the offset of each channel and tap. Then one launch computes each chunk of samples. bwd-data has one
-product for each phase of the stride, and up to PHASES products share a launch. If there would be too few
-blocks to keep the GPU busy, each sum is split into parts. The parts are written to the workspace, and a last
-launch adds them in a fixed order.
+has one product for each channel and tap, and their number is called the depth. The first launch copies the
+weights into the workspace in the order of the product, except for direct tiles. It also writes a table with
+the offset of each channel and tap. Then one launch computes each chunk of samples. bwd-data has one product
+for each phase of the stride, and up to PHASES products share a launch. If there would be too few blocks to
+keep the GPU busy, each sum is split into parts. The parts are written to the workspace, and a last launch
+adds them in a fixed order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GatherPhase(ctypes.Structure):
     ``packed`` and ``table`` are offsets in bytes in the workspace, ``weight`` is an offset in elements,
     ``write`` an offset in bytes. ``split_depth`` is the depth of a part of a sum. The kernel divides by
     ``divisors`` with ``multipliers`` and ``shifts`` (see ``extents.reciprocal``). The divisors are the
-    numbers of positions in a sample, in a plane, and in a line.
+    numbers of positions that the product writes in a sample, a plane and a line.
     """
 
     _fields_ = [
@@ -81,8 +81,8 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the kernel that packs weights.
 
-    Steps of the weight are in elements. Steps of the operand that is read are in bytes. ``tap_reads`` is the
-    number of positions in this operand from one tap to the next.
+    Steps of the weight are in elements. Steps of the operand that is read are in bytes. ``tap_reads`` has the
+    distances from one tap to the next in this operand, in positions.
     """
 
     _fields_ = [
@@ -107,9 +107,10 @@ class GatherPackArguments(ctypes.Structure):
 
 
 class GatherArguments(ctypes.Structure):
-    """Arguments of the kernel that computes products. Steps are in bytes.
+    """Arguments of the kernel that computes products.
 
-    If ``is_partial``, ``write`` is the address of float32 ``[splits][values]``.
+    ``read_step`` and ``tap_reads`` are in positions, other steps in bytes. If ``is_partial``, ``write`` is
+    the address of float32 ``[splits][values]``.
     """
 
     _fields_ = [
@@ -148,8 +149,8 @@ class GatherTile(Tile):
     """A tile of the kernels for forward and bwd-data.
 
     Attributes:
-        direct: True if the kernel reads weights without packing. If their order in memory does not allow
-            this, the tile ``packing`` is used instead.
+        direct: True if the kernel reads weights without packing. ``prepare`` uses ``packing`` instead if the
+            order of the weights in memory does not allow this.
     """
 
     direct: bool = False
@@ -227,13 +228,15 @@ def fits(tile: GatherTile, product: Product) -> bool:
 
 
 def batches(found: Sequence[Product]) -> list[Sequence[Product]]:
-    """Return the products in groups. All products of a group are computed by one launch."""
+    """Divide products into groups of at most PHASES, which share a launch."""
     return [found[first : first + PHASES] for first in range(0, len(found), PHASES)]
 
 
 def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blocks: int) -> int:
-    """Return into how many parts to split each sum. More parts are used only while all blocks together are at
-    most ``busy_blocks``."""
+    """Return the number of parts of each sum, at least 1. Split sums use at most ``busy_blocks`` blocks.
+
+    ``blocks`` is the number of blocks without splits.
+    """
     depth = up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
     # Rounding up to whole steps can leave the last parts empty, so count again.
@@ -257,7 +260,7 @@ def launch_count(found: Sequence[Product], splits: int) -> int:
 def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
     """Return (bytes of the packed weights, bytes of the depth table).
 
-    The table is one step longer than the depth.
+    The table has ``tile.depth`` extra entries, because some kernels read one step ahead.
     """
     depth = up(product.depth, tile.depth)
     return (
@@ -288,7 +291,7 @@ def prepare(
     feature: Strides,
     has_bias: bool,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches of a direction, or None if the kernels cannot address the problem."""
+    """Return the launches of a direction, or None if a sample is too large or the tile does not fit."""
     samples = chunk(direction, plain, dtype, image, feature)
     found = products(direction, plain)
     if samples < 1 or not all(fits(tile, each) for each in found):
@@ -339,7 +342,10 @@ def prepare(
 
 
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
-    """Return True if the weights of a filter are contiguous in memory, in the order of the product."""
+    """Return True if the weights of a filter are contiguous in memory, in the order of the product.
+
+    The filters of a group must also span less than 2^31 bytes.
+    """
     _, channels, *taps = shape = shapes(plain)["weight"]
     order = channels_last(shape) if reading.inner == 1 else contiguous(shape)
     steps = zip((channels, *taps), (weight.inner, *weight.axes), order[1:])
@@ -387,8 +393,7 @@ def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return one axis for each dimension. All products in ``batch`` have the same steps from tap to tap as
-    this axis."""
+    """Return one axis for each dimension, with the steps that all products in ``batch`` share."""
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x
 

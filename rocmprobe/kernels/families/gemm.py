@@ -44,8 +44,8 @@ class _Weighed:
     """An option, and the values by which it is sorted.
 
     Attributes:
-        share: ``gemm_share``, reduced by the time of the launch that adds the parts of the sums.
-        loads: number of values that the blocks load, or write to and read from the workspace.
+        share: ``gemm_share``, including the time of the launch that adds split sums.
+        loads: number of values that the blocks load or that pass through the workspace.
     """
 
     option: Option
@@ -54,10 +54,10 @@ class _Weighed:
 
 
 def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool = False) -> list[Option]:
-    """Return at most four options with at most ``cap`` bytes of workspace, the expected fastest first.
+    """Return at most four options, the fastest by estimate first.
 
-    If ``every`` is True, return two options for each tile that can compute the problem: one with whole sums,
-    and one with sums in two parts.
+    Each option needs at most ``cap`` bytes of workspace. If ``every`` is True, return up to two options for
+    each tile that can compute the problem: whole sums, and sums in two parts.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -90,9 +90,8 @@ def prepare(
 ) -> Optional[tuple[Launch, ...]]:
     """Return the launches that compute ``direction`` with the kernel ``variant``.
 
-    The kernels cannot address a sample that spans more than 2^31 bytes. Nor can they compute bwd-weights in
-    several launches if the workspace is too small for the partial sums of all launches. The bias is
-    contiguous.
+    Return None if the tile does not fit the problem, or if a sample spans more than 2^31 bytes. Also return
+    None if bwd-weights needs more than ``cap`` bytes of workspace. The bias is contiguous.
     """
     strides = {"image": image, "weight": weight, "feature": feature}
     name, _, parts = variant.partition("/")
@@ -147,7 +146,7 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
 
 
 def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
-    """Return the duration of a launch whose blocks have different depths, in the unit of :func:`_turns`."""
+    """Return the turns (see :func:`_share`) of a launch whose blocks have these depths."""
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]
@@ -190,27 +189,22 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
 
 
 def _busy_blocks(tile: Tile) -> list[int]:
-    """Return two useful numbers of blocks, for the choice of the number of parts of a sum.
+    """Return two numbers of blocks that keep all compute units busy.
 
-    The first number is enough to keep all compute units busy. The second number is about twice as large,
-    which also hides the latency of memory.
+    The second number is up to twice as large, to hide the latency of memory.
     """
     filling = max(1, _FULL_THREADS // tile.threads)
     return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
 
 
 def _turns(blocks: int, threads: int) -> float:
-    """Return the time for which the busiest compute unit works.
-
-    One unit of time is the time that a thread takes on a fully used compute unit.
-    """
+    """Return the threads of the busiest compute unit, divided by ``_FULL_THREADS``, but at least 1."""
     return max(1.0, -(-blocks // COMPUTE_UNITS) * threads / _FULL_THREADS)
 
 
 def _share(useful: int, turns: float) -> float:
-    """Return ``useful``, the number of needed products, as a fraction of the products that the device can
-    compute in ``turns``.
+    """Return the ``useful`` products as a fraction of the products that the device can compute in ``turns``.
 
-    In one turn, each thread adds one product to each of its 64 sums.
+    In one turn, ``_FULL_THREADS`` threads of each compute unit add one product to each of their 64 sums.
     """
     return min(1.0, useful / max(1.0, turns * COMPUTE_UNITS * _FULL_THREADS * 64))

@@ -53,9 +53,9 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     """Return the options, see ``Family.options``. ``every`` has no effect, because this family always returns
     all its options.
 
-    The kernel "staged" reads every value once for each tile, the kernel "direct" reads it once for each tap.
-    Costs are estimated for contiguous tensors. Workspace and number of launches are upper bounds for
-    contiguous and for channels-last tensors.
+    The kernel "staged" reads each value of a tile once. The kernel "direct" reads each value once for each
+    tap. Costs and launches are for contiguous tensors. The workspace is enough for contiguous and for
+    channels-last tensors.
     """
     item = ITEM_BYTES[dtype]
     found = []
@@ -93,9 +93,9 @@ def prepare(
     has_bias: bool,
     cap: int,
 ) -> Optional[tuple[Launch, ...]]:
-    """Return the launches of an option (see ``Family.prepare``), or None if the groups are too large.
+    """Return the launches of an option, see ``Family.prepare``.
 
-    The bias is contiguous.
+    Also return None for groups of more than 8 channels or filters. The bias is contiguous.
     """
     counted = _launches(direction, plain, dtype, variant, image, weight, feature, cap)
     if counted is None:

@@ -1,7 +1,7 @@
 """Launches of grouped convolution for fwd and bwd-data.
 
 If the stride is larger than 1, bwd-data uses different taps in each phase of the stride. One launch computes
-all phases that need the same kernel.
+up to 8 phases that need the same kernel.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PHASES = 8
 class GroupedGatherPhase(ctypes.Structure):
     """One phase of a launch.
 
-    ``size`` and ``step`` are those of the source. The phase writes ``count`` positions, the first at
-    ``target_first``. ``blocks`` has the numbers of blocks of the grid in x and y.
+    ``size`` and ``step`` (in bytes) describe the source. The phase writes ``count`` positions, the first at
+    byte ``target_first``. The phase needs ``blocks`` blocks in x and y.
     """
 
     _fields_ = [
@@ -77,7 +77,7 @@ def launch_gathers(
     item: int,
     staged: bool,
 ) -> list[LaunchWithCost]:
-    """Return the launches of fwd or bwd-data."""
+    """Return the launches of fwd or bwd-data. ``moves`` has the byte offsets of "image" and "feature"."""
     found = [_part(direction, plain, axes, sides, item, staged) for axes in phases]
     source, target = ("feature", "image") if direction == BWD_DATA else ("image", "feature")
     pointers = (

@@ -34,9 +34,8 @@ TILE_FIELDS: list[tuple[str, Any]] = [
 
 @dataclass(frozen=True)
 class SideStrides:
-    """Strides in bytes of source, weight and target, each for five dimensions. For bwd-weights, ``source``
-    has the strides of the image and ``target`` those of the feature, although the kernel writes the
-    weights."""
+    """Strides in bytes of source, weight and target, each for five dimensions. For bwd-weights, ``source`` is
+    the image and ``target`` is the feature."""
 
     source: tuple[int, ...]
     weight: tuple[int, ...]
@@ -69,8 +68,7 @@ class GroupedTile:
 
 @dataclass(frozen=True)
 class LaunchWithCost:
-    """A launch, the bytes that its threads load and store (as if there were no caches), and the cost of its
-    tile."""
+    """A launch, the bytes that its threads load and store (as if there were no caches), and its cost."""
 
     launch: Launch
     moved_bytes: int
@@ -102,9 +100,8 @@ def cheapest_tile(
 ) -> tuple[float, GroupedTile]:
     """Return the lowest cost, and the tile that has this cost.
 
-    The cost is for one sample and one channel of the sums. It is the number of instructions of all blocks
-    plus the number of cache lines that the blocks access, in a rough common unit. ``weights`` is True for
-    bwd-weights.
+    The cost estimates the instructions of all blocks for one plane of one channel and sample. Each cache line
+    that a block stages counts as half an instruction. ``weights`` is True for bwd-weights.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -186,8 +183,7 @@ def tile_fields(
 
 
 def _count_inside(axis: Axis, size: int, positions: int) -> int:
-    """Return how many positions all tiles together read, if each tile writes ``positions`` positions. Padding
-    is not counted."""
+    """Return how many positions all tiles read, without padding. Each tile writes ``positions`` positions."""
     span = _staged_positions(axis, positions)
     total = 0
     for first in range(0, axis.count, positions):
@@ -227,6 +223,5 @@ def along_channels(source: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def _staged_positions(axis: Axis, positions: int) -> int:
-    """Return the number of positions from the first to the last that a tile reads to write ``positions``
-    positions."""
+    """Return the length of the range that a tile reads to write ``positions`` positions."""
     return (positions - 1) * axis.read_step + (max(axis.taps, 1) - 1) * axis.read_tap_step + 1

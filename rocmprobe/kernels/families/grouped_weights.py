@@ -1,6 +1,6 @@
 """Launches of grouped convolution for bwd-weights.
 
-If a sum is split into parts, the launches write partial sums. The launch from ``reduction.py`` adds these.
+If a sum is split into parts, the launches write partial sums. A launch from ``reduction.py`` adds the parts.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def launch_weights(
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some of the samples.
 
-    Each sum has at most ``most`` parts, written after the ``before`` parts of other launches. If the launch
-    computes all samples (``alone``) and each sum has one part, it writes the gradient directly.
+    Each sum has at most ``most`` parts. The workspace already has ``before`` parts of earlier launches. If
+    ``alone`` is True (the launch has all samples) and each sum has one part, it writes the gradient directly.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

@@ -18,8 +18,8 @@ class ReduceArguments(ctypes.Structure):
     """Arguments of the reduction. ``partial`` is float32 ``[splits][values]``.
 
     ``target`` has ``sizes`` and ``strides`` (in elements). The index of the last dimension changes fastest.
-    ``multipliers`` and ``shifts`` replace divisions (see ``extents.reciprocal``) by two divisors: the number
-    of values of a channel, and ``channels``.
+    ``multipliers`` and ``shifts`` replace divisions by the number of values per channel and by ``channels``
+    (see ``extents.reciprocal``).
     """
 
     _fields_ = [
@@ -90,8 +90,10 @@ def launch(
 
 
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (size, stride) of each dimension. Neighbouring dimensions become one if a single stride
-    covers both."""
+    """Return (size, stride) of each dimension larger than 1.
+
+    Merge a dimension with the next if its stride is the next's size times stride.
+    """
     merged: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides):
         if size == 1:

@@ -18,7 +18,7 @@ class Tile:
         depth: number of products that each step adds to a sum.
         share: approximate fraction of multiply-adds among the vector instructions of a step
             (benchmarks/results/kernel_tiles.md).
-        wide: True if the tile also supports problems with more taps than a word has bits.
+        wide: True if the tile also supports more than 31 taps, summed over the dimensions.
     """
 
     name: str
@@ -30,12 +30,11 @@ class Tile:
     wide: bool = False
 
     def holds(self, taps: Iterable[int], tap_steps: Iterable[int]) -> bool:
-        """Return True if one 32-bit word can encode which taps lie inside of the tensor.
+        """Return True if the tile supports these taps.
 
-        In most tiles, a word has a bit for each tap of each dimension. In a wide tile, a word instead stores
-        the position of one tap relative to the first tap: one number for each dimension, each with a fixed
-        number of bits. ``taps`` has the number of taps in each dimension. ``tap_steps`` has the number of
-        positions from one tap to the next in each dimension.
+        ``taps`` has the number of taps in each dimension. ``tap_steps`` has the number of positions from one
+        tap to the next in each dimension. Most tiles support at most 31 taps, summed over the dimensions. A
+        wide tile limits only the distance from the first to the last tap (``DISPLACEMENTS``).
         """
         if not self.wide:
             return sum(taps) <= TAP_BITS

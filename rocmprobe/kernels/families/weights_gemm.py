@@ -1,11 +1,10 @@
 """bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
 A row of the product is a filter of a group. A column is a channel of the group together with a tap. Each sum
-goes over the output pixels of all samples. Each output pixel stands for one window of the image. The pixels
-of all samples have the same positions in their sample. So the first launch writes a table only for the pixels
-of a few samples. The pixels in the table are called a period. Then one launch computes each chunk of samples.
-If a sum is not split, its block writes the gradient directly. Otherwise the blocks write partial sums, which
-the last launch adds in a fixed order.
+goes over the output pixels (windows of the image) of all samples. Pixels have the same positions in every
+sample, so the first launch writes a table for only a few samples. The pixels in the table are called a
+period. Then one launch computes each chunk of samples. If a sum is not split, its block writes the gradient
+directly. Otherwise the blocks write partial sums, which the last launch adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ _ThreeUnsigned = ctypes.c_uint32 * 3
 class WeightsTableArguments(ctypes.Structure):
     """Arguments of the kernel that writes the table of pixels. Steps are in bytes.
 
-    ``pixels`` is the address of the table: for each pixel, its offset in the feature, the offset of its first
-    tap in the image, and in each spatial dimension a bit for each tap that lies inside of the image.
-    ``period`` is the number of pixels in the table. A wide tile gets the image position of the first tap of
-    each pixel instead of the bits. ``corners`` is the address of these positions, or null for other tiles.
+    ``pixels`` is the address of the table, ``period`` the number of its entries. An entry has the offset of
+    the pixel in the feature, the offset of its first tap in the image, and a bit for each tap inside of the
+    image. Wide tiles do not use the bits. For them, ``corners`` is the address of the image positions of the
+    first taps. ``corners`` is null for other tiles.
     """
 
     _fields_ = [
@@ -76,9 +75,9 @@ class WeightsArguments(ctypes.Structure):
     """Arguments of the kernel that computes the product. Steps are in bytes.
 
     ``depth`` is the number of pixels of the chunk. ``split_depth`` is the number of pixels in a part of a
-    sum. ``multipliers`` and ``shifts`` divide by ``divisors``: the number of taps of a channel, of a plane,
-    and of a line. ``target`` is the gradient, or float32 ``[splits][values]`` in the workspace if
-    ``is_partial``.
+    sum. ``divisors`` has the numbers of taps in a channel, a plane and a line. ``multipliers`` and ``shifts``
+    replace divisions by these numbers (see ``extents.reciprocal``). ``target`` is the gradient, or float32
+    ``[splits][values]`` in the workspace if ``is_partial``.
     """
 
     _fields_ = [
@@ -144,8 +143,8 @@ WEIGHTS_TILES = (
 class Sizes:
     """Sizes of the matrix product of one group.
 
-    ``period`` is the number of pixels in the table: those of as few whole samples as have the
-    ``_STAGED_PIXELS`` pixels that a block copies at once.
+    ``period`` is the number of pixels in the table. ``period_samples`` is the smallest number of samples with
+    at least ``_STAGED_PIXELS`` pixels, which a block copies at once.
     """
 
     rows: int
@@ -179,8 +178,7 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
-    """Return into how many parts to split each sum. More parts are used only while all blocks together are at
-    most ``busy_blocks``.
+    """Return the number of parts of each sum, at least 1. Split sums use at most ``busy_blocks`` blocks.
 
     A workspace of ``cap`` bytes and the number of pixels also limit the number of parts.
     """
