@@ -39,7 +39,7 @@ class Backend(TestedLibrary, Protocol):
         """Return True if ``implementation`` is the library's last resort: correct, but slow."""
 
     def demands_exactness(self) -> bool:
-        """Return True if convolutions only add products, so that results for integer operands must be exact.
+        """Return True if the library only sums plain products, so that results for integers must be exact.
 
         Return False if the library can choose transforms (Winograd, FFT) or reduced precision.
         """

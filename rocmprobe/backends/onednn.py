@@ -77,8 +77,8 @@ class Onednn:
         """Return a function that creates a context with a limit on the process's address space (RLIMIT_AS).
         This also limits allocations inside oneDNN.
 
-        This call also makes glibc return freed memory at once, until the process ends. That makes the limit
-        exact to the megabyte, and all later allocations a little slower.
+        This call also makes glibc return freed memory at once, until the process ends. The limit is then
+        exact to the megabyte, but all later allocations are a little slower.
         """
         import resource
 
@@ -135,7 +135,7 @@ def _family(implementation: str, algorithm: str) -> Optional[str]:
 
 
 def _peak(events: Any) -> int:
-    """Return the largest sum of the profiler's ``[memory]`` events from the first event to any later one."""
+    """Return the largest running total of the profiler's ``[memory]`` events, in bytes."""
     live = peak = 0
     changes = [event for event in events if event.name() == "[memory]"]
     # torch 2.x has times in ns, 1.13 in us. Only the order of the events matters.

@@ -1,4 +1,4 @@
-"""Checks: each module in this package declares checks and the functions that run them.
+"""Checks: the modules of this package declare checks and the functions that run them.
 
 ``CHECKS`` collects all checks. Importing ``CHECKS`` does not import torch: the functions import torch when
 they run.
@@ -21,8 +21,8 @@ def _declared() -> Iterator[Check]:
 
 
 def _in_order(declared: Mapping[str, Check]) -> dict[str, Check]:
-    """Return the checks in the order of their rungs (groups of checks, simple operations first). Within a
-    rung, a check comes after the checks that it requires."""
+    """Return the checks sorted by rung (group of checks), simple operations first. Within a rung, a check
+    comes after the checks that it requires."""
 
     def depth(check: Check) -> int:
         needs = (declared[name] for name in check.requires.checks if name != check.name)

@@ -1,4 +1,5 @@
-"""Checks of scaled dot product attention, one for each of PyTorch's implementations (backends)."""
+"""Checks of scaled dot product attention, with PyTorch's own choice of implementation (backend) and with each
+of three backends."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def attention_efficient(context: CheckContext) -> CheckResult:
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
     """Compare attention and its gradients to the defining formula in fp64, with and without a causal mask.
 
-    Raise NotApplicable, with PyTorch's reasons, if this torch lacks the function or the backend.
+    Raise NotApplicable if this torch lacks the function or the backend. For a backend, the message has
+    PyTorch's reasons.
     """
     import torch.nn.functional as F
 
@@ -107,10 +109,7 @@ def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
 
 @contextmanager
 def _alone(backend: str) -> Iterator[None]:
-    """Make PyTorch use only ``backend``, a name in ``torch.nn.attention.SDPBackend``, for attention.
-
-    Older versions of torch have these switches in another module.
-    """
+    """Make PyTorch use only ``backend``, a name in ``torch.nn.attention.SDPBackend``, for attention."""
     import torch
 
     try:

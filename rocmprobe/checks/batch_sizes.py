@@ -1,4 +1,4 @@
-"""Check of training throughput at batch sizes from 1 to the largest that fits into memory."""
+"""Check of training throughput at batch sizes 1, 2, 4, ... up to a limit of memory, time or batch size."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _WARM_UP, _FEWEST_STEPS, _STEADY = 2, 5, 0.1
 class Curve:
     """Training throughput in samples per second for each batch size that fitted into memory.
 
-    ``refused`` is the batch that did not fit, or None. ``ended_by`` is "memory", "time", or "batch" if the
-    maximum batch was reached.
+    ``refused`` is the batch size that did not fit, or None. ``ended_by`` is "memory", "time", or "batch" if
+    the maximum batch was reached.
     """
 
     batches: list[int] = field(default_factory=list)
@@ -66,8 +66,10 @@ def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Ca
 
 
 def batch_sizes(context: CheckContext) -> CheckResult:
-    """Train a small ResNet with larger and larger batches. If memory runs out, this is a result, not a
-    failure."""
+    """Train a small ResNet with larger and larger batches.
+
+    Running out of memory is a failure only for a batch of 1.
+    """
     on_cpu = context.backend.device_type == "cpu" or context.device == "cpu"
     limit = _limit(context, on_cpu)
     # The first call also starts the runtime and imports modules, which must not count for the first batch.
@@ -101,8 +103,10 @@ class _TimeLimit:
 
 
 def _limit(context: CheckContext, on_cpu: bool) -> Callable[[], AbstractContextManager[None]]:
-    """Return a function that creates a context with a memory limit. The limit leaves memory for a desktop on
-    the same GPU."""
+    """Return a function that creates a context with a memory limit (no limit on a CPU).
+
+    The limit leaves memory for a desktop on the same GPU.
+    """
     if on_cpu:
         return nullcontext
     fillable = context.backend.fillable_bytes(context.device, 0)
@@ -133,7 +137,7 @@ def _trainer(context: CheckContext, batch: int) -> Trainer:
 
 
 def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[float]:
-    """Yield the seconds of each step. Neither the first call nor the warm-up counts."""
+    """Yield the seconds of each step after the first call and the warm-up."""
     trainer = _trainer(context, batch)
     # For the vendor library every batch size is a new problem, for which it may search for kernels and
     # compile them.

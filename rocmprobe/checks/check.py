@@ -21,16 +21,18 @@ from rocmprobe.model.results import Outcome
 class Requires:
     """Checks that must pass before a check runs.
 
-    ``below`` are checks in the check's own dtype under ``default``. ``outside`` are also such checks, but
-    they are required only if convolution does not run in the vendor library under the check's setting.
-    ``beside`` are checks in the check's own dtype under the setting ``default``, ``vendor-off`` or
-    ``by-layer``, whichever computes the layers that are not convolutions in the same way as the check's
-    setting does. ``float32`` are checks in float32 under the check's own setting. ``autocast`` are checks
-    under autocast to the check's own dtype and under its own setting. They are ignored if the dtype is
-    float32.
+    - ``below``: checks under the setting ``default``.
+    - ``outside``: checks under ``default``, if the check's setting keeps convolution out of the vendor
+      library.
+    - ``beside``: checks under a setting that computes layers other than convolution like the check's setting:
+      ``default``, ``vendor-off`` or ``by-layer``.
+    - ``float32``: checks in float32 under the check's own setting.
+    - ``autocast``: checks under the check's own setting. They are required only if the dtype is not float32.
+    - ``convolution``: directions in which the first convolution problem of the same dtype must pass under the
+      check's own setting: "every", "own" (the check's direction), "fwd", or "" for no direction.
 
-    If ``convolution`` is not "", the first convolution problem of the same dtype must also pass under the
-    check's own setting: in "every" direction, in the check's "own" direction, or in "fwd".
+    All checks except ``float32`` have the check's own dtype. For the driver capi and for integers, the dtype
+    is float32.
     """
 
     below: tuple[str, ...] = ()
@@ -42,7 +44,7 @@ class Requires:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Names of all checks that must pass."""
+        """Names of the checks in all fields."""
         named = (*self.below, *self.outside, *self.beside, *self.float32, *self.autocast)
         return (*named, "convolution") if self.convolution else named
 
@@ -63,10 +65,11 @@ class LibraryLayer:
 class Explanation:
     """Text of the finding for a check that fails.
 
-    ``rung`` is the group of checks whose layer is at fault (``blame.rung_layer``). ``advice`` says what to do
-    if no setting avoids the failure. If ``general`` is True and the evidence shows a cause, the advice on
-    this cause replaces ``advice``. ``needed`` is True if user programs may need the tested operation. If
-    results are incorrect and the evidence shows no cause, the cause is ``wrong``.
+    ``rung`` is a group of checks. The finding blames its layer (``blame.rung_layer``), unless the evidence
+    names another layer. ``advice`` says what to do if no setting avoids the failure. If ``general`` is True,
+    the advice for a cause that the evidence shows replaces ``advice``. ``needed`` is False if PyTorch
+    programs do not call the tested operation themselves. ``wrong`` is the cause of incorrect results if the
+    evidence shows no cause.
     """
 
     subject: str
@@ -81,19 +84,19 @@ class Explanation:
 class Check:
     """A kind of test.
 
-    ``function`` is None if only the driver capi (without torch) can run the check. ``exclusive`` is True for
-    checks that measure time or memory: no other check may use the device at the same time. ``own_process`` is
-    True if the check needs a new process for each problem or dtype. ``last`` is True for a check that runs at
-    the end of a run, because it can freeze the machine and no other check depends on it. ``once`` is True if
-    a failure is not retried, because an attempt takes minutes.
+    ``function`` is None if only the driver capi (without torch) can run the check. ``exclusive`` is True if
+    no other check may use the device at the same time, e.g. because the check measures time or memory.
+    ``own_process`` is True if the check needs a new process for each problem or dtype. ``last`` is True for a
+    check that runs at the end of a run, because it can freeze the machine and no other check depends on it.
+    ``once`` is True if a failure is not retried, because an attempt takes minutes.
 
     ``capi_dtypes`` are the dtypes in which the driver capi runs the check. If ``capi_dtypes`` is empty, capi
     uses the dtype of the problem. If it is None, capi cannot run the check. ``verified`` is True if the
     recommendation depends on the check, so that ``--verify`` repeats it. ``seconds`` is the expected
-    duration, without measuring time. It comes from a run of level quick on a two-core desktop. ``script``
-    returns the computation that ``rocmprobe repro`` prints for an outcome. Its second argument is the name of
-    the vendor library, or "" if the library is off. For a primitive without ``layer`` and ``explanation``,
-    the text is made from its name.
+    duration, without the time for a throughput measurement. It comes from a run of level quick on a two-core
+    desktop. ``script`` returns the computation that ``rocmprobe repro`` prints for an outcome. Its second
+    argument is the name of the vendor library, or "" if the library is off. For a primitive without ``layer``
+    and ``explanation``, the text is made from its name.
     """
 
     name: str

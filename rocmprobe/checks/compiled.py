@@ -57,7 +57,7 @@ def triton(context: CheckContext) -> CheckResult:
 
 
 def inductor(context: CheckContext) -> CheckResult:
-    """Train a small network with convolution and batch norm after compilation by Inductor.
+    """Run forward and backward of a small network with convolution and batch norm, compiled by Inductor.
 
     Compare output and gradients to those of the same network without compilation, in fp64 on the CPU. The
     time of the first call includes compilation.

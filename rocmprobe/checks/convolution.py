@@ -1,8 +1,11 @@
 """Checks of one direction of one convolution problem, with three tiers of increasing strictness.
 
-The tiers are limits on the error of results for random numbers, an error bound for each element of these
-results, and integers whose results must be exact. The computation on random numbers runs twice. Before each
-run, freed memory is filled with NaN, so that elements which a kernel does not write are NaN.
+The first tier limits the error of results for random operands. The second tier limits the error of each
+element of these results. In the third tier, operands are integers and results must be exact (after rounding,
+if transforms are allowed).
+
+The computation on random numbers runs twice. Before each run, memory is filled with NaN and freed, so that
+elements which a kernel does not write are NaN.
 """
 
 from __future__ import annotations
@@ -114,8 +117,7 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
 def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
     """Return a computation whose results must equal the reference.
 
-    If transforms such as Winograd are allowed, results need not be equal, but must be equal after rounding to
-    integers.
+    If transforms such as Winograd are allowed, results are rounded to integers before the comparison.
     """
     measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
     return Computation(
@@ -138,15 +140,15 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
 
 
 def _parts(problem: Problem, direction: str, owed: str) -> int:
-    """Return into how many partial sums a kernel is allowed to split a sum if it rounds each of them to the
-    dtype."""
+    """Return the number of partial sums that a kernel can round to the dtype, or 1 if it must not round
+    any."""
     return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
     """Return the computation for a script that reproduces ``outcome``.
 
-    If the outcome is "wrong", return the computation that failed: on integers or on random floats.
+    For the state "wrong", this is the computation that failed, e.g. ``exact_tier``.
     """
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
@@ -168,7 +170,7 @@ def script(outcome: Outcome, library: str) -> Computation:
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
-    """Return True if the worst element is from a computation on integers: the reference is an integer."""
+    """Return True if the reference of the worst element is an integer, as in computations on integers."""
     worst = numerics.get("worst")
     reference = worst.get("reference") if isinstance(worst, Mapping) else None
     return isinstance(reference, (int, float)) and float(reference).is_integer()
@@ -183,10 +185,10 @@ def _exceeds(numerics: Mapping[str, Any], name: str, limit: Any) -> bool:
 
 
 def convolution(context: CheckContext) -> CheckResult:
-    """Compare one direction of a convolution to fp64 on the CPU. The setting has no effect on this reference.
+    """Compare one direction of a convolution to fp64 on the CPU. The setting does not apply to the reference.
 
     The limits follow from the numerical guarantee of the kernels that can run (e.g. ``numerics.SUMS``). The
-    convolution runs twice. If the two results differ, both are compared.
+    convolution runs twice. If the two results differ, each is compared to the reference.
     """
     tier = float_tier(_problem(context), _direction(context), _owed(context))
     operands = tier.operands(context.dtype, context.seed())
@@ -263,8 +265,9 @@ def _float_tier(
     """Compare each result to the limits. If ``sums`` has an entry of the same name, also compare each element
     to its error bound.
 
-    ``sums`` are the results of the same computation with the absolute values of the operands, from which the
-    error bounds follow. The numbers of the first incorrect result are stored in ``answer``.
+    The error bounds are computed from ``sums``, the results for the absolute values of the operands. The
+    numbers of the first incorrect result, or of the first result if all are correct, are stored in
+    ``answer``.
     """
     problem, direction, owed = _problem(context), _direction(context), _owed(context)
     for name, right in expected.items():
@@ -297,10 +300,11 @@ def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -
 def _equal_integers(
     context: CheckContext, floats: Computation, fill: str, tier: Computation, answer: CheckResult
 ) -> None:
-    """Test the computation ``tier`` on integers. Store under ``fill`` ("exact" or "cancelling") in ``answer``
-    if every element is equal to the reference.
+    """Test the computation ``tier`` on integers. Set ``answer.numerics[fill]`` to True if all results are
+    exact.
 
-    If transforms are allowed, only elements that differ after rounding to integers count.
+    ``fill`` is "exact" or "cancelling". If transforms are allowed, only elements that differ after rounding
+    to integers make the state "wrong". The limits of ``floats`` then apply, too.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)

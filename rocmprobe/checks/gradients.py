@@ -1,6 +1,6 @@
 """Checks of gradients through autograd.
 
-The check ``gradients`` compares gradients to finite differences in fp64. The check ``gradient_flow`` computes
+The check ``gradients`` compares gradients to finite differences in fp64. The check ``gradient-flow`` computes
 gradients in different ways that training programs use, e.g. with checkpointing, and compares them to fp64 on
 the CPU.
 """
@@ -47,8 +47,10 @@ class Leaves:
         return self.convolve(self.input, self.weight, self.bias)
 
     def gradients(self) -> dict[str, Any]:
-        """Return the gradient of each operand that requires one, by name. If autograd did not compute it, it
-        is zero."""
+        """Return the gradient of each operand that requires one, by name.
+
+        A gradient that autograd did not compute is zero.
+        """
         import torch
 
         named = {"input": self.input, "weight": self.weight, "bias": self.bias}
@@ -109,7 +111,7 @@ def checkpointed_reentrant(leaves: Leaves) -> None:
 
 
 def of_weights_alone(leaves: Leaves) -> None:
-    """Compute only the gradients of the weights, as for the first layer of a network."""
+    """Compute no gradient of the input, as for the first layer of a network."""
     leaves.input.requires_grad_(False)
     once(leaves)
 
@@ -141,6 +143,7 @@ def gradient_flow(context: CheckContext) -> CheckResult:
     """Compute gradients in each of ``WAYS``, and compare them to fp64 on the CPU.
 
     For float16 and bfloat16, operands are float32 and the convolution runs under autocast, as in training.
+    Channels-last is left out for 1-d problems.
     """
     import torch
 

@@ -62,7 +62,10 @@ def copy(context: CheckContext) -> CheckResult:
 
 
 def affine(values: Any) -> Named:
-    """Multiply, add, take the maximum of and sum integers. The result is exact in any order of summation."""
+    """Multiply and add integers, set negative results to zero, and sum rows.
+
+    The result is exact in any order of summation.
+    """
     import torch
 
     result = torch.relu(values * 2 + 1)
@@ -108,8 +111,8 @@ def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
 
 
 def gemm(context: CheckContext) -> CheckResult:
-    """Test (192, 576) @ (576, 320) and a batch of four such products, with random numbers and with
-    integers."""
+    """Test (192, 576) @ (576, 320) with random numbers and with integers, and a batch of four such products
+    with random numbers."""
     float_tier, exact_tier = gemm_computations(context.dtype_name)
     drawn = float_tier.operands(context.dtype, context.seed())
     placed = context.placed(lambda: float_tier.placed(drawn, context.device, context.dtype))
@@ -132,7 +135,8 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed in ``outcome``. The exact tier runs only if the float tier passes."""
+    """Return the tier that failed in ``outcome``. The exact tier is compared only if the float tier
+    passes."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 

@@ -35,7 +35,7 @@ def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
 def int_matmul(context: CheckContext) -> CheckResult:
     """Test that ``torch._int_mm`` of int8 matrices, summed in int32, is exact.
 
-    PyTorch always uses hipBLASLt for this product, whatever library is preferred for other products.
+    On AMD, PyTorch always uses hipBLASLt for this product, whatever library is preferred for other products.
     """
     import torch
 

@@ -32,7 +32,7 @@ _WHOLE_BATCH = {
 def memory(context: CheckContext) -> CheckResult:
     """Measure the peak memory of forward and backward, and the memory that is saved for backward.
 
-    All values are in bytes and do not include input, weight and the output's gradient. ``peak_bytes``
+    All values are in bytes. The peaks do not include input, weight and the output's gradient. ``peak_bytes``
     includes the output and the gradients of input and weight. ``above_output_bytes`` is ``peak_bytes``
     without the output. ``forward_workspace_bytes`` is the peak of forward alone without the output.
     ``saved_bytes`` is the memory saved for backward. ``predicted_saved_bytes`` is the size of input and
@@ -110,10 +110,10 @@ class Workspace:
 
 
 def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
-    """Return the workspace according to the plans of the bypass. ``taken`` has the names of the algorithms
-    that ran.
+    """Return the largest workspace that the bypass plans for the algorithms that ran (their names are
+    ``taken``).
 
-    Return None for operands with gaps between elements, because the algorithms copy these first.
+    Return None for operands with gaps between elements, because the algorithms copy such operands.
     """
     from rocmprobe import bypass
 
@@ -133,8 +133,8 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     """Return the workspace of PyTorch's own kernel, if PyTorch selects such a kernel under the current
     setting.
 
-    Return None if PyTorch selects a library, because libraries do not report their workspace, or if PyTorch
-    copies operands because of their memory layout.
+    Return None if the kernel's workspace is unknown, e.g. that of a library, or if PyTorch copies operands
+    because of their memory layout.
     """
     problem = context.the_problem
     kernel = taken_kernel(problem, input, weight)

@@ -1,7 +1,7 @@
 """Check of the largest batch that fits into memory.
 
-The batch is doubled until it does not fit. Then the largest batch that fits is found by bisection. If memory
-runs out, this is a result, not a failure.
+The batch is doubled until it does not fit. Then the largest batch that fits is found by bisection, to within
+1/8. If memory runs out, this is a result, not a failure.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 
     The memory limit is ``bound_bytes`` above the memory in use after a first call. After the search, the
     problem must still give correct results, because the process must work after an out-of-memory error. The
-    search needs its own process, see ``_in_a_new_thread``.
+    search needs its own process, because oneDNN can stop generating code (see ``_in_a_new_thread``).
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
     with context.measured():
@@ -97,8 +97,8 @@ def memory_sweep(context: CheckContext) -> CheckResult:
 def _in_a_new_thread(call: Callable[[], Result]) -> Result:
     """Run ``call`` in a new thread and return its result.
 
-    If oneDNN has no memory for generated code once, it never generates code in the same thread again, because
-    its code generator Xbyak stores an error for each thread.
+    If oneDNN once has no memory for generated code, it never generates code in the same thread again. Its
+    code generator Xbyak stores an error for each thread.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(call).result()
@@ -143,8 +143,8 @@ class Fits:
     def _works_without_limit(self, batch: int) -> bool:
         """Return True if a failure was caused by the memory limit, although its message does not say so.
 
-        If memory is missing, oneDNN reports "could not create a primitive". On a GPU, the limit applies to
-        PyTorch's allocator, which always reports lack of memory.
+        If memory is missing, oneDNN reports "could not create a primitive". Return False on a GPU, where
+        PyTorch's allocator always reports lack of memory.
         """
         if self._context.backend.device_type != "cpu":
             return False

@@ -78,7 +78,7 @@ def limits() -> dict[str, dict[str, dict[str, float]]]:
 def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
     """Return NotApplicable if ``failure`` says that oneDNN has no LSTM kernel, else ``failure``.
 
-    On some CPUs oneDNN lacks an LSTM in float16, but PyTorch calls oneDNN under autocast all the same.
+    On some CPUs oneDNN has no LSTM in float16, but PyTorch still calls oneDNN under autocast.
     """
     text = str(failure.__cause__)
     if context.backend.device_type == "cpu" and "primitive descriptor for the LSTM" in text:

@@ -1,8 +1,8 @@
 """Checks of operators that training needs in addition to layers: selection, sorting, scans, padding, losses
 and more.
 
-PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM. Each build of
-PyTorch contains these kernels for the chips of the build. Integer results must be exact.
+PyTorch computes these operators with its own kernels, or with kernels of hipCUB and rocPRIM. Integer results
+must be exact.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def scatter_and_gather(values: Any) -> Named:
 
 
 def reductions(values: Any) -> Named:
-    """Reduce the whole tensor, its rows and its columns to extremes, their indices, sums and counts."""
+    """Compute extremes and their indices, sums, counts, ``any`` and ``all`` over rows, columns or the whole
+    tensor."""
     import torch
 
     ranks = torch.arange(256, device=values.device)
@@ -157,7 +158,8 @@ def norms(image: Any, weight: Any, bias: Any, grad: Any) -> Named:
 
 
 def resizing(image: Any) -> Named:
-    """Enlarge and shrink images in every mode, and compute the gradients."""
+    """Enlarge and shrink images in the modes nearest, bilinear, bicubic and area, and compute the
+    gradients."""
     import torch.nn.functional as F
 
     found = {}
@@ -205,7 +207,8 @@ def global_pooling(image: Any) -> Named:
 
 
 def losses(scores: Any) -> Named:
-    """Compute losses for classes, for images of classes and for numbers, and their gradients."""
+    """Compute cross entropy of vectors and of images, binary cross entropy, MSE and smooth L1 loss, with
+    gradients."""
     import torch
     import torch.nn.functional as F
 
@@ -252,8 +255,7 @@ def dropout(ones: Any) -> Named:
 
 
 def dropout_expected(ones: Any) -> Named:
-    """Return the expected values of ``dropout``. Correct random results differ from these by less than the
-    limit."""
+    """Return the expected values of ``dropout``."""
     shares = {
         "share dropped": 0.3, "share that two calls treat alike": 0.3**2 + 0.7**2,
         "share of gradients that differ": 0.0, "largest": 1 / 0.7, "least of the rest": 1 / 0.7,

@@ -2,15 +2,14 @@
 
 Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU. A result is correct
 if it is close to the exact result for slightly changed inputs: this is mixed forward and backward stability
-(Higham, Accuracy and Stability of Numerical Algorithms, 1.5). Errors and changes are counted in unit
-roundoffs u of the dtype, and both may be up to ``limit / u``. So each sample is also computed in fp64 for
-inputs that are changed by one roundoff. If this changes an element of the result, a larger error of this
-element is allowed, in proportion to the change.
+(Higham, Accuracy and Stability of Numerical Algorithms, 1.5). To measure the effect of such changes, each
+sample is also computed in fp64 for inputs that are changed by up to one unit roundoff u. If this changes an
+element of the result, ``limit / u`` times the change is added to the allowed error of the element.
 
-Results that are integers or booleans must equal the reference, unless they change with these inputs. An
-infinite element is wrong, unless the CPU also returns infinity in the same dtype because an intermediate
-value overflows. ``rocmprobe repro`` prints the source of some of these functions, so they follow the rules in
-``tools/computation.py``.
+Integers and booleans in a result must equal the reference, unless the changed inputs give another value. An
+element that is not finite is wrong, unless the reference overflows in the dtype, or an intermediate value
+overflows on the CPU, too. ``rocmprobe repro`` prints the source of some of these functions, so they follow
+the rules in ``tools/computation.py``.
 """
 
 from __future__ import annotations
@@ -68,8 +67,10 @@ def judged(kind: str) -> dict[str, list[str]]:
 
 
 def database() -> dict[str, Any]:
-    """Return the operators of PyTorch's OpInfo database by name. The name of a variant has a dot and the
-    variant at the end."""
+    """Return the operators of PyTorch's OpInfo database by name.
+
+    The name of a variant ends with a dot and the variant, e.g. "nn.functional.pad.constant".
+    """
     import os
     from unittest import mock
 
@@ -85,8 +86,8 @@ def database() -> dict[str, Any]:
 
 
 def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
-    """Return the operator's samples on the CPU, except large ones. ``kind`` is the type of the tested
-    device."""
+    """Return the operator's samples on the CPU, except samples of more than 2**18 elements. ``kind`` is the
+    type of the tested device."""
     import torch
     from torch.testing._internal import common_utils
     from torch.utils._pytree import tree_flatten
@@ -104,8 +105,7 @@ def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
 
 
 def widened(sample: Any, roundoff: float, seed: int) -> Any:
-    """Return the sample in fp64, with each number changed up or down by half to one ``roundoff`` of its
-    value."""
+    """Return the sample in fp64, with each number x changed up or down by 0.5 to 1 times ``roundoff * x``."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -171,8 +171,8 @@ def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: A
 
     ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
     ``others``, the larger is its allowed error. ``witness`` is the result in ``dtype`` on the CPU. Elements
-    that are not finite in ``witness`` are skipped. Return infinity if the shape is wrong, or if an integer is
-    wrong that is the same in all ``others``.
+    that are not finite in ``witness`` are skipped. Return infinity if the shape is wrong. Also return
+    infinity if an integer is wrong and all ``others`` equal the reference.
     """
     import torch
 
@@ -198,7 +198,10 @@ def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: A
 def judge(
     operator: Any, sample: Any, device: str, dtype: Any, roundoff: float, call: Callable[..., Named]
 ) -> dict[str, float]:
-    """Return the error of each result of a sample on ``device``. ``call`` runs the tested function."""
+    """Return the error of each result of a sample on ``device``, by name.
+
+    ``call`` gets a function that computes the results on ``device``, and returns its results.
+    """
     expected = results(operator, widened(sample, 0, 0), dtype)
     changes = [(roundoff, 1), (-roundoff, 1), (roundoff, 2), (-roundoff, 2)]
     others = [results(operator, widened(sample, *change), dtype) for change in changes]

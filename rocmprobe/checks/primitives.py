@@ -65,8 +65,10 @@ def gru(**operands: Any) -> Named:
 
 
 def recurrent(kind: str, sequence: Any, weights: Any, grad: Any) -> Named:
-    """Return the output for a short sequence and the gradients of the input and of all weights, for a network
-    of one layer and for a network of two layers."""
+    """Run a network of one layer and a network of two layers on a short sequence.
+
+    Return outputs and gradients of the input and of all weights. ``kind`` is "RNN", "LSTM" or "GRU".
+    """
     import torch
 
     found = {}
@@ -84,7 +86,7 @@ def _sequence(gates: int) -> partial[Named]:
     """Return a function that draws a sequence (6 steps, 3 samples, 8 inputs) and the weights of two layers.
 
     Each gate has 10 units. The first layer has weights for 8 inputs, the second for the 10 outputs of the
-    first. Both have weights for their own 10 outputs, and two biases.
+    first. Each layer also has weights for its own 10 outputs, and two biases.
     """
     weights = gates * 10 * (8 + 10 + 2 + 10 + 10 + 2)
     return partial(uniform, {"sequence": (6, 3, 8), "weights": (weights,), "grad": (6, 3, 10)})
@@ -150,7 +152,8 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return the computation of convolution and ReLU in one operator of ``library``.
+    """Return the computation of convolution and ReLU in one operator of ``library`` (separate operators for
+    "").
 
     The reference always uses separate operators.
     """
@@ -165,7 +168,7 @@ def convolution_relu(context: CheckContext) -> CheckResult:
 
 
 def convolution_add_relu(context: CheckContext) -> CheckResult:
-    """Test convolution fused with the sum of a second image and ReLU, as at the end of a residual block."""
+    """Test convolution, the addition of a second image and ReLU in one operator, as in a residual block."""
     return compare(context, _fused(context.dtype_name, True, _library(context)))
 
 

@@ -53,7 +53,7 @@ def all_reduce(context: CheckContext) -> CheckResult:
 
 
 def data_parallel(context: CheckContext) -> CheckResult:
-    """Run one training step with DataParallel over all GPUs, and compare loss and gradients to one GPU.
+    """Run forward and backward with DataParallel over all GPUs, and compare loss and gradients to one GPU.
 
     The network has no batch norm, because DataParallel computes the statistics of batch norm separately on
     each GPU.

@@ -1,5 +1,5 @@
-"""Check of the cost of each new input size. It is for programs whose input sizes change, e.g. for object
-detection and speech."""
+"""Check of the cost of each new input size, for programs whose input sizes change (e.g. speech
+recognition)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHANNELS = (3, 8, 8)
 
 
 def changing_sizes(context: CheckContext) -> CheckResult:
-    """Time the first call of a small network with each input size, and some more calls.
+    """Time the first call and three more calls of a small network with each input size.
 
     All sizes run in one process. Each output is compared to fp64 on the CPU.
     """

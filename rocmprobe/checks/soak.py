@@ -35,10 +35,11 @@ _DESCRIBED = 10
 
 
 def soak(context: CheckContext) -> CheckResult:
-    """Repeat a seeded training step, and compare each result to the first one bit for bit.
+    """Repeat a seeded training step, and compare the bits of each result to the most frequent of the first
+    ten results.
 
-    If the first results differ in their bits, compare each result to fp64 on the CPU instead, with a
-    tolerance.
+    If fewer than eight of the first ten results are equal, compare each result to fp64 on the CPU instead,
+    with a tolerance.
     """
     from rocmprobe.checks.networks.repeated import Comparison
 
@@ -57,8 +58,8 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
 
 
 def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
-    """Return (step whose batch is large enough to load the device, number of copies of the images in this
-    batch).
+    """Return (step, number of copies of the images in its batch). The batch is large enough to load the
+    device.
 
     Only few batch sizes are tried, because the library may compile new kernels for each size.
     """
@@ -126,7 +127,7 @@ class _Soak:
     def compare(self, result: Tensor) -> None:
         """Count a step and compare its result.
 
-        Send a progress report if enough time has passed, or if the result is one of the first mismatches.
+        Send a progress report after the first step, for each of the first mismatches, and once per second.
         """
         from rocmprobe.checks.networks.repeated import same_bits
 
@@ -154,8 +155,11 @@ class _Soak:
         self._goes_on = self._soak.report(self._progress) and self._goes_on
 
     def result(self) -> CheckResult:
-        """Return the result of the check. Its state is "wrong" if a mismatch is larger than rounding errors,
-        and "flaky" if all mismatches are smaller."""
+        """Return the result of the check.
+
+        Its state is "wrong" if a mismatch is larger than rounding errors, and "flaky" if all mismatches are
+        smaller.
+        """
         self._report(self._reported)
         progress = self._progress
         answer = CheckResult(numerics=dict(progress))

@@ -1,8 +1,7 @@
 """Checks of MIOpen operators that PyTorch does not call directly. Only the driver capi runs these checks.
 
-The operators are operations on tensors (e.g. the sum of two tensors), bias, and batch norm fused with ReLU.
-MIOpen's RNN and convolutions use the operations on tensors. PyTorch computes bias and ReLU with its own
-kernels.
+The operators are MIOpen's tensor operations (e.g. the sum of two tensors), bias, and batch norm fused with
+ReLU. MIOpen's RNN and convolutions use the tensor operations.
 """
 
 from __future__ import annotations

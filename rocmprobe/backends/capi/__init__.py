@@ -1,6 +1,6 @@
 """Calls to HIP, rocBLAS and MIOpen through ctypes, without torch and NumPy. PyTorch uses the same libraries.
 
-A call can crash or hang the process, so only a child process of the worker makes such calls.
+A call can crash or hang the process, so only a child process makes such calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch norm through MIOpen: training, the backward pass of training, and inference. float32, per channel.
+"""Batch norm through MIOpen in float32, per channel: training, the backward pass of training, and inference.
 
 The arguments of MIOpen's functions come from include/miopen/miopen.h. They have not changed since ROCm 3.5
 (MIOpen 2.4).

@@ -24,8 +24,9 @@ _MOST_SOLUTIONS = 64
 class _Direction:
     """Name and number of a direction in MIOpen, and the order of the operands of MIOpen's functions.
 
-    ``find_order`` lists the operands in the order in which Find takes them. All other functions use
-    ``other_order``. ``result`` is the tensor that the direction computes.
+    Find and the convolution with an algorithm from Find take the operands in ``find_order``. Immediate mode
+    and the query of the workspace size use ``other_order``. ``result`` is the tensor that the direction
+    computes.
     """
 
     name: str
@@ -91,16 +92,15 @@ class Convolution:
         return self.tensors[self._direction.result].buffer
 
     def workspace_size(self) -> int:
-        """Return the largest workspace, in bytes, that any solver in Find needs."""
+        """Return the size in bytes of the workspace with which Find can try every solver."""
         size = SIZE()
         self._call("{}GetWorkSpaceSize", *self._descriptors(), ctypes.byref(size))
         return size.value
 
     def find(self, workspace: Optional[Buffer] = None) -> list[Found]:
-        """Run Find, and return the algorithms that it found. MIOPEN_FIND_MODE decides which of them Find
-        compiles and times.
+        """Run Find, and return the algorithms that it found, the fastest first.
 
-        The fastest comes first.
+        MIOPEN_FIND_MODE decides which algorithms Find compiles and times.
         """
         results = (_AlgoPerf * len(ALGORITHMS))()
         count = INT()
@@ -240,9 +240,9 @@ def convolution(
 
     ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
     channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.
-    Margins around the result show what a kernel writes outside the result. A 1-d convolution is computed as a
-    2-d convolution of height one. PyTorch also does this. Raise ValueError for a transposed convolution,
-    which PyTorch passes to MIOpen as bwd-data of a plain convolution.
+    Margins around the result detect writes outside the result. A 1-d convolution is computed as a 2-d
+    convolution of height one. PyTorch also does this. Raise ValueError for a transposed convolution, which
+    PyTorch passes to MIOpen as bwd-data of a plain convolution.
     """
     if problem.transposed:
         raise ValueError(

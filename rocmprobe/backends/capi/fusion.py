@@ -22,8 +22,8 @@ _UNSUPPORTED = ("miopenStatusUnsupportedOp", "miopenStatusNotImplemented")
 class FusionPlan:
     """A plan of fused operators, in the order in which they were added. Use ``fusion_plan`` to make the plan.
 
-    If MIOpen has no kernel for the plan, a method raises NotApplicable: the method that adds an operator in
-    old releases of MIOpen, ``run`` in newer releases.
+    If MIOpen has no kernel for the plan, ``run`` raises NotApplicable. In old releases of MIOpen, the method
+    that adds an operator raises NotApplicable.
     """
 
     def __init__(self, miopen: MiopenLibrary, plan: Descriptor, arguments: Descriptor) -> None:
@@ -44,8 +44,8 @@ class FusionPlan:
     def add_batch_norm(
         self, derived: Descriptor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
     ) -> None:
-        """Add batch norm with the given mean and variance. ``derived`` is the descriptor of each of the four
-        tensors."""
+        """Add batch norm with the given mean and variance. All four tensors have the descriptor
+        ``derived``."""
         operator = self._add("BatchNormInference", SPATIAL, derived.address)
         factors = (each.buffer.address for each in (scale, bias, mean, variance))
         self._set_on_run("BatchNormInference", operator, *factors, EPSILON)

@@ -59,7 +59,7 @@ class Ladder:
 
     ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. The first check that needs a
     library loads it. A check calls ``report_phase`` with "first-call" before it uses the device for the first
-    time, and with "steady" after this first use.
+    time. After this use, checks of rocBLAS and MIOpen call ``report_phase`` with "steady".
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class Ladder:
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
-        """Return MIOpen's version, or None if MIOpen does not report a version. This needs no GPU."""
+        """Return MIOpen's version, or None if MIOpen is missing or does not report a version. This needs no
+        GPU."""
         with suppress(CallFailed, LoadFailed, NotAvailable, NotApplicable):
             return self._loaded_miopen().version()
         return None
@@ -377,11 +378,12 @@ def _judged(
     terms: int,
     exact: bool,
 ) -> CheckResult:
-    """Compare results to expected values. Return ``step`` with the errors of all results, or of the first
-    wrong result if there is one.
+    """Compare results to expected values. Return ``step`` with the errors of the first result that exceeds a
+    float limit, or else of the first result.
 
     Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the integers of
-    the reference. Otherwise results must equal these integers after rounding.
+    the reference. Otherwise results must equal these integers when rounded to the nearest integer. If an
+    expected value is not an integer, only the float limits apply.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0

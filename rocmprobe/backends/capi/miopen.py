@@ -5,8 +5,8 @@ same arguments from ROCm 3.5 (MIOpen 2.4) to ROCm 6.3 (MIOpen 3.3). Find 2.0 exi
 Tensor operations and bias exist since MIOpen 1.3, fusion plans since 1.5, and miopenTransformTensor since
 1.7.
 
-MIOpen has no C functions miopenCopyTensor and miopenCastTensor. For copies and casts, its RNN and convolution
-call C++ functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
+MIOpen has no C functions miopenCopyTensor and miopenCastTensor. MIOpen's RNN and convolution copy and cast
+with C++ functions (src/include/miopen/tensor_ops.hpp), which Linux builds export.
 """
 
 from __future__ import annotations
@@ -217,8 +217,7 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """Return the descriptor of the tensors with one value per channel in the batch norm of ``tensor``
-        (scale, bias, mean and variance)."""
+        """Return the descriptor of scale, bias, mean and variance in a batch norm of ``tensor``."""
         derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(

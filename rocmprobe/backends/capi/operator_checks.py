@@ -139,8 +139,10 @@ def _copy(
 
 
 def tensor_cast(dtype: str) -> OperatorCheck:
-    """Return a check of the conversion from float32, which MIOpen uses after it adds half-precision products
-    in float32."""
+    """Return a check of the conversion from float32 to ``dtype``.
+
+    MIOpen uses this conversion after it has summed half-precision products in float32.
+    """
     values = reference.integers(prod(_SHAPE), 5, seed=10)
 
     def compute(on_device: TensorOperations) -> list[float]:

@@ -21,9 +21,9 @@ _CLASSES = 4
 class Recipe:
     """Network, data and learning rate of a training.
 
-    ``draw(generator, batch)`` returns inputs and targets in fp64 on the CPU. ``rate`` is the learning rate.
-    It is so small that rounding errors do not grow from step to step. ``input`` is the shape of a sample.
-    ``sample`` is the word for a sample ("image" or "sequence").
+    ``draw(generator, batch)`` returns inputs and targets on the CPU: numbers in fp64, and class labels in
+    int64. ``rate`` is the learning rate, so small that rounding errors do not grow from step to step.
+    ``input`` is the shape of a sample. ``sample`` is the word for a sample ("image" or "sequence").
     """
 
     build: Callable[[], nn.Module]

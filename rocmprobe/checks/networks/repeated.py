@@ -73,8 +73,10 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield groups of (name, size) for the tensors that are joined in a result. The values of all tensors
-        in a group have a similar scale."""
+        """Yield groups of (name, number of elements) for the tensors that ``run`` joins, in the same order.
+
+        The values of all tensors in a group have a similar scale.
+        """
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]
         yield [(f"the gradient of {name}", size) for name, size in sizes]
@@ -96,23 +98,21 @@ class Comparison:
         self._error_on_cpu = self.error(_in_one_thread(RepeatedStep("cpu", torch.float32, 1)))
 
     def limit(self, copies: int) -> float:
-        """Return the largest error that a correct result can have.
-
-        The error of a sum grows with the square root of the number of terms.
-        """
+        """Return the largest error that a correct result can have for a batch of ``copies`` copies."""
         return _MARGIN * self._error_on_cpu * sqrt(copies)
 
     def error(self, result: Tensor) -> float:
         """Return the largest error of any tensor, or infinity if a number is not finite.
 
-        The error of a tensor is the norm of its deviation from fp64, divided by its norm in fp64.
+        The error of a tensor is the norm of its deviation from fp64, divided by its norm in fp64. The divisor
+        is at least 0.1 of the largest norm in the tensor's group.
         """
         parts = zip(result.double().split(self._sizes), self._truth.split(self._sizes), self._scales)
         errors = [float((part - truth).norm()) / scale for part, truth, scale in parts]
         return max(error if error < float("inf") else float("inf") for error in errors)
 
     def difference(self, result: Tensor, first: Tensor) -> Difference:
-        """Return how many elements and bits differ between two results."""
+        """Return the difference between two results, bit for bit."""
         changed = (result.view(torch.int32) ^ first.view(torch.int32)).split(self._sizes)
         counts = [int(part.count_nonzero()) for part in changed]
         most = counts.index(max(counts))

@@ -84,7 +84,7 @@ class Trainer:
 
 @cache
 def reference(name: str, seed: int = SEED) -> Trained:
-    """Return the result of the training in fp64 on the CPU. PyTorch does not use oneDNN for fp64."""
+    """Return the result of the training in fp64 on the CPU."""
     trainer = Trainer(name, "cpu", plain(torch.float64), BATCH, seed)
     threads = torch.get_num_threads()
     # In such a small network, several threads would mostly wait for each other.
@@ -114,9 +114,8 @@ class Deviation:
 def deviation(result: Trained, expected: Trained) -> Deviation:
     """Return the deviation of a training. It is infinite if a number is not finite.
 
-    The deviation of losses is relative to the largest expected loss. For the gradients, and for the ways (how
-    far each parameter moved in training), the parameter with the largest deviation counts, see
-    :func:`_worst`.
+    The deviation of losses is relative to the largest expected loss. The deviations of gradients and ways
+    (see ``Trained``) are the errors of the worst parameter (see ``_worst``).
     """
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))
@@ -134,7 +133,8 @@ _LEAST_SCALE = 0.1
 def _worst(result: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[float, str]:
     """Return (largest error of any parameter, name of the parameter).
 
-    The error is the L2 norm of the difference, divided by the norm of the expected tensor.
+    The error is the L2 norm of the difference, divided by the norm of the expected tensor. The divisor is at
+    least 0.1 of the largest expected norm.
     """
     least = _LEAST_SCALE * max(float(each.norm()) for each in expected.values())
     return max(

@@ -49,8 +49,8 @@ class Case:
 
         Measurements do not share a process with other cases, because the vendor library must not write its
         log during measurements. Each start-up check has its own process with its own databases. Each memory
-        sweep has its own process, whose memory no other case has filled. The operators of a group share a
-        process.
+        sweep has its own process, so that no other case has filled the memory. The operators of a group share
+        a process.
         """
         return trial_key(self.id)
 

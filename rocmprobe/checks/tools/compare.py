@@ -132,12 +132,12 @@ def held(
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """Describe the elements that the mask ``bad`` marks. If it marks none, describe the worst element of the
-    result.
+    """Describe the worst of the elements that the mask ``bad`` marks. If the mask is empty, describe the
+    worst element of all.
 
-    Return (numbers, lines). The numbers are the worst element and the fraction of bad elements. The lines say
-    the same as text, followed by an error map. ``name`` is the name of the result: "output", "input",
-    "weight" or "bias".
+    Return (numbers, lines). The numbers are the index and the values of the worst element. The lines are the
+    same as text. Unless the mask is empty, the numbers also have the fraction of bad elements, and an error
+    map follows the text. ``name`` is the name of the result: "output", "input", "weight" or "bias".
     """
     import torch
 
@@ -172,9 +172,10 @@ def index_of(place: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def error_map(bad: Any, channel_dimension: int) -> list[str]:
-    """Return the mask as lines of text. Rows are channels, columns are all other positions in memory order.
+    """Return the mask as a legend and at most 16 lines of text.
 
-    In the map, a channel that was not computed appears as a line, an incorrect tile as a block.
+    Rows are channels, columns are all other positions in memory order. A channel that was not computed
+    appears as a line, an incorrect tile as a block.
     """
     import torch
     import torch.nn.functional as F

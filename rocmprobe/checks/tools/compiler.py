@@ -32,7 +32,7 @@ class Compiler:
     def launch(self, source: Any, target: Any) -> None:
         """Launch a Triton kernel that writes ``2 * source + 1`` to ``target``.
 
-        Raise NotApplicable if there is no Triton.
+        Raise NotApplicable on a CPU, or if Triton or its C compiler is missing.
         """
         if source.device.type == "cpu":
             raise NotApplicable("Triton makes kernels for GPUs, and a CPU answers here")
@@ -57,10 +57,11 @@ class Compiler:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Prepare Inductor for the first calls of a network from ``compiled``, inside of a ``with`` block.
+        """Make Inductor compile in this process only, inside of a ``with`` block.
 
-        Inductor compiles in this process only, because helper processes could continue to run after this
-        process. Raise NotApplicable if a tool to compile is missing.
+        Helper processes could continue to run after this process. The first calls of a network from
+        ``compiled`` must be inside of the block. Raise NotApplicable if Inductor cannot compile, e.g. without
+        a C++ compiler.
         """
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError):

@@ -1,7 +1,7 @@
 """Computation: operands, a function of the operands, and limits for its error.
 
-A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So each function
-imports torch itself, uses no constants of this module, and calls only functions of this kind.
+A worker calls the functions of a computation, and ``rocmprobe repro`` prints their source. So these functions
+import torch themselves, use no constants of this module, and call only functions that do the same.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Computation:
     """Functions that draw operands, compute with them, and measure the error.
 
     ``draw`` returns operands for a ``dtype`` and a ``seed``. ``reference`` computes the expected results in
-    fp64 on the CPU. If it is None, ``call`` does. ``limits`` are keyed by the name of the result ("" for
-    every result), then by the name of the measure. ``bounds`` are arguments of ``rounding``, keyed by the
-    name of the result, for an error bound of each element. ``layout`` changes the memory format of operands
-    on the device.
+    fp64 on the CPU. If ``reference`` is None, ``call`` computes them. ``limits`` are keyed by the name of the
+    result ("" for every result), then by the name of the measure. ``bounds`` has, for a result's name, the
+    three numbers with which ``rounding`` computes the error bound of each element. ``layout`` changes the
+    memory format of operands on the device.
     """
 
     draw: partial[Named]
@@ -49,7 +49,7 @@ class Computation:
             return self.draw(dtype=dtype, seed=seed)
 
     def placed(self, operands: Named, device: str, dtype: Any) -> Named:
-        """Return the operands on the device, in their memory format."""
+        """Return the operands on the device, in the memory format of ``layout``."""
         moved = {name: each.to(device, dtype) for name, each in operands.items()}
         return {name: self.layout(each) for name, each in moved.items()} if self.layout else moved
 
@@ -148,9 +148,9 @@ def cancelling(
 ) -> Named:  # fmt: skip
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
-    The values of the operand named ``zero_sum``, split into ``groups``, add up to zero over the dimensions
-    ``along``. This operand is multiplied with operands whose values are ``base`` plus -1, 0 or 1. At the
-    edges, where padding removes terms, sums can be large.
+    The first dimension of the operand named ``zero_sum`` is split into (``groups``, rest). Its values then
+    add up to zero over the dimensions ``along``. This operand is multiplied with operands whose values are
+    ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, sums can be large.
     """
     import torch
 
@@ -166,10 +166,8 @@ def cancelling(
 
 
 def whole_numbers(shape: tuple[int, ...], largest: int, density: float, generator: Any) -> Any:
-    """Return fp64 integers of magnitude 1 to ``largest``, of which a fraction ``1 - density`` is set to zero.
-
-    ``random_`` also draws zeros, so 1 is added to values of 0 and above.
-    """
+    """Return fp64 integers of magnitude 1 to ``largest``, of which a fraction ``1 - density`` is set to
+    zero."""
     import torch
 
     values = torch.empty(shape, dtype=torch.float64).random_(-largest, largest, generator=generator)
@@ -245,8 +243,8 @@ def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
     """Return a mask of the elements that differ from an exact ``reference`` (CPU, fp64).
 
-    With ``nearest``, an element differs only if it rounds to another integer than the reference. Elements
-    whose reference the result's dtype cannot represent are never marked.
+    With ``nearest``, an element differs only if it rounds to another integer than the reference. An element
+    is never marked if its reference is not exact in the result's dtype.
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)

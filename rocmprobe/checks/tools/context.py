@@ -35,14 +35,14 @@ class TestedLibrary(Protocol):
 
     @property
     def rounds_parts(self) -> bool:
-        """True if a half-precision sum may be computed in parts whose sums are rounded to half precision, as
-        in PyTorch's own kernels."""
+        """True if kernels can round partial sums to half precision, as PyTorch's own kernels do."""
 
     def synchronize(self, device: str) -> None:
         """Wait until all queued work on ``device`` is done. Raise its errors."""
 
     def meter(self, device: str) -> AbstractContextManager[Meter]:
-        """Return a context manager. At its end, its Meter has the peak memory use inside of the block."""
+        """Return a context manager that yields a Meter. After the block, the Meter has the block's peak
+        memory use."""
 
     def fillable_bytes(self, device: str, wanted: int) -> int:
         """Return how many bytes a test may allocate without harm to other users of the memory.
@@ -54,7 +54,7 @@ class TestedLibrary(Protocol):
         """Return a function that creates a context with a memory limit.
 
         Inside of the context, an allocation fails if the process would then have more than ``above`` bytes in
-        addition to its present memory.
+        addition to its memory when ``memory_limit`` was called.
         """
 
 
@@ -149,8 +149,10 @@ class CheckContext:
 
     @contextmanager
     def tested(self) -> Iterator[None]:
-        """Apply the setting inside of a ``with`` block, and wait for the device at its end. Turn exceptions
-        into DeviceFailure."""
+        """Apply the setting inside of a ``with`` block, and wait for the device at its end.
+
+        Turn exceptions into DeviceFailure, or into NotApplicable if PyTorch has no such kernel on a CPU.
+        """
         try:
             with self.under():
                 yield

@@ -6,11 +6,14 @@ from typing import Optional
 
 
 class DeviceFailure(Exception):
-    """The device or its libraries raised an error. Any other exception in a check is a fault of rocmprobe."""
+    """The device or its libraries raised an error.
+
+    Any other exception in a check, except NotApplicable, is a fault of rocmprobe.
+    """
 
 
 class NotApplicable(Exception):
-    """The check does not apply here."""
+    """The check cannot run with this device, torch or problem."""
 
 
 def out_of_memory(error: Optional[BaseException]) -> bool:

@@ -22,8 +22,10 @@ class Tensors:
     grad: Any
 
     def to(self, device: str, dtype: Any, problem: Optional[Problem] = None) -> Tensors:
-        """Return the operands on ``device``, in the memory format of ``problem``, or contiguous if it is
-        None."""
+        """Return the operands on ``device`` in ``dtype`` and in the memory format of ``problem``.
+
+        If ``problem`` is None, the memory format does not change.
+        """
         change = layout(problem) if problem else None
 
         def moved(tensor: Any) -> Any:
@@ -123,7 +125,8 @@ def run(problem: Problem, direction: str, tensors: Tensors) -> Named:
 
 
 def operands_on_device(context: CheckContext) -> Tensors:
-    """Return uniform operands of the context's problem on the device, in its dtype and memory format."""
+    """Return uniform operands of the context's problem on the device, in the context's dtype and the
+    problem's memory format."""
     problem = context.the_problem
     operands = problem_operands(problem, context.dtype, context.seed())
     placed: Tensors = context.placed(lambda: operands.to(context.device, context.dtype, problem))

@@ -92,7 +92,8 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the smallest number of rows with about the highest throughput."""
+    """Return the side of the smallest square matrix whose product has at least 1/1.1 of the highest
+    throughput."""
     key = (context.device, context.dtype_name)
     if key not in _found:
         _found[key] = _searched(context)
