@@ -11,7 +11,8 @@ _KERNEL_ASSERTION = re.compile(r"WARNING: CPU: \d+ PID: \d+ at \S*drivers/gpu/dr
 
 
 def kernel_assertion(context: LogContext) -> Iterator[Inference]:
-    """Infer a defect of the kernel driver from a failed assertion in it, if no line reports a GPU hang.
+    """Infer a defect of the kernel driver from its failed assertion, unless a fatal line supports another
+    cause.
 
     Source: Linux, WARN_ON, whose line has the source file.
     """
@@ -57,9 +58,9 @@ _BEFORE_OOPS = 6
 
 
 def kernel_crash(context: LogContext) -> Iterator[Inference]:
-    """Infer a defect of the kernel driver from a crash of the kernel among the driver's own messages.
+    """Infer a defect of the kernel driver from a kernel crash, if the driver wrote messages near the crash.
 
-    Source: Linux, arch/x86/mm/fault.c. No program may crash the kernel.
+    Source: Linux, arch/x86/mm/fault.c.
     """
     for place, line in enumerate(context.lines):
         if _OOPS.search(line.text):
@@ -160,7 +161,10 @@ _KFD_SAYS_WHY = re.compile(r"supported_devices|rejects atomics|not supported on 
 
 
 def kfd_error(context: LogContext) -> Iterator[Inference]:
-    """Infer from the error of opening /dev/kfd why programs cannot use the GPU."""
+    """Infer from the error of opening /dev/kfd why programs cannot use the GPU.
+
+    Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_chardev.c and kfd_process.c.
+    """
     if any(_KFD_SAYS_WHY.search(line.text) for line in context.lines):
         return
     for line in context.lines:
@@ -176,7 +180,8 @@ _OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
 
 
 def page_fault(context: LogContext) -> Iterator[Inference]:
-    """Infer that a kernel of the program caused a page fault, because a unit that serves kernels reports it.
+    """Infer that a kernel of the program caused a page fault, from the hardware unit (UTCL2 client) in the
+    log.
 
     Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
     """
@@ -210,7 +215,7 @@ def nothing_seen(context: LogContext) -> Iterator[Inference]:
 
 
 def as_root(context: LogContext) -> Iterator[Inference]:
-    """Infer that rights are missing if the program works as root.
+    """Infer that the user lacks rights if the log says that the program works as root.
 
     Source: Linux, permissions of /dev/kfd and /dev/dri.
     """

@@ -17,7 +17,7 @@ _LONGEST = 80
 
 @dataclass(frozen=True)
 class ErrorMeaning:
-    """Row of the table."""
+    """Meaning of an error: one row of data/errors.toml, which explains the fields."""
 
     of: str
     pattern: str
@@ -49,12 +49,15 @@ def meanings() -> tuple[ErrorMeaning, ...]:
 
 @cache
 def _any_row(of: str) -> re.Pattern[str]:
-    """Return one pattern that matches if a row of this kind does, so a long log is searched once."""
+    """Return one pattern that matches every line that some row of the kind ``of`` matches."""
     return re.compile("|".join(f"(?:{row.pattern})" for row in meanings() if row.of == of))
 
 
 def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
-    """Return the first row of this kind that matches a line, with the last matching line."""
+    """Return the meaning by the first row of the kind ``of`` that matches a line, or None.
+
+    If several lines match this row, use the last line.
+    """
     any_row = _any_row(of)
     searched = [line for line in lines if any_row.search(line.text)]
     for row in meanings():

@@ -1,6 +1,5 @@
-"""From a log and facts to an answer, at the level that the evidence supports, and to ranked causes.
-
-An answer is as specific as the evidence allows.
+"""Explanation of a failure, given a log and facts: an answer as specific as the evidence allows, and ranked
+causes.
 """
 
 from __future__ import annotations
@@ -80,13 +79,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Causes of a failure, best first. Empty, or ``unknown`` alone, if there is no evidence.
+    """Explanation of a failure.
 
-    ``summary`` is the answer in a sentence, at the level that the evidence supports. ``action`` helps against
-    all causes that remain at that level. ``decide`` is a further fact that would distinguish the remaining
-    causes, or None. ``note`` names the causes that facts exclude. ``elsewhere`` says why AMD's stack has no
-    part in the failure, "" if it may have one. ``similar`` are public reports whose logs share text with this
-    one.
+    ``causes`` are the possible causes, best first, or empty without evidence. ``unknown`` is in the list only
+    if it comes first. ``summary`` is the answer, as specific as the evidence allows. ``action`` is what the
+    user should do or check first. ``decide`` tells the user what to find out to choose between the remaining
+    causes, or is None. ``note`` names the causes that facts exclude. ``elsewhere`` is the reason why AMD's
+    stack has no part in the failure, or "" without such a reason. ``similar`` are public reports that share
+    text with the log.
     """
 
     summary: str
@@ -162,7 +162,10 @@ _ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{3,})=([^\s`,;'\"]+)")
 
 
 def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
-    """Return advice without sentences that only set variables, if these variables are already set."""
+    """Return ``advice`` without the sentences whose variables ``env`` already has, with the same values.
+
+    If a sentence was dropped, the result begins with a note that names its variables.
+    """
     kept, dropped = [], []
     for sentence in _SENTENCES.split(advice):
         asked = _ASSIGNMENT.findall(sentence)
@@ -177,7 +180,7 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
 
 
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
-    """Return the meaning of the log's error, for an answer without a certain cause."""
+    """Return the meaning of the log's error by data/errors.toml, or else the program's own error, or None."""
     found = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
     if found is None and "triton" not in weighed.words:
         found = own_error(structure, (line for line in log.lines if line.number not in structure.excused))
@@ -195,13 +198,13 @@ _ABOUT_TORCH = re.compile(r"torch|rocmprobe\.bypass", re.IGNORECASE)
 
 
 def without_torch(advice: str) -> str:
-    """Return advice without the sentences about PyTorch, if others are left."""
+    """Return ``advice`` without the sentences about PyTorch. If none is left, advise ``rocmprobe run``."""
     kept = [sentence for sentence in _FULL_STOPS.split(advice) if not _ABOUT_TORCH.search(sentence)]
     return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
 
 
 def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tuple[str, float]]:
-    """Return each cause worth naming with its share of the evidence of rules and of what was learned."""
+    """Return (cause, share) pairs, the largest share first. Rules and learned probabilities both count."""
     ranked = scores(weighed.points, calibration())
     if known is None:
         return ranked
@@ -213,11 +216,13 @@ def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tu
 
 
 def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
-    """Return True if the words of a log may speak for a cause.
+    """Return True if the learned probability of ``cause`` counts.
 
-    An override is a fact, not a word. After a crash nothing is harmless. Code that MIOpen compiles while it
-    runs is not a build from source. To call hardware faulty is costly, so a rule must do it. If nothing names
-    AMD, or if a rule says that AMD's stack has no part, words alone name only causes that any GPU can have.
+    The probability never counts for a cause that facts exclude. For an override, the effective ISA must be a
+    fact. Faulty hardware must have points from other evidence. After an exception, crash or hang,
+    ``benign-warning`` does not count. If MIOpen reports the failure, ``source-build-failure`` does not count.
+    If the log does not name AMD, or the failure is elsewhere, the cause must have points or be possible on
+    any GPU.
     """
     if cause in weighed.settled:
         return False
@@ -240,8 +245,9 @@ def _best_layer(
 ) -> Optional[Level]:
     """Return the layer with the largest share, or None if no cause has a layer.
 
-    The share of a cause counts for the layers in which its evidence stands, the share of ``unknown`` for the
-    layer that reports the failure. If no part of a layer is certain, the layer counts all its parts.
+    The share of a cause is divided among the layers of its evidence. Without evidence, as for ``unknown``,
+    the share counts for the layer that reports the failure. If no part of a layer reaches _ANSWER but the sum
+    of all parts does, the whole layer gets this sum.
     """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:
@@ -354,7 +360,7 @@ def _answer(
 
 
 def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str]:
-    """Return (summary, action) for an error in words that reports of other failures than AMD's have."""
+    """Return (summary, action) for an error that is probably not a failure of AMD's stack."""
     known = short(f"{error.kind}: {error.message}".strip(": "), _LONGEST_QUOTE)
     return (
         f"Probably not a failure of the AMD stack: {known} (line {error.line}).",

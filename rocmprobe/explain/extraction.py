@@ -20,8 +20,11 @@ _FRAMES = 40
 
 @dataclass(frozen=True)
 class Frame:
-    """Frame of a stack. ``kind`` is "python", "native" or "kernel". ``owner`` is the package of a Python
-    file, PYTHON or USER, or the library or kernel module of native code ("" if the log does not say)."""
+    """A frame of a stack. ``kind`` is "python", "native" or "kernel".
+
+    For a Python file, ``owner`` is the package, PYTHON or USER. For other frames, ``owner`` is the library or
+    kernel module, or "" if unknown.
+    """
 
     kind: str
     owner: str
@@ -31,7 +34,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Error:
-    """Last error of a log:
+    """The last error of a log.
 
     ``kind`` is the exception's type without its module, or "" for a plain line that reports an error.
     ``package`` is the module that the log prints before the type.
@@ -69,13 +72,13 @@ class Memory:
 class LogStructure:
     """Structured content of a log.
 
-    ``frames`` is the stack nearest to the error, innermost first. ``vendors`` has "amd", "nvidia", "apple"
-    and "intel" if the log names their GPUs or software. ``last`` is the last line that is not blank.
-    ``warned`` is a warning in that line or in the two lines before. ``harmless`` is True if a line says that
-    readers can ignore it. ``failed`` is True if another line reports an error or an abnormal end.
-    ``shared_memory`` is what a kernel required and the limit, in bytes. ``errnos`` are the error numbers in
-    kernel lines, each with the part of the kernel that reports the number. ``as_root`` is True if the log
-    says that the program works as root.
+    ``frames`` are the native and kernel frames, then the Python frames, each innermost first. ``vendors`` has
+    "amd", "nvidia", "apple" and "intel" if the log names their GPUs or software. ``last`` is the last line
+    that is not blank. ``warned`` is a warning in that line or in the two lines before. ``harmless`` is True
+    if a line is known to be harmless, or says so. ``failed`` is True if another line reports an error or an
+    abnormal end. ``shared_memory`` is (bytes that a kernel requires, limit in bytes). ``errnos`` are the
+    error numbers in kernel lines, each with the part of the kernel that reports the number. ``as_root`` is
+    True if the log says that the program works as root.
     """
 
     error: Optional[Error] = None
@@ -98,7 +101,7 @@ class LogStructure:
 
     @property
     def raiser(self) -> str:
-        """Package whose Python code raised the error, or "" if the log has no Python frame."""
+        """Owner of the innermost Python frame, or "" if the log has no Python frame."""
         return next((frame.owner for frame in self.frames if frame.kind == "python"), "")
 
     @property
@@ -237,7 +240,10 @@ _OUTPUTS = {
 
 
 def answers(structure: LogStructure, question: str) -> bool:
-    """Return True if the log has the output of every command that a question to the user asks to run."""
+    """Return True if the log has the output of every command that ``question`` has in backticks.
+
+    Return False if ``question`` has no command.
+    """
     commands = [part for piece in re.findall(r"`([^`]+)`", question) for part in re.split(r"[;&]", piece)]
     words = [next((word for word in _OUTPUTS if word in command), "") for command in commands]
     return bool(words) and all(word in structure.printed for word in words)
@@ -348,7 +354,10 @@ def _hint(lines: Collection[Line], error: Optional[Error]) -> Optional[Line]:
 
 
 def is_warning(text: str) -> bool:
-    """Return True if the program marks this line as a warning. The kernel's WARNING is a failed assertion."""
+    """Return True if the program marks this line as a warning.
+
+    Return False for the kernel's "WARNING: CPU:", which is a failed assertion.
+    """
     if "level=WARN" in text:  # Ollama also reports failures of the GPU like this
         return not _FAILURE_OF_GPU.search(text)
     match = _WARNS.search(text)
@@ -362,8 +371,7 @@ def is_warning(text: str) -> bool:
 def _excused(lines: Iterable[Line]) -> frozenset[int]:
     """Return the line numbers of tracebacks that belong to a warning, after which the program continues.
 
-    If the log ends with such a traceback, the traceback counts only if a colon after the warning announces
-    it.
+    Include a traceback at the end of the log only if a colon precedes it or its first line is a warning.
     """
     found: set[int] = set()
     last: set[int] = set()
@@ -391,7 +399,9 @@ _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
-    """Return the numbers of pip's lines about packages that do not fit, if a later line reports a failure."""
+    """Return the line numbers of pip's dependency conflicts if a later line reports a failure, else an empty
+    set.
+    """
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])
     return frozenset(numbers if any(reports_failure(line.text) for line in later) else ())
@@ -444,7 +454,7 @@ def _last_error(lines: Iterable[Line]) -> Optional[Error]:
 def _frames(lines: Iterable[Line], error: Optional[Error]) -> Iterator[Frame]:
     """Yield frames, innermost first.
 
-    Native frames come before those of Python, because they are nearer to the hardware.
+    Native and kernel frames come before Python frames.
     """
     native: list[Frame] = []
     python: list[Frame] = []
@@ -467,7 +477,7 @@ def _frames(lines: Iterable[Line], error: Optional[Error]) -> Iterator[Frame]:
 
 
 def owner_of(path: str) -> str:
-    """Return the package that a Python file belongs to, PYTHON for the standard library, USER otherwise."""
+    """Return the package of a Python file, PYTHON for the standard library, or USER for any other file."""
     parts = [part for part in re.split(r"[/\\]+", path) if part]
     for folder in ("site-packages", "dist-packages", "custom_nodes", "extensions"):
         if folder in parts[:-1]:

@@ -87,7 +87,10 @@ def similar(log: Log, without: Collection[str] = ()) -> tuple[SimilarReport, ...
 def ranked(
     hashes: frozenset[str], known: Iterable[tuple[KnownReport, frozenset[str]]]
 ) -> tuple[SimilarReport, ...]:
-    """Return the known reports with text in common, by the cosine of their weighted fingerprints."""
+    """Return the known reports that share hashes with ``hashes``, the most similar first.
+
+    The similarity is the cosine of the fingerprints. Rare hashes have more weight.
+    """
     listed = list(known)
     times = Counter(each for _, others in listed for each in others)
 

@@ -1,7 +1,7 @@
 """Probabilities of causes and layers, learned from labelled public reports.
 
 A rule knows what one line means. The learned weights know which words stand together in the reports of one
-cause. The two err on different reports, so a cause that both support is right more often
+cause. Rules and weights fail on different reports, so a cause that both support is more often correct
 (benchmarks/results/explain_new_reports.md). The weights are those of a logistic regression on TF-IDF, and
 ``benchmarks/learned_causes.py`` makes them.
 """
@@ -36,7 +36,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Learned:
-    """Probability (0 to 1) of each cause, "unknown" included, and of each layer. Each adds up to 1."""
+    """Probabilities (0 to 1) of all causes, "unknown" included, and of all layers.
+
+    ``causes`` and ``layers`` each add up to 1.
+    """
 
     causes: Mapping[str, float]
     layers: Mapping[str, float]
@@ -45,7 +48,8 @@ class Learned:
 def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
     """Return the words of a log, each as a hash of 8 hexadecimal digits.
 
-    Of a log with more than _LINES lines, use those around the line number ``error``, or none without it.
+    If the log has more than _LINES lines, use only lines near line ``error``. Without ``error``, return an
+    empty set.
     """
     lines = log.lines
     if len(lines) > _LINES:
@@ -57,9 +61,10 @@ def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
 
 
 def learned(log: Log, error: Optional[int] = None) -> Optional[Learned]:
-    """Return the probability of each cause and each layer by the words of a log.
+    """Return the probability of each cause and each layer, given the words of a log.
 
-    ``error`` is the number of the line with the last error.
+    Return None if the log has fewer than _ENOUGH known words. ``error`` is the number of the line with the
+    last error.
     """
     weights = json_table("learned_causes")
     found = [row.split(";") for word in words_in(log, error) if (row := weights["words"].get(word))]
@@ -92,9 +97,10 @@ def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str
 
 
 def pooled(shares: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares that rules give, times the probabilities learned. They add up to 1.
+    """Combine the shares that rules give with the learned probabilities. The result adds up to 1.
 
-    The share of "unknown" is open: part of it goes to what was learned.
+    First, most of the share of "unknown" and a little of all other shares are divided by the probabilities in
+    ``known``. Then each share is weighted with its probability.
     """
     open_share = shares.get("unknown", 0.0) * _FILL_UNKNOWN
     filled = {name: (1 - _FILL) * share for name, share in shares.items()}

@@ -30,7 +30,8 @@ def shadowed_library(context: LogContext) -> Iterator[Inference]:
 
 
 def own_runtime_in_wsl(context: LogContext) -> Iterator[Inference]:
-    """Infer that the libhsa-runtime64 of a PyTorch wheel hides that of the system, which supports WSL.
+    """Infer that the libhsa-runtime64 in a PyTorch wheel hides the system's libhsa-runtime64, which supports
+    WSL.
 
     Source: AMD, Install PyTorch for ROCm on WSL (replace the wheel's libhsa-runtime64).
     """
@@ -48,9 +49,9 @@ def _sees_nothing(context: LogContext) -> bool:
 
 
 def other_release(context: LogContext) -> Iterator[Inference]:
-    """Infer that an extension failed because it was built with another ROCm than torch's.
+    """Infer that an extension failed because torch was built for another ROCm than the installed ROCm.
 
-    Source: HIP, versions of the runtime; one process has one libamdhip64.
+    Source: HIP. A process can load only one version of libamdhip64.
     """
     raiser, torch = context.structure.raiser, re.search(r"\+rocm(\d\.\d)", context.facts.torch or "")
     system = re.match(r"(\d\.\d)", context.facts.rocm or "")
@@ -183,7 +184,8 @@ _OF_TORCH = re.compile(r"Could not find module '[^']*[/\\]site-packages[/\\](tor
 
 
 def unfit_binary(context: LogContext) -> Iterator[Inference]:
-    """Infer that a package was built for another torch, because a binary of the package does not load.
+    """Infer that a package was built for another torch or ROCm, because a binary of the package does not
+    load.
 
     Source: ld.so(8); Python, ctypes on Windows.
     """
@@ -274,7 +276,8 @@ _SYMBOL_OF_CUDA = re.compile(r"undefined symbol: cu(?:da|blas|dnn|sparse|fft)\w*
 
 
 def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
-    """Infer that a package was built for torch with CUDA. The package needs a file that only this torch has.
+    """Infer that a package was built for torch with CUDA, because a file or symbol of such a torch is
+    missing.
 
     Source: PyTorch, the names of its libraries by build.
     """
@@ -295,7 +298,7 @@ _HIP_OF_TORCH = re.compile(r"(?:libc10_hip|libtorch_hip)\.so: cannot open shared
 
 
 def extension_for_rocm(context: LogContext) -> Iterator[Inference]:
-    """Infer that a package was built for torch with ROCm. The package needs a file that only this torch has.
+    """Infer that a package was built for torch with ROCm, because a library of such a torch is missing.
 
     Source: PyTorch, the names of its libraries by build.
     """
@@ -434,7 +437,7 @@ _WANTED = re.compile(
 
 
 def wanted_release(context: LogContext) -> Iterator[Inference]:
-    """Infer that a program needs the HIP of another release than the installed one.
+    """Infer that a program needs HIP from another ROCm release than the installed ROCm.
 
     Source: CLR, whose soname has the major version of ROCm since ROCm 5.
     """

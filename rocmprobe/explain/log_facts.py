@@ -3,8 +3,8 @@
 The module reads the output of these programs: ``torch.utils.collect_env``, ``pip list``, ``rocminfo``,
 ``uname``, ``lspci``, MIOpen (``Raw device name: gfx1031``, names of its database files), rocBLAS, llama.cpp,
 ollama, and a shell's command line (``HSA_OVERRIDE_GFX_VERSION=10.3.0 python ..``). A target that a ROCm
-program prints is the effective ISA. All ROCm programs see the GPU through the runtime, which
-HSA_OVERRIDE_GFX_VERSION deceives.
+program prints is the effective ISA. These programs get the target from the runtime, which applies
+HSA_OVERRIDE_GFX_VERSION.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def known(facts: Facts) -> dict[str, Any]:
 class _Print(NamedTuple):
     """Pattern of a line that prints a fact. The named group ``it`` holds the fact.
 
-    Each line that matches contains ``trigger``, once the line is in lower case.
+    ``trigger`` is lower-case text that every matching line contains after conversion to lower case.
     """
 
     trigger: str
@@ -248,8 +248,8 @@ def _arch_list(texts: _Texts) -> Optional[str]:
 def facts_of(given: Mapping[str, Any]) -> Facts:
     """Return facts from a dictionary with the keys of ``Facts``.
 
-    Ignore the further keys of a recorded report. Raise BadInput for any other key, and for a value of the
-    wrong type.
+    Ignore other keys of a recorded report, e.g. "title". Raise BadInput for any other key, and for a value of
+    the wrong type.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -297,8 +297,9 @@ def together(given: Facts, found: Facts) -> Facts:
     """Merge given and found facts, and derive further facts.
 
     The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
-    The name of the card gives the true ISA, if only one chip is sold under that name. If neither is known, a
-    target that the log names is the chip, unless that target is a common override.
+    The name of the card gives the true ISA, if only one chip is sold under that name. If the true ISA is
+    still unknown and no override is set, the effective ISA becomes the true ISA. The targets in _PRETENDED
+    are excepted, because overrides often name these targets.
     """
     facts = over(given, found)
     env = facts.env
@@ -325,7 +326,7 @@ def _pip_show(log: Log) -> Optional[str]:
 
 
 def _chip(names: Iterable[str]) -> Optional[str]:
-    """Return the target of a card rather than of the GPU in the processor."""
+    """Return the first known target that is not only in APUs, or else the first target, or None."""
     targets = [target for name in names if (target := _target(name))]
     for name in targets:
         row = gpus.target(name)
@@ -441,7 +442,7 @@ _EXITS = {
 
 
 def log_of(results: Results) -> Log:
-    """Return the texts of a run's failures as a log, lowest rung first.
+    """Return the texts of a run's failures as a log, in the order of RUNGS.
 
     Evidence and messages of failed outcomes come first, then the output of their trials. If nothing failed,
     the log is the output of all trials.

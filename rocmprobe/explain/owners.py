@@ -144,7 +144,8 @@ _OF_A_BUILD = ("source-build-failure", "cuda-only-extension", "miopen-kernel-com
 def failed_build(context: LogContext) -> Iterator[Inference]:
     """Infer from the first error of a build why the build failed, and if the build is for AMD's GPUs at all.
 
-    A build that asks for nvcc has no HIP sources. Source: compilers, linkers, pip, CMake and ninja.
+    If the build of a package mentions nvcc or CUDA, the package is probably for CUDA only. Source: compilers,
+    linkers, pip, CMake and ninja.
     """
     error, package = context.structure.build_error, context.structure.building
     if package.lower() in ("the", "wheel", "wheels"):

@@ -1,4 +1,4 @@
-"""Rules from the structure of a log to inferences: scope, failure, owner, arithmetic, chip and stack.
+"""Rules that draw inferences from a log: about scope, failure, owner, arithmetic, chip and stack.
 
 A rule is one function that reads a ``LogContext``. Its docstring has the source.
 """
@@ -29,7 +29,7 @@ def more_than_remarks(context: LogContext) -> Iterator[Inference]:
 
 
 def only_warnings(context: LogContext) -> Iterator[Inference]:
-    """Infer that the log ends in a warning and reports no error.
+    """Infer that the log reports no error, because it ends in a warning or has only harmless messages.
 
     Source: Python warnings; torch's and glog's levels.
     """
@@ -56,7 +56,8 @@ _OF_THE_PROGRAM = frozenset(
 
 
 def facts_alone(context: LogContext) -> Iterator[Inference]:
-    """Infer the cause from facts, if the log names no failure and chip and stack cannot work together.
+    """Infer the cause from facts, if no signature explains the failure and chip and stack cannot work
+    together.
 
     Source: data/compatibility.toml.
     """

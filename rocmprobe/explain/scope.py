@@ -1,6 +1,5 @@
-"""Rules about scope: who has a part in a failure.
-
-This is AMD's stack, another vendor, a package manager, the network or the program's own code.
+"""Rules about scope: whether AMD's stack, another vendor, a package manager, the network or the program
+failed.
 """
 
 from __future__ import annotations
@@ -62,7 +61,10 @@ _FOR_NVIDIA = re.compile(r"\bptxas\b|PTX codegen")
 
 
 def line_of_ptxas(context: LogContext) -> Optional[Line]:
-    """Return the line in which Triton calls NVIDIA's assembler. NVIDIA's OpenCL calls the assembler, too."""
+    """Return the line in which Triton calls NVIDIA's assembler.
+
+    Return None if the log names OpenCL, because NVIDIA's OpenCL also calls the assembler.
+    """
     if any("opencl" in line.text.lower() for line in context.lines):
         return None
     return next((line for line in context.lines if _FOR_NVIDIA.search(line.text)), None)

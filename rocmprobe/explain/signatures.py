@@ -37,7 +37,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class Rule:
-    """Joint evidence of signatures and situations, valid if every word of ``when`` holds ("not-" negates)."""
+    """Joint evidence of signatures and situations.
+
+    The rule applies if every word of ``when`` is present. "not-WORD" requires that WORD is absent.
+    """
 
     when: tuple[str, ...]
     points: Mapping[str, float]
@@ -47,7 +50,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Parameters of scores, ``exp(sharpness * points)``."""
+    """Parameters of the scores, ``exp(sharpness * points)``.
+
+    ``unknown`` is the smallest number of points that the cause ``unknown`` gets.
+    """
 
     sharpness: float
     unknown: float
@@ -84,7 +90,7 @@ def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     """Return the signatures found in ``lines``, in the order of the table.
 
     A line that Python marks as a warning is not fatal, whatever text it quotes. A line that MIOpen marks as a
-    warning is not fatal for MIOpen alone.
+    warning or info is fatal only for signatures of MIOpen's layers.
     """
     kept = list(lines)
     without_python_s = [line for line in kept if not _WARNING.match(line.text)]

@@ -143,7 +143,7 @@ KNOWN_WORDS = frozenset(
 
 
 def situations(facts: Facts, log: Log) -> frozenset[str]:
-    """Return each word that holds, without the names of signatures and their kinds."""
+    """Return the situations that apply to these facts and this log, e.g. "rdna1" or "two-rocms"."""
     return words_and_answers(facts, log)[0]
 
 
@@ -342,7 +342,7 @@ def _find_restricted(facts: Facts) -> bool:
 
 
 def primitive_in(log: Log) -> Optional[str]:
-    """Return the word for the last primitive that a line names, or None.
+    """Return the situation for the last primitive in the log, e.g. "batch-norm", or None.
 
     The last primitive is nearest to the failure, because a traceback prints the outermost frame first.
     """

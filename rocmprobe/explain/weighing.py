@@ -23,11 +23,11 @@ from rocmprobe.text.log import Log
 class Weighed:
     """Evidence for and against causes: the sum of ``points``, and each piece of evidence with its own points.
 
-    ``named`` are the causes that a line supports, not facts alone. ``settled`` are the causes that facts
-    exclude, ``excluded`` those of them that other evidence supports, each with the reason. ``places`` maps
-    each cause to the layers in whose text its evidence stands, with weights. ``primitive`` is the operation
-    that the vendor library was called for. ``elsewhere`` says why AMD's stack has no part in the failure, or
-    is "".
+    ``named`` are the causes that at least one line of the log supports. ``settled`` maps each cause that
+    facts exclude to the reason. ``excluded`` is the part of ``settled`` that other evidence supports.
+    ``places`` maps each cause to the weights of the layers to which its evidence belongs. ``primitive`` is
+    the operation that the vendor library was called for. ``elsewhere`` says why AMD's stack has no part in
+    the failure, or is "".
     """
 
     points: Mapping[str, float]
@@ -49,8 +49,8 @@ class Weighed:
 def weigh(log: Log, facts: Facts, structure: Optional[LogStructure] = None) -> Weighed:
     """Add up the evidence that signatures, rules, and the relations of chip and stack give.
 
-    With the structure of the log (``structure``), the rules of ``explain/reasoning.py`` take part. The
-    evidence of a run does without them, because rocmprobe knows what it called.
+    The rules of ``explain/reasoning.py`` are only used if ``structure`` is given. For evidence from a run,
+    leave ``structure`` out, because rocmprobe knows which operation it called.
     """
     hits = found(line for line in log.lines if not (structure and line.number in structure.excused))
     situations, answered = words_and_answers(facts, log)
@@ -97,7 +97,11 @@ def ruled_out(weighed: Weighed) -> tuple[str, ...]:
 
 
 def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:
-    """Return ``unknown`` and the causes with points, each with its share of exp(sharpness * points)."""
+    """Return (cause, share) pairs, the largest share first. The shares add up to 1.
+
+    Each share is proportional to exp(sharpness * points). ``unknown`` is always included. Causes without
+    positive points are left out.
+    """
     counted = {cause: value for cause, value in points.items() if value > 0}
     counted["unknown"] = max(by.unknown, counted.get("unknown", 0.0))
     weights = {cause: math.exp(by.sharpness * value) for cause, value in counted.items()}
@@ -106,7 +110,10 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
 
 
 def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
-    """Return the symptoms of a failure."""
+    """Return the names of the symptoms that the log and the facts show, e.g. "hang".
+
+    If a line is fatal, only fatal lines count.
+    """
     of_kind: dict[bool, set[str]] = {True: set(), False: set()}
     for signature in (hit.signature for hit in hits):
         if signature.shows:
@@ -125,7 +132,7 @@ def _layer_of(signature: Signature) -> Optional[str]:
 def _speaking(hits: Iterable[Hit], points: Mapping[str, float]) -> Optional[str]:
     """Return the layer that reports the failure: from fatal lines, or else from the way the program ended.
 
-    A line does not count if other evidence takes most of its weight.
+    A line counts only if one of its causes has at least half of the line's points in total.
     """
     for kind in ("fatal", "ending"):
         weights: dict[str, float] = defaultdict(float)

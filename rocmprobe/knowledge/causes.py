@@ -144,7 +144,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def causes() -> tuple[Cause, ...]:
-    """Return every cause that a finding can name."""
+    """Return every cause, in the order of the table."""
     return tuple(_cause(row) for row in table("causes")["cause"])
 
 
@@ -168,8 +168,7 @@ def cause(name: str) -> Cause:
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice about the cause ``name`` for a user to whom the facts ``situations`` (of SITUATIONS)
-    apply.
+    """Return advice against the cause ``name`` that fits the facts ``situations`` (of SITUATIONS).
 
     Raise KeyError if there is no such cause.
     """
@@ -183,7 +182,7 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
 def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
     """Return the text of the first advice whose conditions are all true.
 
-    The text is for the target ``silicon``. If it is None, the text has a placeholder for the target.
+    If the target ``silicon`` is None or unknown, the text says gfxNNNN and how to find the target.
     """
     row = gpus.target(silicon)
     words = situations | _words_of(row) if row else situations

@@ -47,10 +47,10 @@ class Combination:
     ("2.12.0+rocm10.1.0"). ``rocm`` and ``kernel`` (Linux) begin with MAJOR.MINOR. ``torch_targets`` and
     ``rocblas_targets`` are the targets for which the installed library has code. ``system`` is one of
     ``stacks.SYSTEMS``. ``atomics`` is True if the card can use PCIe atomics. ``primitive`` is the operation
-    that MIOpen had to compute, a name in [[primitive]]. ``package`` has the targets that are part of the name
-    of the installed package ("gfx110X", "gfx1100 gfx1101"). ``torch_kind`` is "rocm", "cuda" or "cpu" if
-    torch itself reports it. ``first`` is the kind of device 0 (one of FIRST), or None unless the machine has
-    both kinds.
+    that MIOpen had to compute, e.g. "batch-norm". ``package`` has the targets in the name of the installed
+    package, e.g. "gfx110X" or "gfx1100 gfx1101". ``torch_kind`` is "rocm", "cuda" or "cpu" if torch itself
+    reports it. ``first`` is "card" or "processor", the kind of device 0. It is None if all GPUs are of one
+    kind.
     """
 
     amd: bool = False
@@ -89,14 +89,14 @@ class Combination:
 
     @property
     def rocm_number(self) -> Optional[str]:
-        """MAJOR.MINOR of the ROCm for which torch was built. If unknown, that of the installed ROCm."""
+        """MAJOR.MINOR of the ROCm for which torch was built, or else of the installed ROCm."""
         suffix = (self.torch or "").partition("+rocm")[2]
         found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
         return found[0] if found else None
 
     @property
     def torch_number(self) -> Optional[str]:
-        """MAJOR.MINOR of torch itself."""
+        """MAJOR.MINOR of the torch version, without the suffix."""
         found = _NUMBER.match((self.torch or "").strip())
         return found[0] if found else None
 
@@ -119,8 +119,8 @@ class Answer:
 
     ``certain`` is True if the result was read from the machine itself, and False if it comes from
     publications or reports. ``stops`` is True if programs cannot run when the relation does not hold. If
-    ``stops`` is False, a relation that does not hold is only a risk, or limits one library. ``cause`` is the
-    cause of failures if the relation does not hold, or "" if the table has none.
+    ``stops`` is False, programs can still run, e.g. without one library. ``cause`` is the cause of failures
+    if the relation does not hold, or "" if the table has none.
     """
 
     relation: Relation
@@ -132,10 +132,9 @@ class Answer:
     cause: str = ""
 
     def points(self, symptoms: Collection[str]) -> dict[str, float]:
-        """Return a weight, keyed by cause, for each cause that this result supports if a failure has these
-        symptoms.
+        """Return points by cause for a failure with these symptoms. Negative points speak against the cause.
 
-        If several symptoms support the same cause, the largest weight counts.
+        If several symptoms give points to the same cause, the largest points count.
         """
         consequences = self.relation.yes if self.holds else self.relation.no
         found: dict[str, float] = {}
@@ -163,7 +162,7 @@ class _Found(NamedTuple):
 
 @lru_cache(maxsize=1)
 def relations() -> tuple[Relation, ...]:
-    """Return every condition that the table has, in its order."""
+    """Return every relation, in the order of data/compatibility.toml."""
     return tuple(
         Relation(**{**row, "settles": tuple(row.get("settles", ()))})
         for row in table("compatibility")["relation"]
@@ -172,7 +171,7 @@ def relations() -> tuple[Relation, ...]:
 
 @lru_cache(maxsize=1)
 def symptoms() -> Mapping[str, str]:
-    """Return the title of each symptom."""
+    """Return the title of each symptom, keyed by name (e.g. "no-code")."""
     return {row["name"]: row["title"] for row in table("compatibility")["symptom"]}
 
 
@@ -198,7 +197,10 @@ def of_machine(machine: Machine, gpu: Gpu) -> Combination:
 
 
 def first_device(machine: Machine) -> Optional[str]:
-    """Return the kind (one of FIRST) of the AMD GPU that is device 0 of programs."""
+    """Return "card" or "processor", the kind of the AMD GPU that is device 0 of programs.
+
+    Return None if all AMD GPUs are of one kind, or if the first device is unknown.
+    """
     listed = [gpu for gpu in machine.amd_gpus if gpu.order.value is not None]
     if len({in_processor(gpu) for gpu in listed}) < len(FIRST):
         return None
@@ -233,7 +235,7 @@ def answer(combination: Combination, name: str) -> Optional[Answer]:
 
 
 def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return the results in ``found`` because of which programs cannot run."""
+    """Return the results in ``found`` that prevent programs from running."""
     return tuple(each for each in found if not each.holds and each.stops)
 
 
@@ -321,7 +323,8 @@ def _package_has_code(asked: Combination) -> Iterator[_Found]:
 def _of_amd(asked: Combination) -> bool:
     """Return True if a ROCm build of torch with these versions exists only in AMD's index.
 
-    PyTorch's index has no ROCm builds for Windows, and no builds for newer releases of ROCm than its newest.
+    PyTorch's index has no ROCm builds for Windows, and none for a ROCm newer than its stacks in
+    data/stacks.toml.
     """
     newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
     number = asked.rocm_number
@@ -388,10 +391,11 @@ def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield a result that says if AMD's build of a library for this ROCm release has code for the chip.
+    """Yield one result, which holds if AMD's build of the library has code for the chip.
 
-    Each row of the table lists all targets of the library. The HIP SDK for Windows has other targets than
-    ROCm for Linux. Since TheRock, both are built with the same list of targets.
+    Yield nothing if the ROCm release or the chip is unknown, and for Windows before ROCm 7.9 (TheRock).
+    Before TheRock, the HIP SDK for Windows had other targets than ROCm for Linux. Each row of the table lists
+    all targets of the library.
     """
     number, isa = asked.rocm_number, asked.isa
     if number is None or isa is None or gpus.target(isa) is None:
@@ -516,8 +520,7 @@ def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
     """Return the advice to remove the ISA override of ``gpu`` if the libraries have code for the GPU's native
     ISA.
 
-    Return None if the GPU has no override, if the libraries lack code for its native ISA, or if the libraries
-    were not read.
+    Return None if the GPU has no override, or if the libraries are unknown or lack code for the native ISA.
     """
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     if not native or not effective or native == effective:

@@ -110,7 +110,7 @@ def _satisfied(wanted: str, version: str) -> bool:
 
 
 def observed(outcome: Outcome) -> Outcome:
-    """Return ``outcome`` with the state that was observed if its state is "xfail" or "xpass"."""
+    """Return ``outcome`` with its observed state in place of "xfail" or "xpass"."""
     if outcome.expected is None:
         return outcome
     return replace(outcome, state=outcome.expected.state, expected=None)

@@ -84,8 +84,7 @@ def _hex(value: object, digits: int) -> str:
 def target(gfx: object) -> Optional[Target]:
     """Return the target called ``gfx``, or None if it is unknown.
 
-    Feature suffixes are ignored (``gfx1010:xnack-``). ``gfx`` can come from a file that anybody wrote, so
-    values that are not text also count as unknown.
+    Feature suffixes are ignored (``gfx1010:xnack-``). A value that is not a string also counts as unknown.
     """
     return _tables().targets.get(gfx.partition(":")[0]) if isinstance(gfx, str) else None
 
@@ -130,10 +129,9 @@ def product(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]
 
 
 def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Optional[str]:
-    """Return the name of the product with this device id and revision, or the common name of its products.
+    """Return the name of the product with this device id and revision, or None if unknown.
 
-    One device id can belong to several products. Without a known revision, there is a name only if all
-    revisions have the same name.
+    If the table lacks the revision, return the name that the table has for the device id alone.
     """
     device = _hex(pci_id, 4)
     row = _by_pci_id().get(device)
@@ -141,8 +139,10 @@ def marketing_name(pci_id: Optional[PciId], revision: Optional[PciId]) -> Option
 
 
 def missing_features(native: Optional[str], effective: Optional[str]) -> tuple[str, ...]:
-    """Return one sentence for each feature that code for ``effective`` can use but ``native`` does not
-    support.
+    """Return one sentence for each reason why code for ``effective`` can fail on ``native``.
+
+    Reasons are unsupported features and missing workarounds. If the two ISAs have different instruction
+    encodings, the encoding is the only reason.
     """
     silicon, code = target(native), target(effective)
     if silicon is None or code is None or silicon.gfx == code.gfx:

@@ -29,8 +29,8 @@ _ROCM_TORCH = re.compile(r"[0-9][0-9A-Za-z.]*\+rocm[0-9A-Za-z.]+")
 class Place:
     """The machine on which a user wants to install a stack. Unknown fields are "" or None.
 
-    ``chips`` are the targets of its cards, the main card first. ``torch`` is the version of torch in that
-    Python. ``atomics`` is True if the card can use PCIe atomics.
+    ``chips`` are the targets of its cards, the main card first. ``python`` and ``torch`` are the versions of
+    the installed Python and torch. ``atomics`` is True if the card can use PCIe atomics.
     """
 
     chips: tuple[str, ...]
@@ -52,8 +52,8 @@ class Place:
 class Plan:
     """Plan for installing a stack.
 
-    ``constraints`` are the lines of pip's constraints file. They are empty if the versions are only known
-    after the installation.
+    ``constraints`` are the lines of pip's constraints file. ``constraints`` is empty if the versions are only
+    known after the installation.
     """
 
     option: Option

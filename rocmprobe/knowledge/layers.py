@@ -1,6 +1,6 @@
 """Kinds of layers that a vendor library computes, and the setting ``by-layer``.
 
-Under ``by-layer`` the vendor library computes convolution, under a setting with which its convolutions are
+Under ``by-layer``, the vendor library computes convolution with variables and flags that make the result
 correct. PyTorch's own kernels compute the layers that fail in the vendor library.
 """
 
@@ -43,10 +43,10 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
 
 
 def leaves(setting: Setting, outcome: Outcome) -> bool:
-    """Return True if PyTorch's own kernels compute at least part of what ``outcome`` tested.
+    """Return True if PyTorch's own kernels compute at least part of the case ``outcome``.
 
-    This is True for a layer in ``setting.pytorch_layers``, and for every network, because it can contain such
-    a layer.
+    If ``setting.pytorch_layers`` is not empty, this is True for these layers and for every network, because a
+    network can contain such a layer.
     """
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
@@ -56,8 +56,8 @@ def leaves(setting: Setting, outcome: Outcome) -> bool:
 def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
     """Return the keyword arguments (see OPTIONS) of the layers that fail in the vendor library.
 
-    ``outcomes`` are those of ``default``. Outcomes in float64 are ignored, because PyTorch does not use
-    MIOpen for float64.
+    ``outcomes`` are the outcomes under the setting ``default``. Outcomes in float64 are ignored, because
+    PyTorch does not use MIOpen for float64.
     """
     broken = {outcome.check for outcome in outcomes if outcome.fails and outcome.dtype != "float64"}
     if purpose == "inference":
@@ -66,7 +66,10 @@ def failing(outcomes: Iterable[Outcome], purpose: str) -> tuple[str, ...]:
 
 
 def holds(convolutions: Iterable[Outcome]) -> bool:
-    """Return True if a setting's convolutions are all correct. If float32 was tested, only float32 counts."""
+    """Return True if a setting's convolutions were tested and are all correct.
+
+    If float32 was tested, only float32 counts.
+    """
     asked = [each for each in convolutions if each.meaning.counted]
     asked = [each for each in asked if each.dtype == "float32"] or asked
     return bool(asked) and all(each.works for each in asked)
@@ -75,8 +78,8 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
     """Return the variables and flags of the setting ``by-layer``, or the reason why it cannot be used.
 
-    ``cures`` are settings under which convolution works. ``by-layer`` has the variables and flags of the
-    setting in ``cures`` that changes least.
+    ``cures`` are settings under which convolution works. ``by-layer`` copies the setting in ``cures`` with
+    the fewest variables and flags.
     """
     if not options:
         return Cure(None, "skipped", "no layer was found to fail in the vendor library")
@@ -92,8 +95,7 @@ def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
 
 
 def is_variable(name: str, value: str) -> bool:
-    """Return True if a setting can contain ``name=value``: some setting sets this variable, or it switches
-    solvers off."""
+    """Return True if ``name`` is a variable of any setting, or if ``name=value`` switches a solver off."""
     known = {known for setting, _, _ in all_settings() for known in setting.env}
     return name in known or is_switch(name, value)
 
@@ -115,7 +117,7 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 
 
 def refuse_underived(setting: Setting, where: str) -> None:
-    """Raise BadInput if the derived setting ``setting`` has content that a run cannot have determined.
+    """Raise BadInput unless ``setting`` is a valid ``by-layer`` or only switches solvers off.
 
     The check is needed because the results can come from an untrusted source.
     """

@@ -19,7 +19,7 @@ from rocmprobe.knowledge.solvers import FORCE, names_by_id
 
 @dataclass(frozen=True)
 class Reading:
-    """The parsed log of a vendor library: how the last convolution was computed, and failures.
+    """The implementation of the last convolution, and the errors, from the log of a vendor library.
 
     ``algorithm`` is the family (GEMM, Direct, Winograd, ImplicitGEMM, FFT, naive). ``find_db`` is "hit" or
     "miss" of the find database, which stores the fastest solvers. ``errors`` are lines of the log, the most
@@ -148,8 +148,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The last search for kernel parameters: the solver, and its milliseconds with the best and with the
-    default parameters."""
+    """The last search of MIOpen for kernel parameters of a solver.
+
+    ``best_ms`` and ``default_ms`` are the solver's times with the best and with the default parameters.
+    """
 
     solver: str
     best_ms: Optional[float] = None
@@ -184,8 +186,8 @@ def family(solver: str) -> Optional[str]:
 def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
     """Return the reason why a case that allowed only ``solver`` proves nothing about this solver.
 
-    Return None if the case is a result about ``solver``. That is also so if the log has other errors, because
-    these made ``solver`` fail before MIOpen reported that it has no solver.
+    Return None if the case tested ``solver``. If the log has other errors too, ``solver`` itself failed, so
+    the result is None.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"

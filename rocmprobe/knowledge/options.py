@@ -47,9 +47,9 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
-    If the chip must run code for another chip, ``lent`` has this chip and the override. ``refused`` has the
-    reasons why chip and stack are incompatible. ``lacking`` has the limits that follow from relations between
-    chip and stack (see ``compatibility``).
+    If the chip must run code for another chip, ``lent`` has the other chip and the override. ``refused`` has
+    the reasons why chip and stack are incompatible. ``lacking`` has the limits that follow from relations
+    between chip and stack (see ``compatibility``).
     """
 
     stack: Stack
@@ -89,10 +89,9 @@ class Option:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """(source, date) of what is known about the stack.
+        """(source, date) of the stack, and of the report, override, limits and failures that apply.
 
-        Sources of relations are part of the sentences, because these sources have a release instead of a
-        date.
+        Sources of relations are in the texts of ``evidence`` and ``known_limits`` instead.
         """
         rows = (*self.broken, self.report, self.stack, self.lent, *self.limits)
         return tuple(dict.fromkeys((row.source, row.date) for row in rows if row))
@@ -108,11 +107,12 @@ def options(
     distribution: Optional[str] = None,
     atomics: Optional[bool] = None,
 ) -> tuple[Option, ...]:
-    """Return the stacks for a chip on a system, the best first. Stacks that are known to fail come last.
+    """Return the stacks for a chip on a system, the best first. Return () for an unknown chip.
 
-    First come stacks that need no build from source and that run on the machine's distribution. Then stacks
-    are sorted by status, by code for the chip before an override, by fixed versions before nightly builds,
-    and by newer rows before older rows. ``atomics`` is True if the card can use PCIe atomics.
+    Community stacks and builds from source come after other stacks. Stacks that are known to fail come last.
+    If ``distribution`` is None, stacks for single distributions rank with the community stacks. Ties are
+    decided by status, then own code before an override, releases before nightly builds, and newer before
+    older. ``atomics`` is True if the card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -190,8 +190,8 @@ def combination(
     """Return the combination of a chip with a stack. The chip runs its own code, or the code of the chip that
     ``lent`` names.
 
-    For stacks from PyTorch and AMD, the known targets of AMD's rocBLAS decide whether rocBLAS has code for
-    the chip. In other stacks, rocBLAS is assumed to have code for the chip.
+    For stacks from PyTorch and AMD, ``rocblas_targets`` is None, because data/compatibility.toml has the
+    targets. In other stacks, rocBLAS is assumed to have code for the chip.
     """
     runs_as = lent.posing if lent else gfx
     return Combination(
@@ -203,8 +203,7 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """Yield the limits from relations, except limits of a library that one of the limits in ``known`` already
-    names."""
+    """Yield each negative result for hipBLASLt or MIOpen, unless a limit in ``known`` names the library."""
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):

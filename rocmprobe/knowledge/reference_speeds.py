@@ -35,8 +35,8 @@ class Peak:
 class Published:
     """A published speed, in operations or bytes per second, and the fraction of the product's peak.
 
-    ``like`` has the kinds of layer to which the speed can be compared, e.g. "3x3". ``ms`` is the time of a
-    whole network, or None if the speed is not about a network.
+    ``like`` lists the kinds of convolution with comparable speeds, e.g. "3x3". ``ms`` is the time of a whole
+    network, or None if the speed is not about a network.
     """
 
     product: str
@@ -108,10 +108,7 @@ def explanations() -> tuple[Explanation, ...]:
 
 
 def figures_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
-    """Return the published speeds of all chips in the family of ``gfx``.
-
-    Few chips have several published speeds, and the fractions of the peak are similar within a family.
-    """
+    """Return the published speeds of this kind, dtype and direction on all chips in the family of ``gfx``."""
     family = gpus.family(gfx)
     return tuple(
         each

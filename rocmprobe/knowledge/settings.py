@@ -95,8 +95,8 @@ def searches() -> Sequence[Search]:
 def drivers_of(setting: Setting) -> tuple[str, ...]:
     """Return the drivers under which a setting has an effect.
 
-    With ``capi``, only environment variables and the choice of MIOpen's function have an effect. With
-    ``torch``, everything has an effect except Find 2.0, which PyTorch does not use.
+    With ``capi``, only environment variables and the search method have an effect. With ``torch``, everything
+    has an effect except Find 2.0, which PyTorch does not use.
     """
     if setting.search == "find-2.0":
         return ("capi",)
@@ -116,8 +116,8 @@ def settings_for(
     """Return the settings of ``backend`` that one of ``drivers`` supports.
 
     ``wanted`` is the name of a set, "default" or "all", or names of settings separated by commas. The setting
-    ``default`` is always included, because the ladder skips checks based on its results. Raise BadInput for a
-    name that the backend does not have.
+    ``default`` is included even if ``wanted`` does not name it. Raise BadInput for a name that the backend
+    does not have.
     """
     rows = [
         row

@@ -34,7 +34,7 @@ _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 @dataclass(frozen=True)
 class Solver:
-    """One row of the table."""
+    """A convolution solver of MIOpen: one row of data/solvers.toml, which explains the fields."""
 
     name: str
     family: str
@@ -49,7 +49,7 @@ class Solver:
     until: str = ""
 
     def may_run(self, problem: str, direction: str, isa: Optional[str]) -> bool:
-        """Return False if the table rules out that the solver can run the problem, else True."""
+        """Return True unless the table excludes the problem, direction or ISA for this solver."""
         kind, dtype = problem.split("-", 2)[:2]
         name = _DTYPES.get(dtype, "")
         asked = TRANSPOSED[direction] if "transpose" in kind else direction
@@ -92,8 +92,7 @@ def in_play(
 ) -> tuple[Solver, ...]:
     """Return the solvers that Find would try for a problem and direction, in the order of the attempts.
 
-    Simulated machines use this function. If ``environ`` selects certain solvers, all other solvers are left
-    out.
+    If ``environ`` allows only certain solvers (FORCE), all other solvers are left out.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -113,9 +112,9 @@ def smallest_switches(
     """Return the smallest set of variables that switches off all ``faulty`` solvers and leaves each case a
     correct solver.
 
-    ``sound`` maps each case to its correct solvers. Among sets of the same size, prefer the set that switches
-    off the fewest correct solvers, then the set whose variables switch off the fewest solvers. A solver that
-    is faulty for one case counts as faulty for all cases.
+    ``sound`` maps each case to its correct solvers. Return None if there is no such set. Among sets of the
+    same size, prefer the set that switches off the fewest correct solvers, then the set whose variables
+    switch off the fewest solvers. A solver that is faulty for one case counts as faulty for all cases.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -146,8 +145,8 @@ def _narrow_first(names: Iterable[str]) -> list[str]:
 def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
     """Return sets of at most ``size`` variables that switch off every solver of ``names``.
 
-    The search extends a set only by variables of the first solver that the set does not yet switch off. That
-    is enough, because every solution contains such a variable.
+    The search extends a set only by variables of the first solver that the set does not yet switch off. Every
+    solution contains one of these variables.
     """
     found: set[frozenset[str]] = set()
 
@@ -202,8 +201,8 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 class Cure:
     """The variables of a derived setting, and the reason for them.
 
-    If nothing could be derived, ``env`` is None, and the cases of the setting do not run: ``state`` is the
-    state with which they are recorded, e.g. "skipped". Fields after ``reason`` are only used for the setting
+    If nothing could be derived, ``env`` is None, and the cases of the setting do not run. ``state`` is then
+    the recorded state of these cases, e.g. "skipped". Fields after ``reason`` are only used for the setting
     ``by-layer`` and have the same meaning as in ``Setting``.
     """
 

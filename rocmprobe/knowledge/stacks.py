@@ -49,7 +49,7 @@ class Stack:
 class Report:
     """A report of a user about a stack on a chip: one [[report]] in data/stacks.toml.
 
-    ``torch`` is the installed version that identifies the stack, or "" if no version does.
+    A machine with torch version ``torch`` already has this stack. ``torch`` is "" if unknown.
     """
 
     stack: str
@@ -81,7 +81,7 @@ class Limit:
     """Something that does not work on a chip, and environment variables that avoid it: one [[limit]] in
     data/stacks.toml.
 
-    ``caches`` are variables for cache folders. Each of them must also be set to a new folder.
+    ``caches`` are variables for cache folders. Each variable in ``caches`` must also be set to a new folder.
     """
 
     gfx: tuple[str, ...]
@@ -153,15 +153,14 @@ def lendings() -> tuple[Lent, ...]:
 
 
 def limits() -> tuple[Limit, ...]:
-    """Return everything that is known not to work on some chip, e.g. Triton's kernels, with the variables
-    that avoid it."""
+    """Return every known limit of a chip, e.g. of Triton's kernels, with variables that avoid the limit."""
     return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
 
 
 def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables of the cache folders that must be replaced by new folders when ``env`` is set.
+    """Return the variables that must be set to new cache folders if ``env`` is set.
 
-    The caches do not record ``env``, so old folders would return kernels that were compiled without it.
+    The old folders contain kernels that were compiled without ``env``.
     """
     rows = (row for row in limits() if row.env and row.env.items() <= env.items())
     return tuple(dict.fromkeys(name for row in rows for name in row.caches))

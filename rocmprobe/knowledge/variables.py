@@ -162,7 +162,7 @@ _LONGEST = 120
 def _one_letter_apart(one: str, other: str) -> bool:
     """Return True if one letter is missing, added or wrong, or if the letters are in a different order.
 
-    Names that differ only in digits are different variables, for example F2X3 and F3X2 for two kernels.
+    Return False if only digits differ, because F2X3 and F3X2 name different kernels.
     """
     if re.sub(r"\d", "", one) == re.sub(r"\d", "", other):
         return False
@@ -189,9 +189,9 @@ def _tails() -> Mapping[str, tuple[str, ...]]:
 
 
 def matters(name: str) -> bool:
-    """Return True if a variable that is set belongs to the facts of a machine.
+    """Return True if rocmprobe records the variable ``name``, because ROCm or PyTorch may read it.
 
-    Return False for every name that suggests a secret.
+    Probable misspellings are also recorded. Return False for every name that suggests a secret.
     """
     if _SECRET.search(name):
         return False
@@ -256,8 +256,8 @@ def _unknown(name: str, rocm: Optional[Release]) -> Label:
     """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
 
     The label is UNKNOWN if the name is probably a misspelling, or if all variables of its software are in the
-    table. It is NOT_LISTED if this software may have variables that the table lacks. Builds and containers
-    set variables such as ROCBLAS_DIR, so names of this form are never UNKNOWN.
+    table. It is NOT_LISTED if this software may have variables that the table lacks. Names that end in _DIR,
+    _PATH, _ROOT, _HOME or _VERSION are never UNKNOWN, because builds and containers set them.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""

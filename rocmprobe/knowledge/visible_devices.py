@@ -123,7 +123,7 @@ def with_numbers(gpus: Sequence[Gpu], variables: Mapping[str, str]) -> list[Gpu]
 def visible(machine: Machine, vendor: str) -> list[Gpu]:
     """Return the GPUs of ``vendor`` that torch can use, in torch's order.
 
-    If the kernel's order of the GPUs is unknown, the order of the facts is used instead.
+    AMD GPUs without a known ``order`` come last, in the order of ``machine.gpus``.
     """
     gpus = [gpu for gpu in machine.gpus if gpu.vendor.value == vendor]
     variables = {name: str(fact.value) for name, fact in machine.variables.items() if fact.value is not None}
@@ -152,10 +152,9 @@ def in_processor(gpu: Gpu) -> bool:
 def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
     """Return the variable, as NAME=VALUE, that shows a program only the GPUs ``wanted``, or None if unknown.
 
-    The variable is ROCR_VISIBLE_DEVICES with numbers if ROCR_VISIBLE_DEVICES is set now, else
-    HIP_VISIBLE_DEVICES with numbers. HIP_VISIBLE_DEVICES selects among the GPUs that ROCR_VISIBLE_DEVICES
-    shows, so the user must unset it in the first case. If the runtime's order of the GPUs is unknown, the
-    variable is ROCR_VISIBLE_DEVICES with UUIDs.
+    If ROCR_VISIBLE_DEVICES is set now, the result replaces its value, and the user must unset
+    HIP_VISIBLE_DEVICES. Otherwise the result sets HIP_VISIBLE_DEVICES. If the order of a GPU is unknown, the
+    result is ROCR_VISIBLE_DEVICES with UUIDs.
     """
     gpus = list(wanted)
     orders = [gpu.order.value for gpu in gpus]
@@ -168,8 +167,8 @@ def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
 def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
     """Return a value of HIP_VISIBLE_DEVICES that shows a program only ``gpu``.
 
-    Other variables must stay as they are. Return {} if the GPU's number is unknown, or if HIP_VISIBLE_DEVICES
-    has UUIDs now.
+    Other variables must stay as they are. Return {} if the GPU's number is unknown, or if the variable that
+    selects devices now has UUIDs.
     """
     if gpu.index.value is None:
         return {}

@@ -83,7 +83,7 @@ def entries(text: str) -> dict[str, str]:
 
 
 def takes(added: Iterable[str]) -> list[str]:
-    """Return the targets that librocdxg supports, sorted."""
+    """Return the targets that librocdxg lists and the targets ``added`` (e.g. in dids.conf), sorted."""
     return sorted({*listed().values(), *added}, key=target_order)
 
 
@@ -93,7 +93,7 @@ def too_old(rocm: Optional[str]) -> bool:
 
 
 def needs_variable(rocm: Optional[str]) -> bool:
-    """Return True if this ROCm loads librocdxg only with the variable, or if the ROCm version is unknown."""
+    """Return True if ``rocm`` loads librocdxg only with ``bridge().variable`` set, or if ``rocm`` is None."""
     return rocm is None or _before(rocm, bridge().without_variable)
 
 

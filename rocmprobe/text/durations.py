@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def duration(seconds: float, rough: bool = False) -> str:
-    """Return a duration as text in whole hours, minutes and seconds.
+    """Return a duration as text, e.g. "2 h 05 min" or "1 min 30 s".
 
-    If ``rough``, leave out the seconds of a duration of a minute or more.
+    From one hour on, leave out the seconds. If ``rough``, leave out the seconds from one minute on.
     """
     whole = round(seconds / 60) * 60 if rough and seconds >= 60 else round(seconds)
     minutes, rest = divmod(whole, 60)

@@ -118,8 +118,7 @@ class Line:
     """A cleaned line of a log.
 
     ``number`` and ``last`` are the line numbers of the first and the last occurrence, counted from 1. If
-    text/restored.py restored translated, misread or cut-off words, ``words`` are the restored words in
-    ``text`` and ``printed`` is the text before.
+    text/restored.py changed the line, ``words`` are the restored words and ``printed`` is the original text.
     """
 
     number: int
@@ -143,7 +142,7 @@ class Log:
 
     Lines that differ only in numbers count as one line. Names of GPU targets do not count as numbers.
     ``left_out`` counts the distinct lines that were dropped because there were too many. ``shortened`` counts
-    the lines longer than ``LONGEST``, whose middle was not read.
+    the long lines whose middle was not read.
     """
 
     lines: tuple[Line, ...]
@@ -236,7 +235,7 @@ def _blocks(stream: BinaryIO, start: bytes) -> Iterator[str]:
 def _encoding(start: bytes) -> str:
     """Return the encoding of a log that begins with ``start``.
 
-    PowerShell writes UTF-16, into a file with a byte order mark, into a pipe without.
+    PowerShell writes UTF-16 with a byte order mark to files, and without a byte order mark to pipes.
     """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
@@ -379,7 +378,7 @@ def _without_middle(line: str) -> str:
 
 
 def was_cut(line: str) -> bool:
-    """Return True if ``cut`` shortened this line."""
+    """Return True if ``cut`` replaced the middle of this line by "…"."""
     return len(line) == LONGEST and line.startswith(_GAP, _SHOWN)
 
 
@@ -405,9 +404,8 @@ def same(text: str) -> str:
 def wrapped(raw: str, before: str, width: int) -> bool:
     """Return True if the line after ``raw`` can be the continuation of ``raw``.
 
-    ``width`` is the length of the longest line near ``raw``. If ``before`` has ``width`` characters, ``raw``
-    is probably a continuation itself. In this case, return True only if ``raw`` looks like the start of a
-    line.
+    ``width`` is the length of the longest line near ``raw``. ``before`` is the line before ``raw``. If
+    ``before`` has ``width`` characters, return True only if ``raw`` looks like the start of a line.
     """
     if not _NARROWEST <= len(raw) <= width <= _WIDEST or len(raw) < width > _WIDEST_MAIL:
         return False
@@ -506,7 +504,9 @@ def _mark(line: str) -> int:
 
 
 def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
-    """Return True if lines end at this width because text was wrapped there, not by coincidence."""
+    """Return True if ``width`` is a common window width, or if several different lines have exactly this
+    length.
+    """
     return (
         not _WINDOWS.isdisjoint((width, width - mark))
         or len({same(line) for line in lines if len(line) == width}) > 1

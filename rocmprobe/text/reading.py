@@ -1,7 +1,7 @@
 """Reader for untrusted files: results, journal, shapes, machine, baseline, facts, tables.
 
-Each file is read up to a size limit, decoded, and checked against a schema. Every error is a ``BadInput``
-that states the file, the place in the file, the problem and the remedy.
+Each file is read up to a size limit, decoded, and checked against a schema. A ``BadInput`` states the file,
+the place in the file, the problem and the remedy.
 """
 
 from __future__ import annotations

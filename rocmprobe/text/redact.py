@@ -55,8 +55,8 @@ _EVERYBODYS = frozenset({
 def redacted(data: Any) -> Any:
     """Return JSON ``data`` with a placeholder for every identifier of a person or machine.
 
-    Ids of cases, states and rocmprobe's own words stay unchanged. An identifier gets the same placeholder in
-    all processes of a run. Redacted data do not change if they are redacted again.
+    Ids of cases, states and rocmprobe's own words stay unchanged. On Linux, an identifier gets the same
+    placeholder in all processes of a run. Redacted data do not change if they are redacted again.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
 
@@ -183,8 +183,8 @@ def _key() -> bytes:
 def _label(kind: str, identifier: str) -> str:
     """Return the placeholder for ``identifier``.
 
-    The placeholder contains a keyed digest of the identifier. So all processes of a run make the same
-    placeholder without sharing a list of secrets.
+    The placeholder contains a digest of the identifier, keyed with the boot id of Linux. All processes after
+    the same boot make the same placeholder.
     """
     digest = hashlib.blake2b(identifier.lower().encode("utf-8", "replace"), key=_key(), digest_size=3)
     return f"<{kind}-{digest.hexdigest()[:5]}>"

@@ -2,8 +2,8 @@
 
 A program translates the message to its user's language (data/translations.toml). Text recognition of a
 screenshot replaces a letter by a similar letter. A page, a mail or a window breaks a line within a phrase, or
-cuts off the end of the phrase. A change is reverted only if there is exactly one possible original: one of
-the fixed phrases below, or the name of a GPU target.
+cuts off the end of the phrase. Letters and phrases are restored only if exactly one of the fixed phrases
+below, or one GPU target, fits.
 """
 
 from __future__ import annotations
