@@ -50,7 +50,10 @@ class Geometry:
         return self.channels // self.groups * self.taps
 
     def span(self, windows: Sequence[int]) -> tuple[int, ...]:
-        """Return the image sizes that a block of ``windows`` neighbouring windows covers."""
+        """Return the size of the image region that a block of neighbouring windows covers.
+
+        ``windows`` is the number of windows in each dimension.
+        """
         return tuple(
             (w - 1) * s + (k - 1) * d + 1
             for w, s, k, d in zip(windows, self.stride, self.kernel, self.dilation)
@@ -71,7 +74,7 @@ class Geometry:
         )
 
     def flipped(self) -> Geometry:
-        """Return the convolution on the feature tensor that computes the backward data at stride 1.
+        """Return the convolution that computes the backward data from the feature tensor. Requires stride 1.
 
         The weight of the returned convolution has the taps reversed and, in each group, channels and filters
         swapped.

@@ -15,9 +15,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: Optional[int] = None) -> None:
-    """Make the Linux kernel kill this process when the thread that started it ends.
+    """Make the Linux kernel kill this process when the thread that started this process ends.
 
-    ``parent`` is the pid of the parent process. If it has already ended, exit at once.
+    ``parent`` is the pid of the parent process. If the parent has already ended, exit this process at once.
     """
     parent = parent or os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,7 +1,7 @@
 """The pytest plugin: each case of a suite is a test item, and the case's outcome is the result of the item.
 
-For other tests, it only adds its options. The main process (xdist's controller) begins the run, and writes
-results and report at the end. With xdist, all items of a device run in one xdist worker.
+For other tests, it only adds options, a marker and a fixture. The main process (xdist's controller) begins
+the run, and writes results and report at the end. With xdist, all items of a device run in one xdist worker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts about the machine, each with its source, read without importing torch in this process.
+"""Readers that return facts about the machine. This process does not import torch.
 
 The readers work even if the ROCm installation is broken. They read files through a ``Tree``, so they can also
 read a recorded copy of ``/``.

@@ -25,12 +25,11 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    ``environ`` are the variables of this process by default. For a recorded tree, it is empty by default,
-    because the variables of this process have nothing to do with the recording. ``python`` is the interpreter
-    whose torch is inspected, by default the running interpreter.
+    ``environ`` are the variables of this process by default. For a recorded tree, the default is no
+    variables. ``python`` is the interpreter whose torch is inspected, by default the running interpreter.
 
     Never raises an exception. If a reader fails, the error becomes the fact ``errors.<reader>``. On Windows
-    without WSL, GPUs are not detected.
+    without WSL, GPUs are not detected, and ``python`` is ignored.
     """
     tree = Tree(Path(root))
     if environ is None:
@@ -88,7 +87,7 @@ def detect(
 def detect_devices(
     environ: Optional[Mapping[str, str]] = None, python: Optional[torch_build.Python] = None
 ) -> Machine:
-    """Return the facts that decide which devices torch has: GPUs, torch's build, and environment variables.
+    """Return the facts that determine torch's devices: GPUs, torch's build and environment variables.
 
     Unlike ``detect``, this is fast and starts no program.
     """

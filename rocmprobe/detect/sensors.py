@@ -1,7 +1,6 @@
 """Devices with readable sensors, and their readings, from hwmon and sysfs alone.
 
-The readings are used for telemetry over time, and for the clocks and temperatures during a measurement. The
-search for existing files happens only once, so that a reading opens only these files.
+``find_devices`` searches for a GPU's sensor files once, so that ``read`` does not search again.
 
 Format: linux Documentation/hwmon/sysfs-interface.rst, Documentation/gpu/amdgpu/thermal.rst. gpu_metrics:
 drivers/gpu/drm/amd/include/kgd_pp_interface.h (struct gpu_metrics_v1_3) and pm/swsmu/inc/amdgpu_smu.h (bits).
@@ -131,7 +130,7 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:
-    """Return the driver's throttling status, or no values if the format is not version 1.3."""
+    """Return ``throttled_heat`` and ``throttled_power`` (0 or 1), or {} unless the format is version 1.3."""
     try:
         with tree.opened(name) as handle:
             data = os.read(handle, _METRICS.size)
@@ -163,16 +162,17 @@ _CPU = re.compile(r"cpu[0-9]+")
 def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     """Return clocks (MHz), temperatures (degrees Celsius) and power (watts) of ``gpu``.
 
-    If ``gpu`` is None, return the CPU's values: ``core_clock_mhz`` of the fastest core and ``temperature_c``,
-    the highest value of all sensors.
+    If ``gpu`` is None, return the CPU's values: ``core_clock_mhz`` of the fastest core and the highest
+    ``temperature_c``.
 
-    The result is empty for a GPU of another vendor, and for a suspended GPU, which is not woken.
+    The result is empty for a GPU of another vendor, for a suspended GPU (not woken), and if reading takes
+    longer than 1 s.
     """
     return _in_time(lambda: processor(tree) if gpu is None else _gpu(tree, gpu))
 
 
 def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
-    """Return the limits of ``gpu`` by quantity, or an empty dict if reading takes too long."""
+    """Return ``read_limits`` of ``gpu``, or {} if it has no sensors or reading takes longer than 1 s."""
     address = str(gpu.address.value)
     # All partitions of a card use the sensors of PCI function 0.
     places = (address, f"{address.rpartition('.')[0]}.0")

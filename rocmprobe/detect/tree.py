@@ -20,7 +20,7 @@ NOT_LOOKED_UP = "not looked up: --root"
 
 
 class ReadError(Exception):
-    """Raised if a file cannot be read. The message is the kernel's reason, without the root path."""
+    """Raised if a file cannot be read or is damaged. The message is the reason, without the root path."""
 
 
 class Tree:
@@ -32,9 +32,10 @@ class Tree:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
-        """Yield the descriptor of a regular file. Opening never blocks and never touches a device.
+        """Yield the descriptor of a regular file. Opening never waits for a pipe or a device.
 
-        Raises ReadError, also for an OSError in the ``with`` block.
+        Raises ReadError if ``name`` is not a regular file or cannot be opened, and for an OSError in the
+        block.
         """
         try:
             handle = os.open(self.locate(name), os.O_RDONLY | _NONBLOCK)
@@ -74,7 +75,7 @@ class Tree:
             return None
 
     def fact(self, name: str) -> Fact:
-        """Return the text of a file as a fact."""
+        """Return the text of a file as a fact, without a value if the file is unreadable or empty."""
         try:
             text = self.read(name).strip()
         except ReadError as error:
@@ -110,10 +111,11 @@ class Tree:
         return str(self._follow(name))
 
     def locate(self, name: str) -> Path:
-        """Return the real path of the file ``name``, which is below ``root``.
+        """Return the path at which this process can open the file ``name``.
 
-        Absolute links in a recorded tree point to files in the tree. This method resolves such links itself,
-        because the kernel would follow them to files of this machine. Raises OSError for a loop of links.
+        Absolute links in a recorded tree point to files in the tree. For a recorded tree, this method
+        resolves the links, because the kernel would follow them to files of this machine. Raises OSError for
+        a loop of links.
         """
         if self.own:
             return Path(name)
@@ -146,7 +148,7 @@ class Tree:
 
 
 def number(text: Optional[str]) -> Optional[int]:
-    """Return the number in ``text``, or None if it is not a decimal or 0x number from 0 to 2**64 - 1."""
+    """Return the integer in ``text``, e.g. "12" or "0xc", or None unless it is from 0 to 2**64 - 1."""
     try:
         value = int((text or "").strip(), 0)
     except ValueError:

@@ -15,8 +15,8 @@ from rocmprobe.model.states import RUN_DIED
 class Baseline:
     """States of the cases of an earlier run.
 
-    ``states`` maps a case's id to the observed state, also if the failure of the case was expected. Cases
-    that were unfinished when the earlier run was stopped are missing.
+    ``states`` maps a case's id to its observed state, e.g. "wrong" instead of "xfail". Cases that were
+    unfinished when the earlier run was stopped are missing.
     """
 
     path: str
@@ -25,13 +25,13 @@ class Baseline:
     states: Mapping[str, str]
 
     def expected(self, outcome: Outcome) -> Expected:
-        """Return the expectation for ``outcome``, a failure that the earlier run also had."""
+        """Return the reason to expect the state of ``outcome``. ``states`` must contain the outcome's id."""
         reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
         return Expected(outcome.state, BASELINE, reason)
 
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Return each case's observed state, keyed by the case's id."""
+    """Return the observed state of each finished case, keyed by the case's id."""
     return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 
@@ -67,7 +67,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
 
 
 def cards(machine: Machine) -> list[tuple[str, ...]]:
-    """Return native ISA, PCI id and revision of each GPU of a machine, in the order that case ids use."""
+    """Return native ISA, PCI id and revision of each GPU, in the order of ``machine.gpus``."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]

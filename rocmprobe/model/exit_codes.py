@@ -1,6 +1,7 @@
 """Exit codes of rocmprobe (docs/results.md).
 
-If a user runs rocmprobe's suites with pytest, pytest returns these codes where it has no code of its own.
+If the suites run under pytest and the run cannot begin, pytest exits with USAGE or NOTHING. Otherwise pytest
+exits with its usual codes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,11 @@ class CacheFolder(_Place, total=False):
 
 
 class CompiledCache(TypedDict):
-    """A cache of compiled kernels: kernels that were read, counted by ISA and by Triton version."""
+    """A cache of compiled kernels. ``complete`` is False if only some of its files were read.
+
+    ``isas`` counts kernels and generated code files by ISA. ``versions`` counts kernels by Triton version.
+    ``buffer_ops`` is the number of kernels that use buffer instructions.
+    """
 
     path: str
     kernels: int
@@ -160,14 +164,14 @@ GPU_FACTS: Mapping[str, Any] = {
 
 
 def type_of(name: str) -> Any:
-    """Return the type of the fact ``name``, or Any if ``FACTS`` does not list the fact."""
+    """Return the type of the fact ``name``, or Any if the fact is unknown."""
     if name.startswith(("errors.", "variables.")):
         return str
     return FACTS.get(name, Any)
 
 
 def wrong_type(value: Any, kind: Any) -> str:
-    """Return "" if ``value`` is a fact of the type ``kind``, else msgspec's error message."""
+    """Return "" if ``value`` is None or has the type ``kind``, else msgspec's error message."""
     import msgspec
 
     try:

@@ -60,7 +60,8 @@ def accumulator(dtype: str) -> str:
 def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``parts`` is the number of partial sums that the kernel rounds to ``dtype`` before it adds them.
+    ``owed`` is the kernel's guarantee: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
+    partial sums that the kernel rounds to ``dtype`` before it adds them.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
     growth = table("limits")["transforms"]["growth"] if owed == TRANSFORMS else 1
@@ -79,14 +80,15 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
     """Return the factors a and b and the constant c of an error bound for every order of summation.
 
     The bound is |error| <= a * (|w| * |x|) + b * |reference| + c. The term |w| * |x| is the convolution of
-    the operands' absolute values. The bound uses gamma(n), which limits the relative error of a sum with n
-    operations (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
+    the operands' absolute values. With the unit roundoff u, gamma(n) = n u / (1 - n u) limits the relative
+    error of a sum with n operations (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section
+    3.1).
 
-    The factor a is gamma for ``terms`` products and a bias, with the unit roundoff of the accumulator. If
-    ``parts`` > 1, a also includes gamma for ``parts`` operations, with the unit roundoff of ``dtype``. The
-    terms with b and c limit the rounding error of the result.
+    The factor a is gamma(``terms`` + 1) with the accumulator's u, times 1 + the u of ``dtype``. If ``parts``
+    > 1, a also includes gamma(``parts`` + 1) with the u of ``dtype``. The terms with b and c limit the
+    rounding error of the result.
 
-    If ``terms`` is so large that no bound exists, the factors are infinite. The bound does not apply to
+    If ``terms`` is so large that no bound exists, the factor a is infinite. The bound does not apply to
     transforms (see ``TRANSFORMS``).
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
@@ -148,7 +150,7 @@ class CancellingFill:
 
     Each element of one operand is ``base`` plus -1, 0 or 1. A fraction ``density`` of these additions is
     nonzero. Each value of the other operand is the difference of two integers of magnitude 1 to ``largest``.
-    Every result is a sum of products. In every such sum, the values of the other operand add up to zero.
+    In the sum of each result, the values of the other operand add up to zero, so ``base`` cancels.
     """
 
     base: int
@@ -202,7 +204,7 @@ def judge_float(
     """Return True if the float tier passes, the measures with their limits, and the reason for a failure.
 
     A result that is all zero, constant or not finite is wrong, unless the reference has the same property.
-    See ``limit`` for the other arguments.
+    See ``limit`` for ``dtype``, ``terms``, ``owed`` and ``parts``.
     """
     limits = float_limits(dtype, terms, owed, parts)
     numbers: dict[str, Any] = {
@@ -233,7 +235,8 @@ def judge_float(
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
     """Return the verdict that MIOpen's own test program would give.
 
-    The verdict is "passes", "passes as implicit GEMM" or "fails".
+    The verdict is "passes", "passes as implicit GEMM" or "fails". It is None if MIOpen has no tolerance for
+    ``dtype``.
     """
     tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:

@@ -5,18 +5,17 @@ Each level takes these rows of ``data/networks.toml`` and ``data/geometry.toml``
 ========  ===============================================  =======================================
 level     networks                                         geometry
 ========  ===============================================  =======================================
-quick     the main layer of each network, plain; each      every value once
-          other variant of one network, in turn
+quick     the main layer of each network, plain; each      every value at least once
+          other variant for one network
 standard  every layer, plain; each network's main          every pair of values
           layer in every variant
-long      every layer in every variant, also with the      every pair of values in each kind, so
-          original image size                              every triple that includes a kind
+long      every layer in every variant, with the           every pair of values for each kind
+          original image size
 ========  ===============================================  =======================================
 
 A level includes the problems of the lower levels. In quick and standard, an image is halved until a direction
 costs at most ``REDUCED_FLOPS`` and sums at most ``REDUCED_TERMS`` products. No side becomes shorter than
-``SMALLEST_SIDE``, or so short that only one element of a dilated filter lies inside the image. The numbers of
-channels are never reduced.
+``SMALLEST_SIDE`` or the filter's dilation + 1. The numbers of channels are never reduced.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A network's layers by name, in the order of the table."""
+    """A network of ``data/networks.toml``, with its layers by name. The first layer is the main layer."""
 
     name: str
     source: str
@@ -127,8 +126,8 @@ def tail(problem: Problem) -> Problem:
     """Return ``problem`` with odd primes as batch, channels per group and image sides.
 
     Kernels must then handle remainders, because no size of a tile, vector or wave divides an odd prime. All
-    sides differ. A depthwise problem stays depthwise, so the number of groups becomes the new number of
-    channels.
+    sides differ. In a depthwise problem, the number of groups becomes prime instead of the channels per
+    group.
     """
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
@@ -215,7 +214,7 @@ def _is_odd_prime(number: int) -> bool:
 
 
 def geometry_rows(level: str) -> tuple[Row, ...]:
-    """Return rows with one value for each of ``PARAMETERS``, enough rows for ``level``.
+    """Return the rows that ``level`` tests. A row has one value for each of ``PARAMETERS``.
 
     Each value (quick), each pair of values (standard), or each pair of values in each kind (long) occurs in a
     row. Combinations that no valid problem can have are left out.
@@ -244,7 +243,7 @@ def problem_of(row: Row) -> Optional[Problem]:
     """Return the problem for a row of values.
 
     If the row is shorter than ``PARAMETERS``, add the simplest values. Return None if the row is no valid
-    problem, or if another row gives the same problem.
+    problem. Also return None for a dilated filter of size 1, and for output padding that can only be 0.
     """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]
@@ -273,10 +272,9 @@ def problem_of(row: Row) -> Optional[Problem]:
 
 
 def _possible(row: Sequence[str]) -> bool:
-    """Return True if a valid problem can begin with these values.
+    """Return True if the sizes in ``row`` fit together, or if some sizes are still missing.
 
-    Check the sizes only when all sizes are known, because padding can make a filter valid that is wider than
-    the image.
+    The check needs all sizes, because a filter wider than the image is valid with enough padding.
     """
     return len(row) < _SIZED or problem_of(tuple(row)) is not None
 

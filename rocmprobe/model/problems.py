@@ -108,9 +108,8 @@ class Problem:
     def parts(self, direction: str) -> int:
         """Return the number of partial sums that PyTorch's own kernels round to the dtype before adding.
 
-        The gradient of the weights has one partial sum per sample of the batch. A kernel that converts
-        columns to an image (col2im) has one per filter tap. Any other kernel has one partial sum. In the
-        forward direction, a bias adds one.
+        For bwd-weights, the number is the batch size. For fwd of a transposed convolution, and bwd-data of
+        any other, it is the number of filter taps (col2im). Otherwise, it is 1. In fwd, a bias adds 1.
         """
         if direction == "bwd-weights":
             return self.batch
@@ -246,7 +245,7 @@ def parse_problem(text: str) -> Problem:
 
 
 def problem_words(text: str) -> str:
-    """Return the description of the problem whose text form is ``text``."""
+    """Return the description of the problem ``text``, or ``text`` itself if it is no valid problem."""
     try:
         return parse_problem(text).words
     except BadInput:

@@ -89,7 +89,7 @@ class Fact:
 class Gpu:
     """A GPU as the Linux kernel and the ROCm runtime describe it.
 
-    - ``native_isa``: ISA of the chip, from the kernel driver.
+    - ``native_isa``: ISA of the chip, from the kernel driver, else from the PCI id.
     - ``effective_isa``: ISA that the ROCm runtime uses after any override.
     - ``uuid``: id that ROCm uses ("GPU-" and 16 digits).
     - ``order``: position in the order of the ROCm runtime.
@@ -97,9 +97,9 @@ class Gpu:
     - ``pcie_atomics``: True if the path to the processor supports PCIe atomics.
     - ``pcie_link``: present link and best possible link.
 
-    Fields from ``vram_used_bytes`` on are present readings, each in the unit of its name: bytes, per cent,
-    degrees Celsius, revolutions per minute, watts, megahertz, bits. Clocks whose name begins with ``max`` are
-    the highest clocks that the driver allows.
+    Fields from ``vram_used_bytes`` to ``memory_clock_mhz`` are present readings, each in the unit of its
+    name: bytes, per cent, degrees Celsius, revolutions per minute, watts, megahertz. Clocks whose name begins
+    with ``max`` are the highest clocks that the driver allows.
     """
 
     native_isa: Fact = Fact()
@@ -212,7 +212,7 @@ class Setting:
 
     @property
     def undecided(self) -> bool:
-        """True if the setting is derived and the run has not determined its content yet."""
+        """True if the setting is derived and the run has not chosen its variables or layers yet."""
         return self.derived and not (self.env or self.pytorch_layers)
 
     @property
@@ -266,8 +266,9 @@ class Outcome:
     or "miss" of MIOpen's find database. These fields are None if MIOpen's log does not contain them.
 
     ``calls`` are the calls of the driver ``capi`` into the libraries in the last try, with their status.
-    Equal consecutive calls are merged. ``conditions`` are the clocks and temperatures "before" and "after" a
-    measurement, by the names of ``detect.sensors``. ``conditions`` are empty if no sensor could be read.
+    Equal consecutive calls are merged. ``conditions`` are the clocks, temperatures and power "before" and
+    "after" a measurement, by the names of ``telemetry.CONDITIONS``. ``conditions`` are empty if no sensor
+    could be read.
 
     Findings and the recommendation use the observed state.
     """
@@ -305,7 +306,7 @@ class Outcome:
 
     @property
     def meaning(self) -> State:
-        """Row of the outcome's state in the table of states."""
+        """Row for the outcome's state and cause in ``model.states``."""
         return state_of(self.state, self.cause)
 
     @property
@@ -327,7 +328,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """An established fact for the report."""
+    """A conclusion of the run, with its evidence and advice."""
 
     id: str
     severity: Severity
@@ -374,9 +375,8 @@ class Recommendation:
     the recommendation is correct. ``advice`` (with ``title``, ``text`` and ``source``) is help other than
     settings, e.g. another build of PyTorch.
 
-    If a run tested several devices, ``devices`` has the recommendation for each device. If ``sentence``
-    recommends another setting for a special case, ``others`` has the other configuration, keyed by the case,
-    e.g. "float16".
+    If a run tested several devices, ``devices`` has the recommendation for each device. ``others`` maps a
+    special case, e.g. "float16", to the configuration that ``sentence`` recommends for this case.
     """
 
     verdict: Verdict
@@ -440,11 +440,11 @@ class Estimate:
 class StepTime:
     """Duration of a recorded program under a setting.
 
-    ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts the computed
-    directions, repetitions included. ``timed`` counts those with a measured time. ``seconds`` is the total
-    time, and ``convolution_seconds`` is the time of the convolutions alone. Both are computed from mean
-    times. The fields with p10 or p90 assume that every convolution takes its p10 or p90. Unknown times are
-    None, and ``reason`` says why.
+    ``per`` is "step", or "program" if no training step is known. ``convolutions`` is the number of computed
+    directions, and ``timed`` is the number with a measured time. A repeated direction counts each time.
+    ``convolution_seconds`` is the sum of the convolutions' mean times. ``seconds`` adds the median time of
+    everything else. The fields with p10 or p90 assume that every convolution takes its p10 or p90. Unknown
+    times are None, and ``reason`` says why.
     """
 
     device: str

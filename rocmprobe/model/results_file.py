@@ -152,12 +152,14 @@ def read_results(path: Path, content: Optional[bytes] = None, member: str = "") 
 
 
 def results_file(source: Path) -> Path:
-    """Return the path of the results.json for ``source``, which is this file or the folder of a run."""
+    """Return ``source``, or its ``results.json`` if ``source`` is the folder of a run."""
     return source / "results.json" if source.is_dir() else source
 
 
 def ordinary_run(source: Path) -> Path:
-    """Return ``source``, a results.json or a run's folder. For a joined run, return the recommended member.
+    """Return ``source``, or its recommended member if ``source`` is a joined run.
+
+    ``source`` and the result are both a results.json, or both the folder of a run.
 
     Raise BadInput if a joined run recommends no member.
     """

@@ -32,8 +32,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """Peak rates of a device: operations per second in a matrix product, and bytes read plus written in a
-    copy.
+    """Measured rates of a device: operations per second, and bytes per second.
+
+    ``flops`` is from a matrix product. ``bytes`` is from a copy, with both reads and writes.
     """
 
     flops: float
@@ -69,7 +70,7 @@ def work(problem: Problem, what: str) -> Work:
 def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
     """Return the device's rates from the measurements in ``timings``, or None if a measurement is missing.
 
-    ``timings`` has the seconds of a matrix product and of a copy, and the number of operations and bytes.
+    ``timings`` has the seconds ``gemm`` and ``copy``, and the amounts ``gemm_flops`` and ``copy_bytes``.
     """
     rates = [
         _rate(timings.get(amount), timings.get(seconds))

@@ -1,4 +1,4 @@
-"""Generator of the JSON Schema for the dataclasses that files contain."""
+"""Generator of the JSON Schema of a dataclass."""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ class Recorded:
 class Steps:
     """The training steps of a program.
 
-    The program made ``made`` steps. Of these, ``alike`` steps computed the same convolutions,
-    ``step_counts``. ``device`` is the type of the device that ran the convolutions, "several", or None if
-    there were no convolutions. The seconds of a step are given as median and deciles. ``rest_seconds`` is the
-    median time of everything except convolution, or None if unknown.
+    The program made ``made`` steps. ``alike`` is the number of steps that computed exactly the convolutions
+    in ``Recorded.step_counts``. ``device`` is the type of the device that ran the convolutions, "several", or
+    None if there were no convolutions. The seconds of a step are given as median and deciles.
+    ``rest_seconds`` is the median time of everything except convolution, or None if unknown.
     """
 
     made: Count
@@ -207,7 +207,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
 def counts_of(record: Mapping[str, Any], key: str = "counts") -> dict[str, int]:
     """Return how often each direction of an entry was computed.
 
-    If the program died while computing a direction, its count can be 0.
+    The count of a direction can be 0, e.g. if the program died while computing this direction.
     """
     counts = record.get(key, {})
     return {name: int(counts.get(name, 0)) for name in DIRECTIONS}

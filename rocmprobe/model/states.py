@@ -33,7 +33,10 @@ class State:
 
     @property
     def counted(self) -> bool:
-        """True if the outcome is evidence for or against the setting."""
+        """True if the outcome counts for or against the setting.
+
+        Unlike ``learned``, ``counted`` includes "probe-error" and "blocked".
+        """
         return self.works or self.blocks
 
 
@@ -85,10 +88,10 @@ def rank(name: str, cause: Optional[str] = None) -> int:
 
 
 def works(name: Optional[str]) -> bool:
-    """Return True if the state proves that the tested case works, for any cause."""
+    """Return True if the state proves that the tested case works, or False for an unknown name."""
     return name in STATES and STATES[name].works
 
 
 def fails(name: Optional[str]) -> bool:
-    """Return True if the state proves a failure, for any cause."""
+    """Return True if the state proves a failure. "aborted" counts as a failure for any cause."""
     return name in STATES and STATES[name].fails

@@ -39,7 +39,7 @@ class Quantity:
 
     - ``glance``: position and text in the list of a GPU's present readings.
     - ``condition``: True if the quantity can affect a measurement.
-    - ``limit_rank``: order among the temperatures of a GPU that have a limit, starting at 1.
+    - ``limit_rank``: relevance of a GPU temperature that has a limit, from 1 (highest), else 0.
     """
 
     name: str
@@ -162,9 +162,9 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
 
 
 def lasts(seconds: Sequence[float]) -> bool:
-    """Return True if consecutive samples at these ``seconds`` cover more than a short peak.
+    """Return True if there are at least 3 consecutive samples, at ``seconds``, over at least 5 seconds.
 
-    A long interval between two samples counts in full.
+    A gap between two samples is allowed.
     """
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
@@ -176,8 +176,8 @@ def summary(
     """Return the record of ``samples``, which are pairs of seconds since ``started`` and a reading.
 
     If there are more than POINTS samples, keep every nth sample. For each temperature that has a limit, also
-    keep the samples of the hottest period, and of the hottest period in which the fan stood still. These
-    periods have the length that ``lasts`` requires, so findings can be derived from the record.
+    keep the samples of the hottest period, and of the hottest period in which the fan stood still. Each of
+    these periods is just long enough for ``lasts``, so findings need only the record.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))

@@ -20,7 +20,7 @@ _EXAMPLE = "'images=329300 batch=4 epochs=50'"
 class Workload:
     """Size of a training run.
 
-    If ``batch`` is None, the timed batch is used.
+    If ``batch`` is None, the estimate uses the batch size with which the network was timed.
     """
 
     images: int

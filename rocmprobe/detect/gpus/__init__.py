@@ -1,1 +1,1 @@
-"""GPUs, as the kernel, PCI and rocmprobe's own tables describe them."""
+"""Readers for GPUs: AMD, NVIDIA, KFD, PCI and the processes that use a GPU."""

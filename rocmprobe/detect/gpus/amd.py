@@ -1,4 +1,4 @@
-"""AMD GPUs: nodes of KFD (the kernel's compute driver), and PCI devices without a node.
+"""AMD GPUs that KFD (the kernel's compute driver) lists, and AMD GPUs that only PCI lists.
 
 Names come from libdrm's table. The effective ISA takes HSA_OVERRIDE_GFX_VERSION into account.
 """
@@ -30,11 +30,11 @@ _PATIENCE = 1.0
 def read_gpus(
     tree: Tree, devices: Mapping[str, pci.PciDevice], environ: Mapping[str, str], hip: Optional[str] = None
 ) -> tuple[list[Gpu], dict[str, Fact]]:
-    """Return the AMD GPUs, one per device that the ROCm runtime shows, and facts about them.
+    """Return the AMD GPUs, and the facts ``amd.cards``, ``kfd.unlisted`` and ``kfd.refused``.
 
-    A partition of a card is a separate device, but ``amd.cards`` counts cards. ``kfd.unlisted`` has the
-    addresses of GPUs that ROCm cannot use because KFD does not list them. ``kfd.refused`` has the nodes that
-    could not be read.
+    Each partition of a card is a separate GPU. ``amd.cards`` is the number of cards. ``kfd.unlisted`` has the
+    addresses of GPUs that ROCm cannot use because KFD does not list them. ``kfd.refused`` has a line about
+    each node that could not be read.
     """
     every_node, refused = kfd.read_nodes(tree)
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
@@ -69,9 +69,9 @@ def suspended(tree: Tree, devices: Mapping[str, pci.PciDevice]) -> list[str]:
 
 
 def _states(tree: Tree, amd: Mapping[str, pci.PciDevice]) -> dict[str, dict[str, Fact]]:
-    """Return the present state of each GPU.
+    """Return the facts of ``amdgpu.read_state`` for each GPU, keyed by PCI address.
 
-    Each is read in a separate thread, because reading from a hung GPU can block forever.
+    Read each GPU in a separate thread, because reading from a hung GPU can block forever.
     """
     found: dict[str, dict[str, Fact]] = {}
 
@@ -222,7 +222,6 @@ def _apu(pci_id: Optional[int]) -> Fact:
 def _name(
     tree: Tree, pci_id: Optional[int], revision: Optional[int], device: Optional[pci.PciDevice]
 ) -> Fact:
-    """Return the product name for a PCI device id and revision."""
     here = f"{_TABLE} by PCI id {_shown(pci_id, 4)}"
     product = gpus.product(pci_id, revision)
     if product:
@@ -243,9 +242,11 @@ def _name(
 
 
 def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
-    """Return the card's state for one of its ``parts`` partitions.
+    """Return the facts of ``state`` for one partition of the card.
 
-    If the card's state lacks the partition mode, ``node`` determines it.
+    Facts that hold only for the whole card lose their value.
+
+    A missing partition mode is derived from ``node`` and ``parts``, the number of partitions.
     """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
@@ -273,14 +274,15 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the PCI address of a node's card."""
+    """Return the PCI address of the card whose KFD node or partition has ``address``."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
 def _cards(nodes: Iterable[tuple[str, str]]) -> int:
     """Return the number of cards among the nodes.
 
-    Each item has two PCI addresses: of the card, and of the node, which differs between partitions of a card.
+    Each item is a pair of PCI addresses: the card's and the node's. Partitions of a card differ only in the
+    node's address.
     """
     most: dict[str, int] = {}
     for (function, _), count in Counter(nodes).items():
@@ -327,13 +329,14 @@ def effective_isa(
     """Return the effective ISA of a GPU.
 
     ``node`` is the runtime's number for the GPU, or None if KFD does not list the GPU. ``hip`` is the version
-    of the runtime. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N (see below). If the version is unknown
-    and this variable is set, the fact's ``source`` says so.
+    of the runtime.
 
-    Rules of the ROCm thunk (libhsakmt topology.c): HSA_OVERRIDE_GFX_VERSION_N, for node number N, overrides
-    the variable without a number. An empty variable counts as set. A malformed value makes the runtime fail.
-    N counts the nodes of the KFD topology, including CPUs, so the first GPU often has number 1. Nodes that a
-    container cannot read are not counted.
+    HSA_OVERRIDE_GFX_VERSION sets the ISA of every GPU. HSA_OVERRIDE_GFX_VERSION_N takes precedence for node
+    number N. ROCm up to 6.2 ignores the variable with a number. If ``hip`` is None and the variable with a
+    number is used, the fact's ``source`` says so. An empty variable counts as set. A malformed value makes
+    the runtime fail, so the fact has no value. N counts the nodes of the KFD topology, including CPUs, so the
+    first GPU often has number 1. Nodes that a container cannot read are not counted. Source: ROCm thunk,
+    libhsakmt topology.c.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

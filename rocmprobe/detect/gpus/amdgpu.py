@@ -26,10 +26,10 @@ class Sensor:
 
     The value is the number in the first of ``files`` that exists below the device's folder, divided by
     ``divisor``. In a file name, "hwmon/" stands for the hwmon folder, and "*" for the number of the sensor
-    with ``label``. A sensor without a label, as in radeon, counts as the sensor with the first label of its
-    kind. ``levels`` is the file with the table of clock levels. If ``kept``, the driver keeps the value in
-    memory, so reading it does not wake a suspended GPU. If ``of_the_card``, the value is for the whole card
-    and unknown for one partition.
+    with ``label``. If sensor 1 has no label (radeon driver), it is read as "edge" (temperature) or "sclk"
+    (clock). ``levels`` is the file with the table of clock levels. In ``read_state``, its active level takes
+    precedence. If ``kept``, reading the value does not wake a suspended GPU. If ``of_the_card``, the value is
+    for the whole card and unknown for one partition.
     """
 
     files: tuple[str, ...]
@@ -97,7 +97,7 @@ def read_state(tree: Tree, folder: str) -> dict[str, Fact]:
 
 
 def hwmon(tree: Tree, folder: str) -> str:
-    """Return the hwmon folder of the GPU in sysfs folder ``folder``, even if it does not exist."""
+    """Return the path of ``hwmon/hwmonN`` in the GPU's sysfs folder, or of ``hwmon`` if hwmonN is missing."""
     return next((f"{folder}/hwmon/{name}" for name in tree.names(f"{folder}/hwmon")), f"{folder}/hwmon")
 
 
@@ -177,7 +177,7 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 
 
 def _link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link as the kernel reports it."""
+    """Return the PCIe link. If amdgpu and PCI disagree, the fact's ``source`` has amdgpu's link, too."""
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
     current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""
@@ -189,5 +189,5 @@ def _link(tree: Tree, folder: str) -> Fact:
 
 
 def unknown(why: str) -> dict[str, Fact]:
-    """Return the facts of ``read_state`` without values, for a GPU whose PCI device cannot be read."""
+    """Return the facts of ``read_state``, each without a value and with the source ``why``."""
     return dict.fromkeys((*KEPT, *ASKED), Fact(None, why))

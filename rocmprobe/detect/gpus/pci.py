@@ -21,9 +21,9 @@ _SPEED = re.compile(r"([0-9.]+ GT/s)(?: PCIe)?")
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A PCI function.
+    """A GPU on the PCI bus.
 
-    ``folder`` is the sysfs folder that was read. If a fact has no value, its ``source`` says why.
+    ``folder`` is its folder in sysfs. If a fact has no value, its ``source`` says why.
     """
 
     address: str
@@ -132,7 +132,7 @@ def address_order(address: str) -> tuple[int, str]:
 
 
 def hex_fact(fact: Fact, digits: int) -> Fact:
-    """Return a fact with its number as a PCI id, e.g. "0x731f" for 29471, and with the same source."""
+    """Return ``fact`` with its number as hexadecimal text, e.g. "0x731f" for 29471 and 4 digits."""
     return fact if fact.value is None else Fact(f"0x{fact.value:0{digits}x}", fact.source)
 
 

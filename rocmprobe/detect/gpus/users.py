@@ -40,7 +40,8 @@ class User:
 def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
     """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
-    Leave out processes without memory and queues on the GPU, e.g. sensor monitors.
+    Leave out processes for which the kernel lists neither memory nor queues on the GPU, e.g. sensor monitors.
+    A process that was found only in /proc counts as a user of every GPU.
     """
     vendor = str(gpu.vendor.value)
     found: dict[int, User] = {}

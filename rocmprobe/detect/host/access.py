@@ -1,5 +1,4 @@
-"""Reader that finds out whether this user can open the device nodes of AMD GPUs, and which groups are
-missing.
+"""Reader for this user's access to the device nodes of AMD GPUs, and for groups that would give access.
 
 The reader opens no device node. Opening /dev/kfd would start the compute driver, and opening a render node
 would wake a GPU.
@@ -34,7 +33,8 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     - ``access.groups_needed``: groups whose members can open a node that this user cannot open
     - ``kfd.device``: "present", "absent" or "no permission"
 
-    For a recorded tree, only the nodes are reported, because owners and permissions are those of the copy.
+    For a recorded tree, only the names of the nodes and ``kfd.device`` are known, because owners and
+    permissions are those of the copy.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]

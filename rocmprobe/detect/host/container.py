@@ -1,7 +1,7 @@
 """Reader that finds out whether this system runs in a container or in WSL.
 
 In a container, device nodes, groups and the kernel's log belong to the host. In WSL, programs reach the GPU
-through /dev/dxg, Microsoft's DXCore, and AMD's librocdxg, which has a list of devices.
+through /dev/dxg, Microsoft's DXCore and AMD's librocdxg. librocdxg supports only the GPUs in its lists.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, 
     """Return the facts about WSL.
 
     - ``wsl.dxg``, ``wsl.dxcore``: True if they exist
-    - ``wsl.librocdxg``: the paths of all copies
-    - ``wsl.dids``: targets by PCI id, from the file dids.conf of the copies
-    - ``wsl.takes``: the targets that librocdxg supports, including those in dids.conf
+    - ``wsl.librocdxg``: the paths of all copies of librocdxg.so
+    - ``wsl.dids``: target of each PCI id in the files dids.conf next to these copies
+    - ``wsl.takes``: the targets that librocdxg supports, including the targets in ``wsl.dids``
 
     ``kind`` is the value of ``container.wsl``. Return no facts if this is not WSL and /dev/dxg does not
     exist.

@@ -74,9 +74,9 @@ class Log:
     """AMD GPU events and facts from a kernel log.
 
     ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the first line of
-    such an event. The events are sorted by their first lines. ``gpus`` maps PCI addresses to facts from
-    amdgpu's messages at boot ("vram_bytes", "cus"). ``kfd_added`` and ``kfd_skipped`` list devices as
-    VENDOR:DEVICE.
+    such an event. The events are in the order of these lines in the log. ``gpus`` maps PCI addresses to facts
+    from amdgpu's messages at boot ("vram_bytes", "cus"). ``kfd_added`` and ``kfd_skipped`` have the PCI ids
+    (VENDOR:DEVICE) of GPUs that KFD supports or rejects.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)

@@ -126,7 +126,7 @@ def _module_version(tree: Tree, module: str) -> Fact:
 
 
 def _amdgpu_origin(tree: Tree) -> Fact:
-    """Return "dkms" if the driver declares a version, else "kernel".
+    """Return "dkms" if amdgpu declares a version, "kernel" if not, or no value if it is not loaded.
 
     Only AMD's separate source driver, built by DKMS, declares a version.
     """
@@ -174,8 +174,8 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 def _folders(tree: Tree) -> list[str]:
     """Return the folders of this process's control groups and of their parents, which also set limits.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. In
-    this case, the root folder is the container's group.
+    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. Then
+    the top folder in /sys/fs/cgroup is the container's group.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():
@@ -211,7 +211,7 @@ def is_windows(tree: Tree) -> bool:
 def read_windows() -> dict[str, Fact]:
     """Return ``os.*``, ``kernel.release``, ``cpu.name`` and ``cpu.threads``.
 
-    The facts about GPUs have no value.
+    Also return ``amd.cards`` and ``kfd.device``, without values.
     """
     release = platform.release()
     not_here = Fact(None, "Windows: there is no compute driver of this kind, and GPUs are not looked up")

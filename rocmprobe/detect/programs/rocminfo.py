@@ -1,4 +1,4 @@
-"""Parser for rocminfo output: the agents that the HSA runtime offers, which are GPUs and CPUs.
+"""Parser for rocminfo output, which lists the agents (GPUs and CPUs) of the HSA runtime.
 
 Format: rocminfo.cc of ROCm 1.x to 7.x. Older releases print fewer fields. Users paste incomplete output:
 without headings or names, with hexadecimal numbers only, with values below their labels, or on one line.
@@ -47,7 +47,7 @@ class Agent:
     - ``chip_id``: PCI device id, which no override changes.
     - ``memory_bytes``: largest memory pool of the device.
     - ``bdf``: PCI address without domain, e.g. "03:00.0".
-    - ``apu``: None before ROCm 5.7, which does not report APUs.
+    - ``apu``: None if rocminfo is older than ROCm 5.7 and so does not report APUs.
     """
 
     kind: Optional[str] = None
@@ -92,7 +92,7 @@ class RocmInfo:
 class _Draft:
     """An agent during parsing.
 
-    Fields of its pools and ISAs are stored separately, because they have the same names.
+    ``fields`` does not contain memory pools and ISAs, because rocminfo repeats labels such as "Name" in them.
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class _Draft:
 def parse(text: str) -> RocmInfo:
     """Parse the output of rocminfo (stdout and stderr), including colours. Never raise an exception.
 
-    If there are no GPU agents, ``failure`` of the result says why.
+    If there are no GPU agents, ``failure`` of the result says why, or is None if the text is not understood.
     """
     text = plain(text)
     header: dict[str, str] = {}
@@ -160,7 +160,10 @@ def _parted(line: str) -> list[str]:
 
 
 def _begin(drafts: list[_Draft], name: str) -> None:
-    """Begin a new agent if the text has no heading before it."""
+    """Append a new agent if the field ``name`` cannot belong to the last agent.
+
+    Pasted text can lack the headings of agents.
+    """
     if not drafts:
         drafts.append(_Draft())
     draft = drafts[-1]

@@ -63,7 +63,7 @@ class SmiGpu:
 
 @dataclass(frozen=True)
 class Smi:
-    """The parsed output of rocm-smi or amd-smi. ``driver`` is the version of amdgpu, or of the kernel."""
+    """The parsed output of rocm-smi or amd-smi. ``driver`` is amdgpu's version, else the kernel's."""
 
     gpus: tuple[SmiGpu, ...] = ()
     driver: Optional[str] = None
@@ -92,9 +92,9 @@ def parse_rocm_smi(text: str) -> Smi:
 
 
 def parse_amd_smi(text: str) -> Smi:
-    """Parse amd-smi's output: static, metric or list as JSON or text, or the first table.
+    """Parse the output of amd-smi. Never raise an exception.
 
-    Never raise an exception.
+    The output is JSON or text from ``static``, ``metric`` or ``list``, or amd-smi's first table.
     """
     text = plain(text)
     blocks: dict[int, dict[str, Any]] = {}

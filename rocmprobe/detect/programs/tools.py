@@ -1,4 +1,4 @@
-"""Results of rocminfo, rocm-smi and amd-smi if they are installed, or reasons for missing results.
+"""Results of rocminfo, rocm-smi and amd-smi, or the reason why a tool has no result.
 
 The tools query the driver, which can be broken. So each tool runs in a separate process group for at most a
 few seconds, and rocmprobe does not wait for a tool that cannot be killed.
@@ -49,7 +49,7 @@ class ToolRun:
 class Tool:
     """A program, its arguments, and the parser of its output.
 
-    The parser returns facts, whose names lack the tool's prefix, and a failure or None.
+    The parser returns facts and a failure or None. The facts' names have no prefix, e.g. "agents".
     """
 
     name: str
@@ -64,7 +64,8 @@ class Tool:
 def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
     """Start every installed tool, each in a separate thread.
 
-    The tools get ``environ`` unchanged, so an ISA override also affects the tools.
+    The tools get ``environ`` unchanged, so an ISA override also affects the tools. For a recorded tree, start
+    no tool.
     """
     if not tree.own:
         return []
@@ -79,9 +80,10 @@ def start(tree: Tree, environ: Mapping[str, str]) -> list[ToolRun]:
 def read_facts(tree: Tree, runs: list[ToolRun], asleep: Sequence[str] = ()) -> dict[str, Fact]:
     """Return the facts of each tool.
 
-    ``TOOL.exit`` is an exit code as text (e.g. "0"), "SIGSEGV" or "no answer in 5 s". ``TOOL.state``,
-    ``TOOL.message`` and ``TOOL.meaning`` describe the result. If GPUs are suspended (``asleep``), the tools
-    did not run, and the facts say so.
+    ``TOOL.exit`` is e.g. "0", "SIGSEGV", "no answer in 5 s" or the reason why the tool did not start. If
+    ``TOOL.state`` is not "ok", ``TOOL.meaning`` explains the state, and ``TOOL.message`` quotes the output.
+    If a tool did not run, ``TOOL.exit`` has no value, and its ``source`` says why, e.g. a suspended GPU
+    (``asleep``).
 
     From the output: ``rocminfo.agents`` (GPUs only, each with the ISA that the runtime reports),
     ``rocminfo.runtime``, ``rocminfo.not_learned`` (fields that the output lacks, one line per GPU),
@@ -139,7 +141,7 @@ def _by_ending(how: str, text: str) -> Optional[Failure]:
 
 
 def _find(tree: Tree, name: str, path: str) -> Optional[str]:
-    """Return the path of the tool ``name`` that a shell would start."""
+    """Return the tool's path from ``path`` (a PATH value), else from /opt/rocm*/bin, else None."""
     found = shutil.which(name, path=path)
     if found:
         return found

@@ -49,9 +49,10 @@ class _Found:
 
 
 def read_facts(tree: Tree, environ: Mapping[str, str], folders: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return ``caches.triton``, ``caches.inductor`` (see ``_Found``) and ``miopen.user_files``.
+    """Return ``caches.triton`` and ``caches.inductor`` (``CompiledCache``), and ``miopen.user_files``.
 
-    ``miopen.user_files`` lists MIOpen's files in ``folders``.
+    ``miopen.user_files`` lists the files in MIOpen's folders. ``folders`` must have the facts
+    ``miopen.user_db`` and ``miopen.kernel_cache``.
     """
     return {
         "caches.triton": _triton(tree, environ),

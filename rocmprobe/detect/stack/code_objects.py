@@ -45,7 +45,7 @@ _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return ``torch.targets``, and the facts ``.targets`` and ``.path`` of ``rocblas`` and ``hipblaslt``.
+    """Return ``torch.targets``, and ``targets`` and ``path`` of both BLAS libraries, e.g. ``rocblas.path``.
 
     Code for a target with a feature, e.g. "gfx90a:xnack-", runs only with this feature setting. The facts
     describe the BLAS libraries that torch would load. If no torch for ROCm is installed, they describe the
@@ -78,9 +78,9 @@ def _torch_targets(tree: Tree, torch: TorchBuild, rocblas: Fact) -> Fact:
 def fat_binary_targets(tree: Tree, path: str, shown: str) -> Fact:
     """Return the targets for which a library has device code.
 
-    Read only the first bundles of the library, some KiB even of a large file, or the names of separate code
-    files. Raises ReadError with the reason if the targets cannot be read: there is no such section, or the
-    bundles are compressed and do not list their targets.
+    Read at most the first 64 bundles, or only the file names if the code is in separate files. ``shown`` is
+    the library's name in the fact's ``source``. Raises ReadError if the library has no section .hip_fatbin,
+    or if its bundles list no targets, e.g. because they are compressed.
     """
     with tree.opened(path) as handle:
         sections = elf.read_sections(handle)

@@ -97,8 +97,8 @@ def _database_names(gpu: Gpu) -> set[str]:
 def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
-    Prefer the file with this name, then the file of the same chip with the nearest number of multiprocessors.
-    For compiled kernels, accept only files for exactly this number or for every number.
+    Choose the file of the same chip with the nearest number of multiprocessors. A file name without a number
+    fits every number. Compiled kernels must fit exactly.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []

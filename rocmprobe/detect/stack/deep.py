@@ -27,11 +27,11 @@ _SOURCES = {
 
 
 def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
-    """Return the facts ``deep.*``, one per query, which a child process gets from torch.
+    """Return the facts ``deep.*``, e.g. ``deep.version``, which a child process reads from torch.
 
-    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` has the values of names in
-    ``torch.backends``. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error`` exists if the child
-    failed or torch could not be imported. Never raises an exception.
+    ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` maps names in ``torch.backends``,
+    e.g. "cudnn.enabled", to their values. ``deep.library`` is the version of MIOpen or cuDNN. ``deep.error``
+    exists if the child failed or torch could not be imported. Never raises an exception.
     """
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "torch"]
     ended = children.run(command, os.environ if environ is None else environ, timeout)

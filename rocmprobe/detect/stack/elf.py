@@ -5,8 +5,7 @@ ELF-64 object file format, and the dynamic tags of the System V ABI.
 
 pyelftools could replace the two parsing functions (30 lines), but it is too slow. Version 0.33 takes 0.1 s to
 import, a third of the time of ``rocmprobe detect``, and 0.16 s instead of 2 ms for libtorch_cpu.so. For
-damaged files it also raises AttributeError and OverflowError, so this module would still need its limits and
-the conversion to ReadError.
+damaged files, pyelftools raises AttributeError and OverflowError, which this module would have to convert.
 """
 
 from __future__ import annotations

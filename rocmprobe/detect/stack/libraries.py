@@ -29,7 +29,11 @@ class Library:
 
 @dataclass(frozen=True)
 class Libraries:
-    """The libraries on the machine."""
+    """The ROCm libraries that the loader uses, and the facts of ``read_libraries``.
+
+    ``chosen`` maps a name, e.g. "libMIOpen", to the library that torch loads, else to the library that other
+    programs load.
+    """
 
     chosen: Mapping[str, Library] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
@@ -82,9 +86,11 @@ def _first_copies(tree: Tree, folders: list[tuple[str, str]]) -> dict[str, Libra
 def _for_torch(
     tree: Tree, torch: TorchBuild, user: list[tuple[str, str]], system: list[tuple[str, str]]
 ) -> dict[str, Library]:
-    """Return, for each library name that libtorch_hip.so needs, the file that the loader finds.
+    """Return the file that the loader finds for each ROCm library of torch.
 
-    The loader searches the RPATH or RUNPATH of libtorch_hip.so.
+    These are the libraries that libtorch_hip.so needs, and the bundled libraries.
+
+    The loader searches RPATH (only without a RUNPATH), LD_LIBRARY_PATH (``user``), RUNPATH and ``system``.
     """
     if not torch.for_rocm:
         return {}

@@ -29,7 +29,7 @@ def rocm_folders(tree: Tree) -> list[str]:
 
 
 def sdk_folders(tree: Tree, packages: str) -> list[str]:
-    """Return the library folders of the packages in which AMD's newer wheels install ROCm."""
+    """Return the ``lib`` folders of AMD's ROCm wheels in the site-packages folder ``packages``."""
     return [f"{packages}/{name}/lib" for name in tree.names(packages) if name.startswith("_rocm_sdk_")]
 
 
@@ -51,20 +51,21 @@ def real(tree: Tree, path: str) -> str:
 
 
 def library_of(name: str) -> str:
-    """Return a ROCm library's name, e.g. "libMIOpen" for "libMIOpen.so.1"."""
+    """Return a ROCm library's name, e.g. "libMIOpen" for "libMIOpen.so.1", or "" for another file."""
     match = _LIBRARY.fullmatch(name)
     return match.group(1) if match else ""
 
 
 def user_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders of LD_LIBRARY_PATH. The loader searches only an RPATH before these folders."""
+    """Return the folders of LD_LIBRARY_PATH. The loader searches these folders after an RPATH."""
     return library_files.search_path(environ.get("LD_LIBRARY_PATH", ""))
 
 
 def system_folders(tree: Tree) -> list[tuple[str, str]]:
-    """Return the folders that the loader searches last, each with its source.
+    """Return the folders that the loader searches last, each with its source, e.g. "/etc/ld.so.cache".
 
-    First come the folders in the loader's cache that contain a ROCm library, then the default folders.
+    First come the folders in the loader's cache that contain a ROCm library. Without a cache, all folders of
+    /etc/ld.so.conf come first. The default folders follow.
     """
     cached = [(folder, CACHE) for folder in _cached(tree)]
     if not tree.exists(CACHE):

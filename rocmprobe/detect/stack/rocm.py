@@ -43,8 +43,8 @@ ASK_SECONDS = 5.0
 def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str, Fact]:
     """Return ``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
 
-    An install is a ROCm below /opt, or a HIP runtime among the libraries of a distribution. MAJOR.MINOR of
-    this HIP runtime's version is the ROCm release.
+    Installs are the folders of ROCm below /opt, and the library folders of a distribution with libamdhip64. A
+    distribution's version is MAJOR.MINOR in the file name of libamdhip64.
     """
     installs = {**_below_opt(tree), **_of_distribution(tree)}
     rocm = _rocm_version(tree, installs)
@@ -120,13 +120,14 @@ def header_version(tree: Tree, headers: tuple[str, ...], macro: str) -> Fact:
 def read_miopen(
     tree: Tree, torch: TorchBuild, libraries: Libraries, rocm: Fact, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return facts about the version of the MIOpen that torch, or a program without torch, would load.
+    """Return the version of the MIOpen that torch loads, or that other programs load if torch has none.
 
     - ``miopen.version_told``: the version that the library reports
-    - ``miopen.version_expected``: the version that files next to the library imply
+    - ``miopen.version_expected``: the version that the torch wheel, MIOpen's header or the ROCm release
+      implies
     - ``miopen.version``: the reported version, else the expected version
 
-    ``rocm`` is the installed release.
+    ``rocm`` is the fact ``rocm.version``.
     """
     reported = _reported_version(tree, torch, libraries, environ)
     expected = _expected(tree, torch, rocm)
@@ -156,7 +157,7 @@ def _reported_version(
 
 
 def _expected(tree: Tree, torch: TorchBuild, rocm: Fact) -> Fact:
-    """Return the version that the files imply for the MIOpen that torch would load.
+    """Return the MIOpen version that the torch wheel, MIOpen's header or the ROCm release implies.
 
     In a wheel, the file name of the library has no version, so the version follows from the ROCm release for
     which the wheel was built.

@@ -40,8 +40,8 @@ _TAG = re.compile(r"^Tag:[ \t]*(\S+)", re.MULTILINE)
 class TorchBuild:
     """A torch package on disk. ``folder`` is its path in the tree, or None if no torch was found.
 
-    ``bundled`` maps the ROCm libraries in the package to their paths. If ``preloads``, torch loads the
-    bundled libraries before its own libraries.
+    ``bundled`` maps the ROCm libraries in torch/lib and in AMD's ROCm wheels to their paths. If ``preloads``,
+    torch loads the bundled libraries before its own libraries.
     """
 
     folder: Optional[str]
@@ -62,7 +62,10 @@ class TorchBuild:
         return f"torch is built for {kind}" if kind else self.facts.get("torch.kind", Fact()).source
 
     def shown(self, path: str) -> str:
-        """Return a path without the part before site-packages, which can contain the name of a user."""
+        """Return ``path`` relative to torch's site-packages, e.g. "torch/lib/libMIOpen.so".
+
+        The full path can contain the name of a user. A path outside of that folder stays unchanged.
+        """
         around = f"{PurePosixPath(self.folder).parent}/" if self.folder else ""
         return path[len(around) :] if around and path.startswith(around) else path
 
@@ -130,7 +133,7 @@ def _version_facts(tree: Tree, folder: str, source: str) -> dict[str, Fact]:
 
 
 def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
-    """Return facts about how torch was installed, from the files of its installer (PEP 376, PEP 427)."""
+    """Return facts about torch's installation and the packages next to torch (PEP 376, PEP 427)."""
     around = str(PurePosixPath(folder).parent)
     metadata = next(
         (name for name in tree.names(around) if re.fullmatch(r"torch-[^-]+\.dist-info", name)), None
