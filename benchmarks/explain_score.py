@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from rocmprobe.explain.extraction import extract
-from rocmprobe.explain.log_facts import facts_in, facts_of, together
+from rocmprobe.explain.log_facts import facts_in, facts_of, merge_and_derive
 from rocmprobe.explain.signatures import Calibration, calibration
 from rocmprobe.explain.weighing import scores, weigh
 from rocmprobe.knowledge import causes
@@ -63,7 +63,7 @@ def read(path: Path) -> list[Record]:
                 f"{path}: line {number}: {error!r}; a record has log, cause and log_quality"
             ) from error
         log = of_text(text)
-        points = weigh(log, together(given, facts_in(log)), extract(log)).points
+        points = weigh(log, merge_and_derive(given, facts_in(log)), extract(log)).points
         records.append(Record(str(row.get("id", number)), str(row.get("url", number)), tier, label, points))
     return records
 

@@ -61,7 +61,7 @@ class Seeded(CheckContext):
 def context(dtype: str, number: int, problem: Problem | None = None) -> Seeded:
     return Seeded(
         dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
-        direction=None, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True,
+        direction=None, apply_setting=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True,
         bypass=False, number=number,
     )  # fmt: skip
 

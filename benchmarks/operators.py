@@ -25,7 +25,7 @@ import torch
 from figures import publish
 
 from rocmprobe.backends import BACKENDS
-from rocmprobe.checks.opinfo import DTYPES, judged, operator
+from rocmprobe.checks.opinfo import DTYPES, operator, tested_operators
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable
 
@@ -48,7 +48,7 @@ def tested(name: str, dtype: str, run: int) -> CheckResult:
     """Return the result of the check for one operator."""
     context = Seeded(
         dtype=getattr(torch, dtype), device="cpu", backend=BACKENDS["onednn"], problem=None, direction=None,
-        under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False,
+        apply_setting=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=True, bypass=False,
         operator=name, number=run,
     )  # fmt: skip
     try:
@@ -64,7 +64,7 @@ def swept(task: tuple[int, str]) -> list[tuple[str, CheckResult]]:
     run, dtype = task
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    return [(name, tested(name, dtype, run)) for name in judged("cpu")[dtype]]
+    return [(name, tested(name, dtype, run)) for name in tested_operators("cpu")[dtype]]
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def main() -> None:
     figures = {
         "torch": torch.__version__, "machine": platform.machine(), "runs": options.runs,
         "first_run": options.first,
-        "operators": {dtype: len(names) for dtype, names in judged("cpu").items()},
+        "operators": {dtype: len(names) for dtype, names in tested_operators("cpu").items()},
         "seconds": round(time.perf_counter() - started), "states": dict(sorted(states.items())),
         "largest_share_of_limit": {key: round(shares[key], 3) for key in nearest},
         "not_judged": reasons, "false_alarms": alarms,

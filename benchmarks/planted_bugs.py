@@ -65,14 +65,14 @@ _GUARDS = ("not finite", "all zero", "are equal")
 
 
 def judged(
-    owed: str, combination: Combination, under: Callable[[], AbstractContextManager[None]]
+    owed: str, combination: Combination, apply_setting: Callable[[], AbstractContextManager[None]]
 ) -> CheckResult:
     """Return the result of the check, run as the driver torch runs it."""
     backend, exact = RULES[owed]
     return convolution(
         CheckContext(
             dtype=getattr(torch, combination.problem.dtype), device="cpu", backend=backend,
-            problem=combination.problem, direction=combination.direction, under=under,
+            problem=combination.problem, direction=combination.direction, apply_setting=apply_setting,
             report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,
         )
     )  # fmt: skip

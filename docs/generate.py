@@ -121,7 +121,7 @@ def _settings() -> Iterator[str]:
     )
     yield from ("", "How PyTorch calls MIOpen, by PyTorch's version:", "")
     yield from markdown_table(
-        ("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in settings_table.way_rows()]
+        ("way", "versions", "flags"), [(*row[:2], _code(row[2])) for row in settings_table.search_rows()]
     )
     load = " to ".join(map(str, costs["load_average"]))
     yield from (

@@ -33,7 +33,7 @@ from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results
 from rocmprobe.model.results_file import to_json
 from rocmprobe.process.leftovers import remove_leftovers
-from rocmprobe.process.signals import held, take_signals
+from rocmprobe.process.signals import delayed_signals, install_handlers
 from rocmprobe.report.pytest_html import HtmlRows
 from rocmprobe.text.redact import redacted, redacted_text
 
@@ -119,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
         die_with_parent()
         config.stash[_RUN] = Path(config.workerinput["rocmprobe_run"])  # type: ignore[attr-defined]
         return
-    take_signals()
+    install_handlers()
     if option.rocmprobe_run is None:
         try:
             remove_leftovers()
@@ -401,7 +401,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
         return
     written = False
     try:
-        with held():
+        with delayed_signals():
             ended = not interrupted and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
             _finish(config, ended)
             written = True

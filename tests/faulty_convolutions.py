@@ -14,7 +14,13 @@ from rocmprobe.bypass import dispatch, registration
 from rocmprobe.model.problems import Problem
 from rocmprobe.model.results import DIRECTIONS
 from rocmprobe.simulate.accumulation import fp32_gradients, fp32_output
-from rocmprobe.simulate.faulty_kernels import KernelBug, clamped_axis, reads, square_block, unreached
+from rocmprobe.simulate.faulty_kernels import (
+    KernelBug,
+    clamped_axis,
+    has_equal_channels,
+    pixels_not_read,
+    reads,
+)
 from rocmprobe.simulate.generated import PlantedBug, problem_with
 
 #: The sums over which every bug must be found: products in one element of a result.
@@ -117,7 +123,7 @@ def _dilations_differ(problem: Problem, direction: str) -> bool:
 
 
 def _transposable(problem: Problem, direction: str) -> bool:
-    if square_block(problem):
+    if has_equal_channels(problem):
         return _multiplies(problem, direction)
     if problem.rank < 2 or problem.kernel[-1] != problem.kernel[-2]:
         return False
@@ -134,7 +140,7 @@ def _mixed_up(problem: Problem, direction: str) -> bool:
 
 def _has_gaps(problem: Problem, direction: str) -> bool:
     # Of a transposed convolution that is the forward direction.
-    gaps = any(unreached(problem, axis) for axis in _axes(problem))
+    gaps = any(pixels_not_read(problem, axis) for axis in _axes(problem))
     return gaps and direction == ("fwd" if problem.transposed else "bwd-data")
 
 

@@ -259,11 +259,12 @@ class TestQuestions:
         assert len(pairs) == len(table("causes")["decide"])
 
         # The order does not matter and a stranger is confirmed.
-        ask = causes.question("kfd-permission", "kernel-driver-mismatch")
-        assert ask == causes.question("kernel-driver-mismatch", "kfd-permission")
+        ask = causes.deciding_check("kfd-permission", "kernel-driver-mismatch")
+        assert ask == causes.deciding_check("kernel-driver-mismatch", "kfd-permission")
         assert "/dev/kfd" in ask
         assert (
-            causes.question("thermal-throttling", "kfd-missing") == causes.cause("thermal-throttling").confirm
+            causes.deciding_check("thermal-throttling", "kfd-missing")
+            == causes.cause("thermal-throttling").confirm
         )
 
     @every_row(

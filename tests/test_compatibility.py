@@ -15,7 +15,7 @@ from runs import CHECKOUT
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.compatibility import (
-    _ASKED,
+    _CHECKS,
     ALWAYS,
     ANY,
     FIRST,
@@ -53,7 +53,7 @@ PAIRS = documents_module("pairs")
 class TestTable:
     def test_relations_match_functions_and_versions_are_in_order(self) -> None:
         # Relations and functions match one to one.
-        assert [row.name for row in relations()] == list(_ASKED)
+        assert [row.name for row in relations()] == list(_CHECKS)
 
         # Symptoms of signatures are of the vocabulary.
         shown = {row["shows"] for row in table("signatures")["signature"] if "shows" in row}
@@ -168,7 +168,7 @@ class TestProperties:
             assert not each.says.endswith(".")
             assert not (each.cause or each.settled) or {each.cause or each.settled[0]} <= CAUSES
             assert not (each.holds and each.points(symptoms()) and THIS in each.points(symptoms()))
-        assert {each.relation.name for each in failing(answers(Combination(**known)))} <= set(_ASKED)
+        assert {each.relation.name for each in failing(answers(Combination(**known)))} <= set(_CHECKS)
 
     @given(WHOLE, st.sets(st.sampled_from(sorted(set(FIELDS) - BETTER))))
     def test_more_facts_never_turn_a_certain_answer_around(self, known, left_out) -> None:

@@ -24,7 +24,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.cli.base import COMMANDS
 from rocmprobe.cli.base import command as imported
 from rocmprobe.explain.explain import explain
-from rocmprobe.explain.log_facts import facts_in, facts_of, together
+from rocmprobe.explain.log_facts import facts_in, facts_of, merge_and_derive
 from rocmprobe.knowledge.causes import causes
 from rocmprobe.knowledge.settings import all_settings
 from rocmprobe.model import exit_codes
@@ -168,7 +168,7 @@ def symptoms() -> list[tuple[str, str]]:
 @every_row(("log", "cause"), symptoms())
 def test_a_symptom_leads_to_the_cause_that_explain_names(log: str, cause: str) -> None:
     read = of_text(log)
-    explanation = explain(read, together(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))
+    explanation = explain(read, merge_and_derive(facts_of({"gpu": "RX 5600 XT"}), facts_in(read)))
     assert next(each.cause for each in explanation.causes if each.cause != "unknown") == cause
 
 

@@ -199,7 +199,7 @@ class TestResultsThatAreNoBaseline:
     @every_row(
         ("changes", "said"),
         [
-            ({"outcomes": ()}, "it holds no outcome"),
+            ({"outcomes": ()}, "it has no outcomes"),
             ({"simulated": "conv-hang"}, "it is of the simulated machine conv-hang, this run of a real one"),
             (
                 {"machine": Machine()},

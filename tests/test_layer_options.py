@@ -11,7 +11,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.knowledge.layers import LAYERS, OPTIONS, by_layer, failing, holds, install_line, refuse_foreign
 from rocmprobe.knowledge.settings import settings_for
-from rocmprobe.knowledge.solvers import Cure
+from rocmprobe.knowledge.solvers import DerivedSetting
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
 SETTINGS = {setting.name: setting for setting in settings_for("miopen", torch="2.6.0")}
@@ -77,18 +77,18 @@ def applied(options: tuple[str, ...], *cures: str) -> Setting:
 
 @every_row(
     ("options", "cures", "why"),
-    [((), ["default"], "no layer was found to fail"), (("rnn",), [], "holds in the vendor library under no")],
+    [((), ["default"], "no layer was found to fail"), (("rnn",), [], "works in the vendor library under no")],
 )
 def test_where_there_is_nothing_to_combine_it_is_skipped(options, cures, why):
     made = by_layer(options, [SETTINGS[name] for name in cures])
     assert (made.env, made.state) == (None, "skipped")
     assert why in made.reason
-    assert made.applied(SETTINGS["by-layer"]).undecided
+    assert made.applied(SETTINGS["by-layer"]).is_incomplete
 
 
 def test_the_line_that_sends_layers():
     # A journal of before tells no layers.
-    assert Cure({"A": "0"}, "", "why").applied(SETTINGS["no-faulty-solvers"]).env == {"A": "0"}
+    assert DerivedSetting({"A": "0"}, "", "why").applied(SETTINGS["no-faulty-solvers"]).env == {"A": "0"}
 
     # The line that sends layers.
     assert install_line(("rnn",)) == 'rocmprobe.bypass.install(convolution="native", rnn="pytorch")'

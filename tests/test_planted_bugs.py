@@ -312,7 +312,7 @@ def verdict(each: Combination, layer: CorrectKernel | None, exact: bool = True) 
     return convolution(
         CheckContext(
             dtype=getattr(torch, each.problem.dtype), device="cpu", backend=GPU, problem=each.problem,
-            direction=each.direction, under=partial(planted, layer) if layer else nullcontext,
+            direction=each.direction, apply_setting=partial(planted, layer) if layer else nullcontext,
             report_phase=lambda phase: None, seconds=0.0, exact=exact, bypass=False,
         )
     ).state  # fmt: skip

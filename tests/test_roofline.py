@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rows import every_row
 
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
+from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, measure_roof, work
 
 #: 3 x 3 over 1 x 2 x 4 x 4 to three channels: 16 positions, 54 weights.
 SMALL = parse_problem("conv2d-fp32-n1-c2-i4x4-k3-f3x3-p1")
@@ -31,7 +31,7 @@ def test_the_share_and_the_rates():
 
     # Rates come from the yardsticks.
     timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9}
-    assert roof(timings) == Roof(4e9, 4e9)
+    assert measure_roof(timings) == Roof(4e9, 4e9)
 
 
 @every_row(("dtype", "item"), [("fp16", 2), ("bf16", 2), ("fp64", 8)])
@@ -52,7 +52,7 @@ def test_the_share_is_the_time_that_the_slower_part_needs(flops, moved, rate, ba
 @every_row("name", ["gemm", "gemm_flops", "copy", "copy_bytes"])
 def test_no_roof_without_both_yardsticks(name, odd):
     timings = {"gemm": 0.5, "gemm_flops": 2e9, "copy": 0.25, "copy_bytes": 1e9, name: odd}
-    assert roof(timings) is None
+    assert measure_roof(timings) is None
 
 
 def test_every_direction_that_is_timed_has_its_work():

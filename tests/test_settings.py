@@ -16,7 +16,7 @@ from rocmprobe.knowledge.settings import (
     Versions,
     all_settings,
     drivers_of,
-    meaningless,
+    reason_without_effect,
     search_flags,
     settings_for,
 )
@@ -75,7 +75,7 @@ class TestEveryRow:
         setting, backends, _ = row
         for torch in ("1.13.1+rocm5.2", "2.6.0", "2.7.1", "2.8.0", "2.9.0", "2.13.0+cpu"):
             here = next(each for each in settings_for(backends[0], "all", torch) if each.name == setting.name)
-            if here.search and not meaningless(here, Versions("MIOpen", torch=torch)):
+            if here.search and not reason_without_effect(here, Versions("MIOpen", torch=torch)):
                 assert here.torch == search_flags(here.search, torch) != {}, torch
 
     @every_row("row", ROWS)
@@ -83,7 +83,7 @@ class TestEveryRow:
         asks_torch = "torch" in drivers_of(row[0])
         for versions in KNOWN:
             here = versions if asks_torch else dataclasses.replace(versions, torch=None)
-            why = meaningless(row[0], here)
+            why = reason_without_effect(row[0], here)
             assert why is None or "does not know this" in why, versions
 
     @every_row("row", ROWS)
@@ -174,14 +174,14 @@ class TestSearch:
 
     def test_older_versions_lack_some_ways(self):
         # Exhaustive is plain find before 2 7.
-        assert meaningless(of("exhaustive-find", OLD), OLD) == (
+        assert reason_without_effect(of("exhaustive-find", OLD), OLD) == (
             "torch 1.13.1+rocm5.2 does not know this; 2.7 is the first that does"
         )
         assert of("exhaustive-find", MIDDLE).torch == {"cudnn.benchmark": True}
 
         # A torch before 1 13 has only one way.
         ancient = Versions("MIOpen", "2.16.0", "1.12.1+rocm5.1.1", "5.1.20531")
-        assert "no flags" in (meaningless(of("immediate", ancient), ancient) or "")
+        assert "no flags" in (reason_without_effect(of("immediate", ancient), ancient) or "")
 
 
 def test_every_setting_of_a_cpu_has_a_measured_cost():
@@ -215,30 +215,35 @@ class TestMeaningless:
     )
     def test_settings_of_miopen_by_version(self, versions, names):
         settings = settings_for("miopen", "all", versions.torch, ["torch"])
-        assert {each.name for each in settings if meaningless(each, versions)} == names
+        assert {each.name for each in settings if reason_without_effect(each, versions)} == names
 
     def test_versions_decide_in_whole_minor_releases(self):
         # What is not known forbids nothing.
         nothing = Versions("MIOpen")
-        assert [each.name for each in settings_for("miopen", "all") if meaningless(each, nothing)] == []
+        assert [
+            each.name for each in settings_for("miopen", "all") if reason_without_effect(each, nothing)
+        ] == []
 
         # A patch release is within its minor release.
         setting = of("ocl-direct-only", MIDDLE)
-        assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.4.9")) is None
-        assert meaningless(setting, dataclasses.replace(MIDDLE, library_version="3.5.0")) == (
+        assert reason_without_effect(setting, dataclasses.replace(MIDDLE, library_version="3.4.9")) is None
+        assert reason_without_effect(setting, dataclasses.replace(MIDDLE, library_version="3.5.0")) == (
             "MIOpen 3.5.0 does not know this any more; 3.4 was the last that did"
         )
 
     def test_variables_that_the_version_refuses_or_does_not_read(self):
         # A value that the version refuses.
         words = dataclasses.replace(of("default", NEW), env={"MIOPEN_FIND_MODE": "SIDEWAYS"})
-        assert "stoul" in (meaningless(words, NEW) or "")
+        assert "stoul" in (reason_without_effect(words, NEW) or "")
 
         # Variables that the version does not read.
         setting = dataclasses.replace(of("default", OLD), env={"MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD": "0"})
-        assert meaningless(setting, OLD) == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.0"
+        assert (
+            reason_without_effect(setting, OLD)
+            == "MIOPEN_DEBUG_CONV_DIRECT_HIP_FWD: not read before ROCm 7.0"
+        )
         with_another = {**setting.env, "MIOPEN_DEBUG_CONV_GEMM": "0"}
-        assert meaningless(dataclasses.replace(setting, env=with_another), OLD) is None
+        assert reason_without_effect(dataclasses.replace(setting, env=with_another), OLD) is None
 
 
 @every_row("backend", ["miopen", "onednn"])

@@ -98,7 +98,7 @@ def test_the_heaviest_are_those_that_take_the_most_arithmetic(tmp_path: Path) ->
 
 
 NO_SHAPES: dict[str, tuple[dict[str, Any], str]] = {
-    "no problem": ({"problems": []}, "holds no problem"),
+    "no problem": ({"problems": []}, "contains no problem"),
     "counts that are none": ({"problems": [record(counts=[1])]}, "problems/0/counts"),
     "a count below 0": ({"problems": [record(step_counts={"fwd": -1})]}, "problems/0/step_counts/fwd"),
     "steps that are none": ({"problems": [record()], "steps": [1]}, "steps: "),

@@ -8,7 +8,7 @@ from rows import every_row
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.model.problems import parse_problem
-from rocmprobe.model.roofline import roof, work
+from rocmprobe.model.roofline import measure_roof, work
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.simulate.speeds import Speeds, speeds_of, with_times
 
@@ -40,7 +40,7 @@ def measured(**more: float) -> CheckResult:
 
 def test_throughput_has_the_rates_of_the_machine():
     found = with_times(measured(naive_fwd=1.0), case("throughput"), (OWN,)).timings
-    rates = roof(found)
+    rates = measure_roof(found)
     assert rates is not None
     assert (rates.flops, rates.bytes) == (pytest.approx(5e12), pytest.approx(4e11))
     assert found["fwd"] == pytest.approx(work(parse_problem(PROBLEM), "fwd").flops / 4e12 + 1e-5)
@@ -86,7 +86,7 @@ def test_everything_else_stays_as_it_was_measured(result, asked):
 def test_the_first_row_that_fits_counts():
     slow = Speeds(1e12, 4e11, 1e12, settings=("bypass",))
     for setting, rate in (("bypass", 1e12), ("default", 5e12)):
-        found = roof(with_times(measured(), case("throughput", setting=setting), (slow, OWN)).timings)
+        found = measure_roof(with_times(measured(), case("throughput", setting=setting), (slow, OWN)).timings)
         assert found is not None
         assert found.flops == pytest.approx(rate)
 

@@ -19,13 +19,13 @@ from rocmprobe.knowledge.solvers import (
     FORCE,
     are_switches,
     by_name,
-    cure,
+    derive_setting,
     forced_setting,
     in_play,
     names_by_id,
     smallest_switches,
     solvers,
-    swept,
+    sweep_result,
 )
 from rocmprobe.knowledge.variables import variables
 from rocmprobe.model.problems import LEVELS, parse_problem, problems
@@ -248,24 +248,27 @@ def outcome(solver, state, direction="fwd", **fields):
 class TestCure:
     def test_nothing_to_cure(self):
         # Nothing was asked.
-        assert cure([]).state == "skipped"
+        assert derive_setting([]).state == "skipped"
 
         # Default was right.
-        found = cure([outcome("fft", "skipped"), outcome("GemmFwdRest", "skipped")])
+        found = derive_setting([outcome("fft", "skipped"), outcome("GemmFwdRest", "skipped")])
         assert (found.env, found.state) == (None, "skipped")
         assert "default is right" in found.reason
 
         # None fails alone.
-        assert "no solver fails alone" in cure([outcome("fft", "pass")]).reason
-        assert "could be judged" in cure([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
+        assert "no solver fails alone" in derive_setting([outcome("fft", "pass")]).reason
+        assert (
+            "could be judged"
+            in derive_setting([outcome("fft", "n/a"), outcome("GemmFwdRest", "blocked")]).reason
+        )
 
         # No switches leave one.
-        found = cure([outcome("fft", "wrong"), outcome("GemmFwdRest", "n/a")])
+        found = derive_setting([outcome("fft", "wrong"), outcome("GemmFwdRest", "n/a")])
         assert (found.env, found.state) == (None, "n/a")
 
     @every_row("state", ["wrong", "crash", "hang", "error", "flaky", "aborted"])
     def test_one_that_fails_is_switched_off(self, state):
-        found = cure([outcome("fft", state), outcome("GemmFwdRest", "pass")])
+        found = derive_setting([outcome("fft", state), outcome("GemmFwdRest", "pass")])
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
         assert "fft" in found.reason
         assert are_switches(found.env)
@@ -273,11 +276,11 @@ class TestCure:
     def test_what_counts_as_faulty(self):
         # One in flight when somebody ended the run is not faulty.
         died = outcome("fft", "aborted", cause="run-died")
-        assert swept([died, outcome("GemmFwdRest", "pass")]).faulty == frozenset()
+        assert sweep_result([died, outcome("GemmFwdRest", "pass")]).faulty == frozenset()
 
         # Sound for one question and faulty for another is faulty.
         gemm = (outcome("GemmFwdRest", "pass"), outcome("GemmBwdRest", "pass", "bwd-data"))
-        found = cure([outcome("fft", "pass"), outcome("fft", "wrong", "bwd-data"), *gemm])
+        found = derive_setting([outcome("fft", "pass"), outcome("fft", "wrong", "bwd-data"), *gemm])
         assert found.env == {"MIOPEN_DEBUG_CONV_FFT": "0"}
 
 

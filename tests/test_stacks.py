@@ -13,10 +13,10 @@ from rocmprobe.knowledge.stacks import (
     SYSTEMS,
     Installed,
     broken,
+    code_loans,
     distribution_of,
     has_code,
     known_to_break,
-    lendings,
     limits,
     reports,
     rocm_of,
@@ -25,7 +25,7 @@ from rocmprobe.knowledge.stacks import (
 )
 from rocmprobe.text.tables import table
 
-ROWS = (*stacks(), *reports(), *lendings(), *limits(), *broken())
+ROWS = (*stacks(), *reports(), *code_loans(), *limits(), *broken())
 
 
 def chips_tested(stack) -> list[str]:
@@ -51,7 +51,7 @@ def test_names_versions_and_overrides_are_consistent() -> None:
     assert {"7.11", "7.14", "10.1"} <= known
 
     # Overrides name the targets that are lent.
-    for row in lendings():
+    for row in code_loans():
         assert gpus.isa_of_override(row.override) == row.posing
         assert not set(row.gfx) & {row.posing}
 

@@ -100,7 +100,7 @@ class Cudnn:
         return False
 
 
-def unpacked(version: int) -> str:
+def format_version(version: int) -> str:
     """Return a version as MAJOR.MINOR.PATCH. torch stores MIOpen's version as one number.
 
     The number is major * 1000000 + minor * 1000 + patch.
@@ -120,7 +120,7 @@ class Miopen(Cudnn):
 
     def library_version(self) -> Optional[str]:
         packed = super().library_version()
-        return None if packed is None else unpacked(int(packed))
+        return None if packed is None else format_version(int(packed))
 
     def read(self, log: str) -> Reading:
         parsed = miopen_log.parse(log)

@@ -73,7 +73,7 @@ class _Request:
             registration.add_interceptor(self.interceptor, device_type)
 
     def end(self, device_type: str) -> None:
-        other_layers.leave_as_it_is(self.kinds, device_type)
+        other_layers.undo_send_to_pytorch(self.kinds, device_type)
         if self.interceptor:
             registration.remove_interceptor(self.interceptor, device_type)
 

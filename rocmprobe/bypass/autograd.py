@@ -31,7 +31,7 @@ def convolution_kernel(*arguments: Any) -> torch.Tensor:
     """Compute ``aten::convolution`` and ``aten::_convolution`` under the autograd key."""
     with torch._C.DisableTorchFunction():
         if dispatch.is_traced(arguments):
-            return dispatch.let_trace(arguments)
+            return dispatch.convolution_for_tracing(arguments)
         held = dispatch.keeping_interceptors(arguments[0].device.type)
         if not held:
             packet = torch.ops.aten.convolution if len(arguments) == 9 else torch.ops.aten._convolution
@@ -54,7 +54,7 @@ def backward_kernel(*arguments: Any) -> Gradients:
 
 def _convolve(held: Sequence[dispatch.Interceptor], call: ConvolutionCall) -> torch.Tensor:
     """Return the result of a differentiable convolution that runs through the interceptors ``held``."""
-    if dispatch.covers(call.input.device.type, held):
+    if dispatch.all_active(call.input.device.type, held):
         return cast(torch.Tensor, _operator(call)(*call.arguments()))
     return cast(torch.Tensor, _Convolution.apply(held, *call.arguments()))
 
@@ -63,7 +63,7 @@ def _gradients(held: Sequence[dispatch.Interceptor], call: BackwardCall) -> Grad
     if _nobody_differentiates() and _next_below(call.grad_output, call.input, call.weight):
         with torch._C.DisableTorchFunction(), _below_autograd():
             return dispatch.run_backward(call, held)
-    if dispatch.covers(call.input.device.type, held):
+    if dispatch.all_active(call.input.device.type, held):
         return cast(Gradients, torch.ops.aten.convolution_backward.default(*call.arguments()))
     return cast(Gradients, _Backward.apply(held, *call.arguments()))
 
@@ -150,7 +150,7 @@ def _unwrapped(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(unwrap(each) if isinstance(each, torch.Tensor) else each for each in arguments)
 
 
-class _Tied(torch.autograd.Function):
+class _InterceptedFunction(torch.autograd.Function):
     """Base class of ``_TiedConvolution`` and ``_TiedBackward``.
 
     Subclasses define ``forward`` and ``setup_context`` separately. For torch 1, ``for_this_torch`` joins the
@@ -173,12 +173,12 @@ class _Tied(torch.autograd.Function):
         return type(cls.__name__, (cls,), {"forward": staticmethod(forward)})
 
 
-class _TiedConvolution(_Tied):
+class _TiedConvolution(_InterceptedFunction):
     @staticmethod
     def forward(held: Sequence[dispatch.Interceptor], *arguments: Any) -> torch.Tensor:
         call = ConvolutionCall.of(arguments)
         with _below_autograd():
-            if not _next_below(call.input, call.weight, call.bias) and dispatch.covers(
+            if not _next_below(call.input, call.weight, call.bias) and dispatch.all_active(
                 call.input.device.type, held
             ):
                 return cast(torch.Tensor, _operator(call)(*arguments))
@@ -220,12 +220,12 @@ class _TiedConvolution(_Tied):
         return sum(terms[1:], terms[0])
 
 
-class _TiedBackward(_Tied):
+class _TiedBackward(_InterceptedFunction):
     @staticmethod
     def forward(held: Sequence[dispatch.Interceptor], *arguments: Any) -> Gradients:
         call = BackwardCall.of(arguments)
         with _below_autograd():
-            if dispatch.covers(call.input.device.type, held):
+            if dispatch.all_active(call.input.device.type, held):
                 return cast(Gradients, torch.ops.aten.convolution_backward.default(*arguments))
             return dispatch.run_backward(call, held)
 

@@ -103,7 +103,7 @@ def keeping_interceptors(device_type: str) -> tuple[Interceptor, ...]:
     return tuple(each for each in interceptors(device_type) if each.keeps_backward)
 
 
-def covers(device_type: str, held: Sequence[Interceptor]) -> bool:
+def all_active(device_type: str, held: Sequence[Interceptor]) -> bool:
     """Return True if all interceptors in ``held`` are active on ``device_type``."""
     present = interceptors(device_type)
     return all(each in present for each in held)
@@ -160,7 +160,7 @@ def is_traced(arguments: Sequence[Any]) -> bool:
     return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
 
 
-def let_trace(arguments: Sequence[Any]) -> torch.Tensor:
+def convolution_for_tracing(arguments: Sequence[Any]) -> torch.Tensor:
     """Compute ``aten::convolution`` by calling PyTorch's ``aten::_convolution``, which tracing records.
 
     ``aten::_convolution`` calls rocmprobe's kernels again.

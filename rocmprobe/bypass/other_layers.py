@@ -56,9 +56,9 @@ def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
 
 
 def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
-    """Make PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`leave_as_it_is`.
+    """Make PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`undo_send_to_pytorch`.
 
-    Requests are counted: each call of :func:`leave_as_it_is` undoes only one of them.
+    Requests are counted: each call of :func:`undo_send_to_pytorch` undoes only one of them.
 
     Raises:
         ValueError: if the device type is not "cpu" or "cuda".
@@ -72,7 +72,7 @@ def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
         _asked[device_type].update(kinds)
 
 
-def leave_as_it_is(kinds: Sequence[str], device_type: str) -> None:
+def undo_send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
     """Undo one request of :func:`send_to_pytorch`."""
     with _lock:
         _asked[device_type].subtract(kinds)
@@ -130,7 +130,7 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
         # The argument cudnn_enabled of the operator does not prevent a call of MIOpen (torch 2.6). The switch
         # would also apply to convolutions of other threads while a batch norm runs. So call the operator
         # below the composite.
-        if not by_pytorch("batch_norm", arguments[0].device.type) or not _plain(*arguments):
+        if not by_pytorch("batch_norm", arguments[0].device.type) or not _can_call_native(*arguments):
             return by_switch(*arguments)
         with torch._C.DisableTorchFunction():
             count_pytorch("batch_norm")
@@ -140,7 +140,7 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
     return kernel
 
 
-def _plain(
+def _can_call_native(
     input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> bool:
     """Return True if the composite would only call another operator with the same arguments.

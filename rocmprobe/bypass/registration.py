@@ -59,7 +59,7 @@ def _key(device_type: str) -> str:
 def _convolution_kernel(*arguments: Any) -> torch.Tensor:
     with torch._C.DisableTorchFunction():
         if dispatch.is_traced(arguments):
-            return dispatch.let_trace(arguments)
+            return dispatch.convolution_for_tracing(arguments)
         call = ConvolutionCall.of(arguments)
         if call.flags and dispatch.inside_native():
             return dispatch.native_convolution(call)

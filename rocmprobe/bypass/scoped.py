@@ -1,8 +1,8 @@
 """Bypass for one model or one call. It is active only in the thread that makes the call.
 
 The interceptor of a model or call is added for a whole device type, but it is active only inside of
-:func:`entered`. In a patched model, a derived class replaces the class of each module. The ``__call__`` of
-the derived class runs inside of :func:`entered`. Instances, parameters, hooks, parametrisations and
+:func:`activate`. In a patched model, a derived class replaces the class of each module. The ``__call__`` of
+the derived class runs inside of :func:`activate`. Instances, parameters, hooks, parametrisations and
 state-dict keys stay unchanged, and ``isinstance`` works. Deep copies and DataParallel replicas are patched
 too. A pickle contains the original classes.
 """
@@ -34,7 +34,7 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Interceptor that is active only inside of :func:`entered` in the same thread, in place of the installed
+    """Interceptor that is active only inside of :func:`activate` in one thread, in place of the installed
     interceptor."""
 
     rank = RANK_BYPASS + 1
@@ -55,7 +55,7 @@ class ScopedInterceptor(BypassInterceptor):
 
 
 @contextmanager
-def entered(interceptor: ScopedInterceptor) -> Iterator[None]:
+def activate(interceptor: ScopedInterceptor) -> Iterator[None]:
     """Activate ``interceptor`` in this thread inside of a ``with`` block."""
     outer: tuple[ScopedInterceptor, ...] = getattr(_local, "entered", ())
     _local.entered = (*outer, interceptor)
@@ -74,7 +74,7 @@ def _interceptor() -> ScopedInterceptor:
 
 def _by_bypass(function: Callable[..., Any]) -> Callable[..., Any]:
     def convolve(*arguments: Any, **options: Any) -> Any:
-        with entered(_interceptor()):
+        with activate(_interceptor()):
             return function(*arguments, **options)
 
     convolve.__name__ = convolve.__qualname__ = function.__name__
@@ -132,11 +132,11 @@ def _call() -> Any:
         if not isinstance(self, _Patched):
             # torch.compile may call this method even after the model was unpatched.
             return self(*arguments, **options)
-        with entered(self._bypass_interceptor):
+        with activate(self._bypass_interceptor):
             return self._bypass_former.__call__(self, *arguments, **options)
 
     if hasattr(torch, "compiler"):
-        # A compiled call would leave ``entered`` at once and run its graph later, so convolutions would
+        # A compiled call would leave ``activate`` at once and run its graph later, so convolutions would
         # silently run without the bypass. Functions that the call runs can still be compiled.
         return cast(Any, torch.compiler).disable(call, recursive=False)
     return call

@@ -33,17 +33,17 @@ def attention(context: CheckContext) -> CheckResult:
 
 def attention_math(context: CheckContext) -> CheckResult:
     """Test the backend that computes attention with separate matrix products and a softmax."""
-    return _attention(context, lambda: _alone("MATH"))
+    return _attention(context, lambda: _only_backend("MATH"))
 
 
 def attention_flash(context: CheckContext) -> CheckResult:
     """Test the flash attention backend."""
-    return _attention(context, lambda: _alone("FLASH_ATTENTION"))
+    return _attention(context, lambda: _only_backend("FLASH_ATTENTION"))
 
 
 def attention_efficient(context: CheckContext) -> CheckResult:
     """Test the memory-efficient attention backend."""
-    return _attention(context, lambda: _alone("EFFICIENT_ATTENTION"))
+    return _attention(context, lambda: _only_backend("EFFICIENT_ATTENTION"))
 
 
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
@@ -108,7 +108,7 @@ def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
 
 
 @contextmanager
-def _alone(backend: str) -> Iterator[None]:
+def _only_backend(backend: str) -> Iterator[None]:
     """Make PyTorch use only ``backend``, a name in ``torch.nn.attention.SDPBackend``, for attention."""
     import torch
 

@@ -154,7 +154,7 @@ def _steps(context: CheckContext, batch: int, clock: _TimeLimit) -> Iterator[flo
 
 CHECKS = (
     Check(
-        "batch-sizes", "train", "How fast is training with which batch, and what is the largest that fits?",
+        "batch-sizes", "train", "How fast is training at each batch size, and which batch is too large?",
         batch_sizes, Requires(float32=("train-resnet",), autocast=("train-resnet",)), exclusive=True,
         own_process=True, verified=False, seconds=8.0,
     ),

@@ -97,7 +97,7 @@ def _net() -> Any:
 CHECKS = (
     Check(
         "triton", rung="primitives", verified=False,
-        question="Does a kernel that Triton compiles write what it should?",
+        question="Does a kernel compiled by Triton write the expected values?",
         function=triton, requires=KERNELS, seconds=0.01,
         explanation=Explanation(
             "A kernel in Triton", "compiled",
@@ -106,7 +106,7 @@ CHECKS = (
     ),
     Check(
         "inductor", rung="primitives", verified=False,
-        question="Does torch.compile compute what the same network does without it?",
+        question="Does torch.compile give the results of eager mode?",
         function=inductor, requires=Requires(("training-step",)), exclusive=True,
         own_process=True, seconds=17.0,
         explanation=Explanation(

@@ -57,19 +57,19 @@ _HALF = ("float16", "bfloat16")
 _WORTH_THREADS = 500_000_000
 
 
-def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
+def float_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
     """Return the computation on uniformly distributed random operands.
 
-    ``owed`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). If this guarantee
-    allows transforms such as Winograd, elements have no error bounds.
+    ``guarantee`` is the numerical guarantee that the kernels must meet (e.g. ``numerics.SUMS``). If this
+    guarantee allows transforms such as Winograd, elements have no error bounds.
     """
     limits, bounds = {}, {}
-    parts = _parts(problem, direction, owed)
+    parts = _parts(problem, direction, guarantee)
     for name in _results(problem, direction):
         terms = _terms(problem, direction, name)
-        limits[name] = float_limits(problem.dtype, terms, owed, parts)
+        limits[name] = float_limits(problem.dtype, terms, guarantee, parts)
         bound = error_bound(problem.dtype, terms, parts)
-        if owed != TRANSFORMS and all(map(math.isfinite, bound)):
+        if guarantee != TRANSFORMS and all(map(math.isfinite, bound)):
             bounds[name] = bound
     if len({tuple(each.values()) for each in limits.values()}) == 1:
         limits = {"": limits.popitem()[1]}
@@ -79,21 +79,21 @@ def float_tier(problem: Problem, direction: str, owed: str) -> Computation:
     )  # fmt: skip
 
 
-def exact_tier(problem: Problem, direction: str, owed: str) -> Computation:
+def exact_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
     """Return the computation on integers whose sums are exact.
 
     If many products are summed, most elements of ``grad`` (bwd-data) or ``input`` (other directions) are
     zero, so that sums stay exact.
     """
-    fill = exact_fill(problem.dtype, problem.terms(direction), owed)
+    fill = exact_fill(problem.dtype, problem.terms(direction), guarantee)
     draw = partial(
         integers, _drawn(problem, direction), largest=fill.largest,
         density={"grad" if direction == "bwd-data" else "input": fill.density},
     )  # fmt: skip
-    return _on_integers(problem, direction, owed, draw)
+    return _on_integers(problem, direction, guarantee, draw)
 
 
-def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
+def cancelling_tier(problem: Problem, direction: str, guarantee: str) -> Computation:
     """Return the computation on integers whose products are large and whose sums are small."""
     fill = cancelling_fill(problem.dtype, problem.terms(direction))
     drawn, space = _drawn(problem, direction), list(range(-problem.rank, 0))
@@ -111,15 +111,15 @@ def cancelling_tier(problem: Problem, direction: str, owed: str) -> Computation:
         cancelling, drawn, base=fill.base, largest=fill.largest, density=fill.density, zero_sum=zero_sum,
         along=along, groups=groups,
     )  # fmt: skip
-    return _on_integers(problem, direction, owed, draw)
+    return _on_integers(problem, direction, guarantee, draw)
 
 
-def _on_integers(problem: Problem, direction: str, owed: str, draw: partial[Named]) -> Computation:
+def _on_integers(problem: Problem, direction: str, guarantee: str, draw: partial[Named]) -> Computation:
     """Return a computation whose results must equal the reference.
 
     If transforms such as Winograd are allowed, results are rounded to integers before the comparison.
     """
-    measure = partial(unequal, nearest=True) if owed == TRANSFORMS else unequal
+    measure = partial(unequal, nearest=True) if guarantee == TRANSFORMS else unequal
     return Computation(
         draw, call_of(problem, direction), (measure,), {"": {"unequal": 0}}, layout=layout(problem)
     )
@@ -139,10 +139,10 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
     return problem.batch * prod(problem.output_size) if name == "bias" else problem.terms(direction)
 
 
-def _parts(problem: Problem, direction: str, owed: str) -> int:
+def _parts(problem: Problem, direction: str, guarantee: str) -> int:
     """Return the number of partial sums that a kernel can round to the dtype, or 1 if it must not round
     any."""
-    return problem.parts(direction) if problem.dtype in _HALF and owed != SUMS else 1
+    return problem.parts(direction) if problem.dtype in _HALF and guarantee != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
@@ -152,21 +152,21 @@ def script(outcome: Outcome, library: str) -> Computation:
     """
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
-    owed = str(numerics.get("owed", SUMS))
-    tier = float_tier(problem, direction, owed)
+    guarantee = str(numerics.get("owed", SUMS))
+    tier = float_tier(problem, direction, guarantee)
     plain = replace(tier, bounds={})
     if outcome.state != "wrong":
         return plain
     if numerics.get("non_finite") or any(
         _exceeds(numerics, name, numerics.get(f"{name}_limit")) for name in ("rms_range", "max_ratio")
     ):
-        whole = owed == TRANSFORMS and _is_whole(numerics)
-        return replace(plain, draw=exact_tier(problem, direction, owed).draw) if whole else plain
+        whole = guarantee == TRANSFORMS and _is_whole(numerics)
+        return replace(plain, draw=exact_tier(problem, direction, guarantee).draw) if whole else plain
     if len(tier.bounds) == len(_results(problem, direction)) and _exceeds(numerics, "bound_ratio", 1):
         return replace(tier, measures=(bound_ratio,), limits={"": {"bound_ratio": 1}})
     if numerics.get("exact") is False:
-        return exact_tier(problem, direction, owed)
-    return cancelling_tier(problem, direction, owed) if numerics.get("cancelling") is False else plain
+        return exact_tier(problem, direction, guarantee)
+    return cancelling_tier(problem, direction, guarantee) if numerics.get("cancelling") is False else plain
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
@@ -190,7 +190,7 @@ def convolution(context: CheckContext) -> CheckResult:
     The limits follow from the numerical guarantee of the kernels that can run (e.g. ``numerics.SUMS``). The
     convolution runs twice. If the two results differ, each is compared to the reference.
     """
-    tier = float_tier(_problem(context), _direction(context), _owed(context))
+    tier = float_tier(_problem(context), _direction(context), _guarantee(context))
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)
     placed = _placed(context, tier, operands)
@@ -204,14 +204,14 @@ def convolution(context: CheckContext) -> CheckResult:
             answer.state = "wrong"
             answer.message = f"{name}: shape {tuple(result[name].shape)} instead of {tuple(right.shape)}"
             return answer
-    with context.tested():
+    with context.under_setting():
         repeatable = all(_same(result[name], again[name]) for name in expected)
     with one_thread():
         magnitudes = {name: each.abs() for name, each in operands.items()}
     sums = reference(context.the_problem, tier, magnitudes) if tier.bounds else {}
     for found in (result,) if repeatable else (result, again):
         _float_tier(context, tier, found, expected, sums, answer)
-    answer.numerics.update(owed=_owed(context), repeatable=repeatable)
+    answer.numerics.update(owed=_guarantee(context), repeatable=repeatable)
     _exact_tier(context, tier, answer)
     return answer
 
@@ -230,7 +230,7 @@ def _direction(context: CheckContext) -> str:
     return context.direction or "fwd"
 
 
-def _owed(context: CheckContext) -> str:
+def _guarantee(context: CheckContext) -> str:
     if not context.exact:
         return TRANSFORMS
     return (
@@ -239,7 +239,7 @@ def _owed(context: CheckContext) -> str:
 
 
 def _leave_poison(context: CheckContext, results: Results) -> None:
-    with context.tested():
+    with context.under_setting():
         leave_poison(results, context.dtype, context.device)
 
 
@@ -269,14 +269,14 @@ def _float_tier(
     numbers of the first incorrect result, or of the first result if all are correct, are stored in
     ``answer``.
     """
-    problem, direction, owed = _problem(context), _direction(context), _owed(context)
+    problem, direction, guarantee = _problem(context), _direction(context), _guarantee(context)
     for name, right in expected.items():
-        terms, parts = _terms(problem, direction, name), _parts(problem, direction, owed)
+        terms, parts = _terms(problem, direction, name), _parts(problem, direction, guarantee)
         bound = None
         if name in sums and name in tier.bounds:
             bound = rounding(sums[name], right, *tier.bounds[name])
         measured = errors(result[name], right, bound)
-        holds, numbers, why = judge_float(measured, context.dtype_name, terms, owed, parts)
+        holds, numbers, why = judge_float(measured, context.dtype_name, terms, guarantee, parts)
         rule = miopen_rule(measured, context.dtype_name, direction, problem.transposed)
         if answer.state == "pass" and (not holds or not answer.numerics):
             answer.numerics.update({"of": name, **numbers, "miopen_rule": rule})
@@ -290,11 +290,11 @@ def _float_tier(
 
 
 def _exact_tier(context: CheckContext, tier: Computation, answer: CheckResult) -> None:
-    problem, direction, owed = _problem(context), _direction(context), _owed(context)
+    problem, direction, guarantee = _problem(context), _direction(context), _guarantee(context)
     answer.numerics["exact_demanded"] = context.exact
-    _equal_integers(context, tier, "exact", exact_tier(problem, direction, owed), answer)
-    if owed == SUMS:
-        _equal_integers(context, tier, "cancelling", cancelling_tier(problem, direction, owed), answer)
+    _equal_integers(context, tier, "exact", exact_tier(problem, direction, guarantee), answer)
+    if guarantee == SUMS:
+        _equal_integers(context, tier, "cancelling", cancelling_tier(problem, direction, guarantee), answer)
 
 
 def _equal_integers(
@@ -313,7 +313,7 @@ def _equal_integers(
     result, _ = context.steady_call(lambda: tier.call(**placed))
     with one_thread():
         answer.numerics[fill] = not any(unequal(result[name], expected[name]) for name in expected)
-    nearest = _owed(context) == TRANSFORMS
+    nearest = _guarantee(context) == TRANSFORMS
     if nearest:
         # The operands differ from those of the first call, so this test detects results that the first call
         # left in memory.

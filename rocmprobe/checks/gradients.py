@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check
 from rocmprobe.checks.networks.precision import autocast, plain
-from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.computation import max_ratio
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.tensors import Tensors, problem_operands, run
@@ -122,9 +122,9 @@ def frozen(leaves: Leaves) -> None:
     once(leaves)
 
 
-Way = Callable[[Leaves], None]
+Method = Callable[[Leaves], None]
 #: (function that runs on the device, function that computes the reference), by name.
-WAYS: Mapping[str, tuple[Way, Way]] = {
+METHODS: Mapping[str, tuple[Method, Method]] = {
     "plain": (once, once),
     "accumulated": (accumulated, accumulated),
     "graph retained": (retained, accumulated),
@@ -140,7 +140,7 @@ WAYS: Mapping[str, tuple[Way, Way]] = {
 
 
 def gradient_flow(context: CheckContext) -> CheckResult:
-    """Compute gradients in each of ``WAYS``, and compare them to fp64 on the CPU.
+    """Compute gradients in each of ``METHODS``, and compare them to fp64 on the CPU.
 
     For float16 and bfloat16, operands are float32 and the convolution runs under autocast, as in training.
     Channels-last is left out for 1-d problems.
@@ -163,7 +163,7 @@ def gradient_flow(context: CheckContext) -> CheckResult:
     answer = CheckResult()
 
     def compared() -> Iterator[tuple[str, Any, Any]]:
-        for name, (way, of_reference) in WAYS.items():
+        for name, (way, of_reference) in METHODS.items():
             if "channels-last" in name and problem.rank == 1:
                 continue
             expected = _after(of_reference, _leaves(drawn, reference))
@@ -172,7 +172,7 @@ def gradient_flow(context: CheckContext) -> CheckResult:
             for operand, gradient in expected.items():
                 yield f"{name}: gradient of {operand}", found[operand], gradient
 
-    return held(compared(), answer, GRADIENT_LIMITS[context.dtype_name], max_ratio)
+    return check_errors(compared(), answer, GRADIENT_LIMITS[context.dtype_name], max_ratio)
 
 
 def _leaves(tensors: Tensors, convolve: Convolve) -> Leaves:
@@ -183,7 +183,7 @@ def _leaves(tensors: Tensors, convolve: Convolve) -> Leaves:
     return Leaves(input, weight, bias, tensors.grad, convolve)
 
 
-def _after(way: Way, leaves: Leaves) -> dict[str, Any]:
+def _after(way: Method, leaves: Leaves) -> dict[str, Any]:
     way(leaves)
     return leaves.gradients()
 

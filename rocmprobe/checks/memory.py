@@ -64,7 +64,7 @@ def memory(context: CheckContext) -> CheckResult:
     context.first_call(lambda: backward(forward()))
     kept.clear()
     reset_status()
-    with context.measured(), context.tested():
+    with context.measured(), context.under_setting():
         with context.backend.meter(context.device) as ahead:
             output = forward()
         with context.backend.meter(context.device) as back:
@@ -137,7 +137,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     because of their memory layout.
     """
     problem = context.the_problem
-    kernel = taken_kernel(problem, input, weight)
+    kernel = selected_backend(problem, input, weight)
     if kernel not in _WHOLE_BATCH or problem.channels_last or problem.noncontiguous:
         # PyTorch copies operands of other layouts.
         return None
@@ -158,7 +158,7 @@ def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Works
     )
 
 
-def taken_kernel(problem: Problem, input: Any, weight: Any) -> str:
+def selected_backend(problem: Problem, input: Any, weight: Any) -> str:
     """Return PyTorch's name for the backend that it selects for a convolution, e.g. "Slow2d", "Mkldnn" or
     "Miopen"."""
     import torch

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Callable, Optional, TypeVar
 
 from rocmprobe.checks.check import EVERY_DIRECTION, Check
-from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.computation import max_ratio
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
@@ -83,7 +83,9 @@ def memory_sweep(context: CheckContext) -> CheckResult:
         fits = Fits(context, context.backend.memory_limit(context.device, bound))
         found = search(context.the_problem.batch, fits, fits.may_go_on)
     answer = _in_a_new_thread(
-        lambda: held(_afterwards(context), CheckResult(), LAYER_LIMITS[context.dtype_name], max_ratio)
+        lambda: check_errors(
+            _results_after_search(context), CheckResult(), LAYER_LIMITS[context.dtype_name], max_ratio
+        )
     )
     if answer.state == "wrong":
         answer.message = f"after the search for the largest batch: {answer.message}"
@@ -169,7 +171,7 @@ def _forward_and_backward(problem: Problem, context: CheckContext) -> None:
     torch.autograd.grad(output, leaves, torch.ones_like(output))
 
 
-def _afterwards(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
+def _results_after_search(context: CheckContext) -> Iterator[tuple[str, Any, Any]]:
     """Yield (name, result, reference in fp64 on the CPU) for the problem's output and gradients."""
     problem = context.the_problem
     drawn, placed = problem_operands(problem, context.dtype, context.seed()), operands_on_device(context)

@@ -44,9 +44,9 @@ def _trains(name: str, context: CheckContext) -> CheckResult:
     try:
         _, first = context.first_call(checked.step)
     except DeviceFailure as failure:
-        raise _unless_missing(failure, context) from failure.__cause__
+        raise _explain_failure(failure, context) from failure.__cause__
     context.steady_call(lambda: [checked.step() for _ in range(training.STEPS - 1)])
-    answer = _held(checked.trained(), expected, limits()[name][context.dtype_name])
+    answer = _compare_training(checked.trained(), expected, limits()[name][context.dtype_name])
     answer.timings["first_step"] = first
     if answer.state != "pass":
         return answer
@@ -75,7 +75,7 @@ def limits() -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
+def _explain_failure(failure: DeviceFailure, context: CheckContext) -> Exception:
     """Return NotApplicable if ``failure`` says that oneDNN has no LSTM kernel, else ``failure``.
 
     On some CPUs oneDNN has no LSTM in float16, but PyTorch still calls oneDNN under autocast.
@@ -86,7 +86,7 @@ def _unless_missing(failure: DeviceFailure, context: CheckContext) -> Exception:
     return failure
 
 
-def _held(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
+def _compare_training(result: Trained, expected: Trained, limit: Mapping[str, float]) -> CheckResult:
     from rocmprobe.checks.networks.training import deviation
 
     found = deviation(result, expected)

@@ -41,7 +41,7 @@ def group(operator: str) -> str:
     return namespace if namespace in _NAMESPACES else operator[0].lower()
 
 
-def unjudged(operator: str, dtype: str) -> Optional[str]:
+def skip_reason(operator: str, dtype: str) -> Optional[str]:
     """Return the reason why the sweep skips an operator, or None if it is tested."""
     for row in table("operators")["unjudged"]:
         if dtype in row.get("dtypes", DTYPES) and any(fnmatchcase(operator, name) for name in row["names"]):
@@ -49,7 +49,7 @@ def unjudged(operator: str, dtype: str) -> Optional[str]:
     return None
 
 
-def judged(kind: str) -> dict[str, list[str]]:
+def tested_operators(kind: str) -> dict[str, list[str]]:
     """Return the names of the operators to test on devices of type ``kind``, keyed by dtype.
 
     Raise ImportError if the database cannot be imported.
@@ -61,7 +61,7 @@ def judged(kind: str) -> dict[str, list[str]]:
         if torch.float64 not in operator.supported_dtypes("cpu"):
             continue
         for dtype, names in found.items():
-            if getattr(torch, dtype) in operator.supported_dtypes(kind) and not unjudged(name, dtype):
+            if getattr(torch, dtype) in operator.supported_dtypes(kind) and not skip_reason(name, dtype):
                 names.append(name)
     return found
 
@@ -85,7 +85,7 @@ def database() -> dict[str, Any]:
     return {f"{each.name}.{each.variant_test_name}".rstrip("."): each for each in op_db}
 
 
-def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
+def draw_samples(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
     """Return the operator's samples on the CPU, except samples of more than 2**18 elements. ``kind`` is the
     type of the tested device."""
     import torch
@@ -104,7 +104,7 @@ def drawn(operator: Any, dtype: Any, kind: str, seed: int) -> list[Any]:
     return samples
 
 
-def widened(sample: Any, roundoff: float, seed: int) -> Any:
+def perturb(sample: Any, roundoff: float, seed: int) -> Any:
     """Return the sample in fp64, with each number x changed up or down by 0.5 to 1 times ``roundoff * x``."""
     import torch
 
@@ -122,7 +122,7 @@ def widened(sample: Any, roundoff: float, seed: int) -> Any:
     return sample.transform(change)
 
 
-def moved(sample: Any, device: str) -> Any:
+def copy_to(sample: Any, device: str) -> Any:
     """Return a copy of the sample on ``device``."""
     import torch
 
@@ -166,13 +166,15 @@ def as_real(tensor: Any) -> Any:
     return tensor.cpu().double()
 
 
-def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: Any, roundoff: float) -> float:
+def error(
+    result: Any, reference: Any, others: list[Any], cpu_result: Any, dtype: Any, roundoff: float
+) -> float:
     """Return the largest error relative to the reference's largest value, or to 1 if that is larger.
 
     ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
-    ``others``, the larger is its allowed error. ``witness`` is the result in ``dtype`` on the CPU. Elements
-    that are not finite in ``witness`` are skipped. Return infinity if the shape is wrong. Also return
-    infinity if an integer is wrong and all ``others`` equal the reference.
+    ``others``, the larger is its allowed error. ``cpu_result`` is the result in ``dtype`` on the CPU.
+    Elements that are not finite in ``cpu_result`` are skipped. Return infinity if the shape is wrong. Also
+    return infinity if an integer is wrong and all ``others`` equal the reference.
     """
     import torch
 
@@ -181,9 +183,9 @@ def error(result: Any, reference: Any, others: list[Any], witness: Any, dtype: A
     if reference.layout != torch.strided or any(each.shape != reference.shape for each in others):
         return 0.0
     whole = not (reference.is_floating_point() or reference.is_complex())
-    if witness is None or witness.shape != reference.shape:
-        witness = reference
-    got, want, there, *near = map(as_real, (result, reference, witness, *others))
+    if cpu_result is None or cpu_result.shape != reference.shape:
+        cpu_result = reference
+    got, want, there, *near = map(as_real, (result, reference, cpu_result, *others))
     change = torch.stack([(each - want).abs() for each in near]).amax(0)
     if whole:
         return float("inf") if bool(((got != want) & (change == 0)).any()) else 0.0
@@ -202,15 +204,15 @@ def judge(
 
     ``call`` gets a function that computes the results on ``device``, and returns its results.
     """
-    expected = results(operator, widened(sample, 0, 0), dtype)
+    expected = results(operator, perturb(sample, 0, 0), dtype)
     changes = [(roundoff, 1), (-roundoff, 1), (roundoff, 2), (-roundoff, 2)]
-    others = [results(operator, widened(sample, *change), dtype) for change in changes]
+    others = [results(operator, perturb(sample, *change), dtype) for change in changes]
     try:
-        witness = results(operator, moved(sample, "cpu"), dtype)
+        witness = results(operator, copy_to(sample, "cpu"), dtype)
     except RuntimeError:
         # The CPU has no kernel for this operator and dtype.
         witness = expected
-    found = call(lambda: results(operator, moved(sample, device), dtype))
+    found = call(lambda: results(operator, copy_to(sample, device), dtype))
     if found.keys() != expected.keys():
         return {"number of results": float("inf")}
     return {
@@ -231,7 +233,7 @@ def is_random(operator: Any, sample: Any) -> bool:
             seeded.append(torch.Tag.nondeterministic_seeded in func.tags)
             return func(*args, **(kwargs or {}))
 
-    copy = widened(sample, 0, 0)
+    copy = perturb(sample, 0, 0)
     with Watch():
         operator(copy.input, *copy.args, **copy.kwargs)
     return any(seeded)
@@ -296,7 +298,7 @@ def _tested(context: CheckContext, tested: Any) -> CheckResult:
 
 def _samples(context: CheckContext, tested: Any) -> list[Any]:
     try:
-        return drawn(tested, context.dtype, context.backend.device_type, context.seed())
+        return draw_samples(tested, context.dtype, context.backend.device_type, context.seed())
     except Exception as error:
         raise NotApplicable(f"{context.operator}: its samples cannot be drawn: {error}") from error
 
@@ -310,10 +312,10 @@ def _script(outcome: Outcome, library: str) -> Program:
     chosen = f"samples[{number}:{number + 1}]" if isinstance(number, int) else "samples"
     limit, roundoff = LAYER_LIMITS[outcome.dtype], unit_roundoff(outcome.dtype)
     return Program(
-        (database, drawn, is_random, judge),
+        (database, draw_samples, is_random, judge),
         (
             f"operator, found = database()[{json.dumps(outcome.operator)}], {{}}",
-            f'samples = drawn(operator, dtype, device.split(":")[0], {seed_of(outcome.dtype)})',
+            f'samples = draw_samples(operator, dtype, device.split(":")[0], {seed_of(outcome.dtype)})',
             f"for sample in (each for each in {chosen} if not is_random(operator, each)):",
             f"    found = judge(operator, sample, device, dtype, {roundoff!r}, lambda call: call())",
             "    for name, wrong in found.items():",

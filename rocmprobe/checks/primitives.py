@@ -181,7 +181,7 @@ def _library(context: CheckContext) -> str:
     import torch
 
     library = context.backend.name
-    with context.tested():
+    with context.under_setting():
         module: Any = torch.backends.mkldnn if library == "onednn" else torch.backends.cudnn
         if not module.enabled:
             return ""

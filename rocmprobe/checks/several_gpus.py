@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rocmprobe.checks.check import KERNELS, Check, Requires
-from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.model.numerics import LAYER_LIMITS
@@ -81,12 +81,12 @@ def data_parallel(context: CheckContext) -> CheckResult:
     together, seconds = context.first_call(lambda: step(list(range(count))))
     compared = ((name, together[name], alone[name].double().cpu()) for name in alone)
     answer = CheckResult(timings={"first_call": seconds}, numerics={"gpus": count})
-    return held(compared, answer, LAYER_LIMITS[context.dtype_name])
+    return check_errors(compared, answer, LAYER_LIMITS[context.dtype_name])
 
 
 CHECKS = (
     Check(
-        "all-reduce", "multi-gpu", "Do all GPUs come to the sum of what each of them holds?",
+        "all-reduce", "multi-gpu", "Does an all-reduce over all GPUs return the correct sum?",
         all_reduce, KERNELS, verified=False,
     ),
     Check(

@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from rocmprobe.checks.check import Check, Requires
-from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.computation import uniform
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, deciles
 from rocmprobe.model.numerics import LAYER_LIMITS
@@ -76,7 +76,7 @@ def changing_sizes(context: CheckContext) -> CheckResult:
         (f"{size[0]}x{size[1]}", output, network(inputs(size), weights))
         for size, output in zip(SIZES, outputs)
     ]
-    return held(compared, answer, LAYER_LIMITS[context.dtype_name])
+    return check_errors(compared, answer, LAYER_LIMITS[context.dtype_name])
 
 
 CHECKS = (

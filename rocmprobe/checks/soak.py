@@ -44,7 +44,7 @@ def soak(context: CheckContext) -> CheckResult:
     from rocmprobe.checks.networks.repeated import Comparison
 
     comparison = Comparison()
-    step, copies = _loading(context)
+    step, copies = _find_loading_step(context)
     run = _Soak(context, step, comparison, comparison.limit(copies))
     run.compare_first([_once(context, step) for _ in range(_FIRST)])
     while not run.over:
@@ -57,27 +57,27 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
     return result
 
 
-def _loading(context: CheckContext) -> tuple[RepeatedStep, int]:
+def _find_loading_step(context: CheckContext) -> tuple[RepeatedStep, int]:
     """Return (step, number of copies of the images in its batch). The batch is large enough to load the
     device.
 
     Only few batch sizes are tried, because the library may compile new kernels for each size.
     """
     copies = _COPIES[context.backend.device_type]
-    step = _made(context, copies)
+    step = _try_step(context, copies)
     while step is None and copies > 1:
         copies //= 2
-        step = _made(context, copies)
+        step = _try_step(context, copies)
     if step is None:
         raise NotApplicable("not even one copy of the images fits into memory")
     _once(context, step)
     faster = _LOADED / max(context.steady_call(step.run)[1], 1e-6)
     more = min(copies << max(0, int(log2(faster))), _MOST_COPIES)
-    larger = _made(context, more) if more > copies else None
+    larger = _try_step(context, more) if more > copies else None
     return (larger, more) if larger else (step, copies)
 
 
-def _made(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
+def _try_step(context: CheckContext, copies: int) -> Optional[RepeatedStep]:
     from rocmprobe.checks.networks.repeated import RepeatedStep
 
     try:

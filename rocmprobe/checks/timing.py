@@ -48,11 +48,11 @@ def throughput(context: CheckContext) -> CheckResult:
 def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResult:
     problem = context.the_problem
     for call in own.values():
-        with context.tested():
+        with context.under_setting():
             for _ in range(_WARM_UP):
                 call()
-    answer = CheckResult(timings=_compared(context, own, {}, 0))
-    context.settle(answer)
+    answer = CheckResult(timings=_measure_in_turn(context, own, {}, 0))
+    context.send_preliminary(answer)
     candidates = {name: partial(make, context) for name, make in YARDSTICKS.items()}
     if context.naive and has_naive(problem):
         for name, call in _calls(context, run_naive, operands).items():
@@ -60,17 +60,19 @@ def _measured(context: CheckContext, operands: Tensors, own: Calls) -> CheckResu
     beside: dict[str, Yardstick] = {}
     for name, make in candidates.items():
         try:
-            beside[name] = _tried(context, make)
+            beside[name] = _try_yardstick(context, make)
         except (DeviceFailure, NotApplicable) as failure:
             answer.message = f"{name} was not timed: {failure.__cause__ or failure}"
     try:
-        timings = _compared(context, own, {name: each.call for name, each in beside.items()}, context.seconds)
+        timings = _measure_in_turn(
+            context, own, {name: each.call for name, each in beside.items()}, context.seconds
+        )
     except DeviceFailure as failure:
         if not beside or not out_of_memory(failure.__cause__):
             raise
         beside.clear()
-        answer.message = "yardsticks were not timed: they do not fit into memory beside the problem"
-        timings = _compared(context, own, {}, context.seconds)
+        answer.message = "yardsticks were not timed: memory has no room for them and the problem"
+        timings = _measure_in_turn(context, own, {}, context.seconds)
     amounts = {f"{name}_{each.unit}": each.amount for name, each in beside.items() if each.unit}
     answer.timings = {**timings, **amounts}
     return answer
@@ -94,17 +96,17 @@ def _calls(context: CheckContext, compute: Callable[..., dict[str, Any]], operan
     return calls if context.direction else {**calls, "fwd_bwd": forward_and_backward}
 
 
-def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
+def _try_yardstick(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
     """Make a yardstick, run it twice, and return it.
 
     Raise DeviceFailure if the yardstick fails, and NotApplicable if it takes too long.
     """
     context.report_phase("yardstick")
-    with context.tested():
+    with context.under_setting():
         yardstick = make()
         yardstick.call()
     started = time.perf_counter()
-    with context.tested():
+    with context.under_setting():
         yardstick.call()
     seconds = time.perf_counter() - started
     if seconds > LONGEST_RUN:
@@ -112,26 +114,26 @@ def _tried(context: CheckContext, make: Callable[[], Yardstick]) -> Yardstick:
     return yardstick
 
 
-def _compared(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
+def _measure_in_turn(context: CheckContext, own: Calls, beside: Calls, at_least: float) -> dict[str, float]:
     """Measure each call in ``own`` (convolution) and in ``beside`` (yardsticks), and return the timings.
 
     The calls take turns, so that a change of the device's clock affects all of them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in (*own, *beside)}
     rounds, ends = 0, time.perf_counter() + at_least
-    with context.tested():
+    with context.under_setting():
         while rounds < _LEAST or time.perf_counter() < ends:
             # Every round gets the full budget, because slow calls add up.
             for phase, calls in (("steady", own), ("yardstick", beside)):
                 if calls:
                     context.report_phase(phase)
                 for name, call in calls.items():
-                    seconds[name] += _turn(context, call)
+                    seconds[name] += _run_turn(context, call)
             rounds += 1
     return {key: value for name in seconds for key, value in _steady(name, seconds[name]).items()}
 
 
-def _turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
+def _run_turn(context: CheckContext, call: Callable[[], Any]) -> list[float]:
     """Run a call several times in a row, and return the seconds of each run.
 
     If there are several runs, the first is dropped, because the previous call has left other data in the
@@ -164,7 +166,7 @@ def start_up(context: CheckContext) -> CheckResult:
     context.first_call(lambda: torch.ones(8, device=context.device) * 2)
     with context.measured():
         _, seconds = context.first_call(call)
-        with context.tested():
+        with context.under_setting():
             repeated = _repeat(context, call, min(context.seconds, STEADY_SECONDS))
     return CheckResult(timings={"first_call": seconds, **_steady("steady", repeated)})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocmprobe.checks.check import Check, Requires
 from rocmprobe.checks.networks.precision import Precision, autocast, plain
-from rocmprobe.checks.tools.compare import held
+from rocmprobe.checks.tools.compare import check_errors
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.model.numerics import LAYER_LIMITS
 
@@ -57,7 +57,9 @@ def _against_fp64(
         answer.numerics["loss_scale"] = precision.scaler.get_scale()
     names = (f"parameter {number}" for number in range(len(trained)))
     reference = torch.tensor(expected_losses, dtype=torch.float64)
-    return held([*zip(names, trained, expected), ("losses", torch.tensor(losses), reference)], answer, limit)
+    return check_errors(
+        [*zip(names, trained, expected), ("losses", torch.tensor(losses), reference)], answer, limit
+    )
 
 
 def _train(

@@ -20,7 +20,7 @@ from rocmprobe.model.results import BadInput, NothingToTest
 from rocmprobe.text import printing
 
 
-def answering(command: Callable[..., int]) -> Callable[..., None]:
+def exit_code_command(command: Callable[..., int]) -> Callable[..., None]:
     """Wrap a command so that it exits with its return value, or with the exit code of its exception.
 
     Expected exceptions print one line to stderr, unexpected exceptions a traceback.
@@ -39,11 +39,11 @@ def answering(command: Callable[..., int]) -> Callable[..., None]:
             exec("")  # noqa: S102
             sys.exit(code)
         except BrokenPipeError:
-            _unread()
+            _exit_unread()
         except SystemExit as end:
             # On a broken pipe, rich exits with 1, but that exit code means findings.
             if isinstance(end.__context__, BrokenPipeError):
-                _unread()
+                _exit_unread()
             raise
 
     return run
@@ -77,7 +77,7 @@ def _code(command: Callable[[], int]) -> int:
         return INTERNAL
 
 
-def _unread() -> NoReturn:
+def _exit_unread() -> NoReturn:
     """Exit without a message, because nobody reads stdout any more.
 
     Discard the output buffer first. Otherwise Python would flush the buffer at exit and report a broken pipe.

@@ -12,8 +12,8 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import answering, needs_linux
-from rocmprobe.judge.check_verdict import CONVENTIONS, exit_code, judged
+from rocmprobe.cli.base import exit_code_command, needs_linux
+from rocmprobe.judge.check_verdict import CONVENTIONS, exit_code, make_verdict
 from rocmprobe.model.exit_codes import USAGE
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
@@ -38,7 +38,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/
               help="Also write Prometheus text, for node exporter's textfile collector.")  # fmt: skip
 @click.option("--simulate", default="", metavar="MACHINE",
               help="A simulated machine (rocmprobe list machines), or its TOML file.")  # fmt: skip
-@answering
+@exit_code_command
 def check_command(
     results: Optional[Path], budget: float, device: str, setting: str, as_json: bool, convention: str,
     metrics: Optional[Path], simulate: str,
@@ -72,7 +72,7 @@ def check_command(
     if progress.over.get("usage"):
         print_stderr(progress.over["usage"])
         return USAGE
-    verdict = judged(progress, budget, started)
+    verdict = make_verdict(progress, budget, started)
     code = exit_code(verdict, convention)
     watchdog.limit(_OVER, code)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.github_job import no_commands, summarise
 from rocmprobe.judge.comparison.compare import Comparison, as_data, compare, worse
 from rocmprobe.judge.comparison.environment_changes import Difference
@@ -24,7 +24,7 @@ from rocmprobe.text.printing import say_json
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/ci.md).")
-@answering
+@exit_code_command
 def compare_command(old: Path, new: Path, as_json: bool) -> int:
     """Print what changed between two runs: failures, speed, memory.
 
@@ -35,10 +35,10 @@ def compare_command(old: Path, new: Path, as_json: bool) -> int:
     Example:
       rocmprobe compare last/results.json reports/latest/results.json
     """
-    return FINDINGS if answer(old, new, as_json, os.environ) else OK
+    return FINDINGS if print_comparison(old, new, as_json, os.environ) else OK
 
 
-def compared(old: Path, new: Path) -> Comparison:
+def compare_runs(old: Path, new: Path) -> Comparison:
     """Return the comparison of two runs, with identifiers redacted.
 
     Raise BadInput if a run has no results or no outcome.
@@ -62,13 +62,13 @@ def _clean(name: str, value: Any) -> Any:
     return clean
 
 
-def answer(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
+def print_comparison(old: Path, new: Path, as_json: bool, environ: Mapping[str, str]) -> bool:
     """Print the changes, and write them to the summary of a GitHub job. Return True if a job should fail.
 
     If both runs tested several Python environments, compare each environment that both runs have. Raise
     BadInput if a run has no results or no outcome, or if no environment is in both runs.
     """
-    found = {name: compared(*pair) for name, pair in _pairs(old, new).items()}
+    found = {name: compare_runs(*pair) for name, pair in _pairs(old, new).items()}
     if as_json:
         data = {name: as_data(each) for name, each in found.items()}
         say_json(data.get("", {"environments": data}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import NOTHING, OK
 from rocmprobe.model.results import BadInput, Machine
 from rocmprobe.model.results_file import to_json
@@ -23,7 +23,7 @@ from rocmprobe.text.printing import say_json
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
-@answering
+@exit_code_command
 def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> int:
     """Show the GPU, driver, ROCm and PyTorch of this machine.
 
@@ -34,7 +34,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
       rocmprobe detect --json
       rocmprobe detect --deep
     """
-    from rocmprobe.detect import ask_torch, detect
+    from rocmprobe.detect import detect, query_torch
     from rocmprobe.judge.findings.machine import machine_findings
     from rocmprobe.model.results_file import from_json
     from rocmprobe.text.redact import census, redacted
@@ -43,7 +43,7 @@ def detect_command(as_json: bool, root: Path, deep: bool, no_redact: bool) -> in
         raise BadInput("--deep queries the torch of this machine; leave out --root or --deep")
     machine = detect(root)
     if deep:
-        machine = replace(machine, facts={**machine.facts, **ask_torch()})
+        machine = replace(machine, facts={**machine.facts, **query_torch()})
     if not no_redact:
         machine = from_json(Machine, redacted(to_json(machine)))
     findings = machine_findings(machine)

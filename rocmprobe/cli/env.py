@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--setting", default="", metavar="NAME",
               help="Print this setting, not the recommended one.")  # fmt: skip
 @click.option("--simulated", is_flag=True, help="Also accept results of a simulated machine.")
-@answering
+@exit_code_command
 def env_command(results: Optional[Path], shell: str, setting: str, simulated: bool) -> int:
     """Print the recommended configuration as shell variables.
 
@@ -56,7 +56,7 @@ def env_command(results: Optional[Path], shell: str, setting: str, simulated: bo
     if chosen.results.simulated:
         print_stderr(f"for the simulated machine {chosen.results.simulated}, not this one")
     if environment:
-        print_stderr(f"for the Python environment {environment.name}: {environment.path_here}")
+        print_stderr(f"for the Python environment {environment.name}: {environment.local_path}")
     if any(
         needs_clean_databases(chosen.results, each)
         for each in chosen.results.settings

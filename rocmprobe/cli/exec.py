@@ -10,7 +10,7 @@ from typing import BinaryIO, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, needs_linux
+from rocmprobe.cli.base import exit_code_command, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
@@ -29,7 +29,7 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.option("--explain", "explains", is_flag=True,
               help="If the program fails, explain why, from its stderr and this machine.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@answering
+@exit_code_command
 def exec_command(
     profile: Optional[Path],
     setting: str,
@@ -53,12 +53,12 @@ def exec_command(
     """
     if why := needs_linux("exec"):
         raise BadInput(why)
-    from rocmprobe.exec.command import become, checked, environment, interpreter, run_below
+    from rocmprobe.exec.command import environment, find_program, interpreter, replace_process, run_below
     from rocmprobe.exec.conditions import conditions
 
     under = conditions(profile, bypass, setting, simulated)
     environ, words = under.inside(os.environ), under.command(command)
-    program = checked(words, environ)
+    program = find_program(words, environ)
     python = interpreter(words, environ)
     environ = environment(environ, under.as_variables())
     print_stderr(f"running under {under.words}")
@@ -68,7 +68,7 @@ def exec_command(
             "write `python` without a folder to use that"
         )
     if not explains:
-        become(program, words, environ)
+        replace_process(program, words, environ)
     with TemporaryFile() as printed:
         code = run_below(program, words, environ, printed)
         if code:
@@ -80,7 +80,7 @@ def exec_command(
 def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
     from rocmprobe.cli.explain import facts_of_this_machine, without_identifiers
     from rocmprobe.explain.explain import explain
-    from rocmprobe.explain.log_facts import Facts, facts_in, over, together, variables_in
+    from rocmprobe.explain.log_facts import Facts, facts_in, merge_and_derive, over, variables_in
     from rocmprobe.report.terminal.explanation import render_explanation
     from rocmprobe.text.console import Console
     from rocmprobe.text.log import read_log
@@ -88,6 +88,6 @@ def _explain(printed: BinaryIO, code: int, environ: Mapping[str, str]) -> None:
     log = read_log(printed)
     given = variables_in(f"{name}={value}" for name, value in environ.items())
     here = over(Facts(env=given, exit=_ENDS.get(code, "exception")), facts_of_this_machine())
-    answer = without_identifiers(explain(log, together(here, facts_in(log))))
+    answer = without_identifiers(explain(log, merge_and_derive(here, facts_in(log))))
     print_stderr(f"the program ended with exit code {code}")
     render_explanation(answer, Console(stderr=True), machine=True)

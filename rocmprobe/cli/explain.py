@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Optional, Union
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.explain.explain import Explanation, explain
 from rocmprobe.explain.log_facts import (
     Facts,
@@ -23,8 +23,8 @@ from rocmprobe.explain.log_facts import (
     facts_of_results,
     known,
     log_of,
+    merge_and_derive,
     over,
-    together,
 )
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput, Machine
@@ -53,7 +53,7 @@ _NOTHING_NAMED = "name a file with the log, or pipe it: python train.py 2>&1 | r
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
-@answering
+@exit_code_command
 def explain_command(
     log: Optional[str],
     as_json: bool,
@@ -76,7 +76,7 @@ def explain_command(
     known_here = given_facts(facts, given)
     if machine:
         known_here = over(known_here, facts_of_this_machine())
-    answer = explained(log, known_here)
+    answer = explain_source(log, known_here)
     if not no_redact:
         answer = without_identifiers(answer)
     if as_json:
@@ -98,7 +98,7 @@ def facts_of_this_machine() -> Facts:
     return facts_of_machine(detect(Path("/")))
 
 
-def explained(source: Optional[str], given: Facts) -> Explanation:
+def explain_source(source: Optional[str], given: Facts) -> Explanation:
     """Return the explanation of a log or of a run's results.
 
     ``-`` or None means standard input. Raise BadInput if a file cannot be read.
@@ -107,7 +107,7 @@ def explained(source: Optional[str], given: Facts) -> Explanation:
         log, recorded = _of_standard_input(piped=source is None)
     else:
         log, recorded = _of_file(Path(str(source)))
-    facts = together(given, together(recorded, facts_in(log)))
+    facts = merge_and_derive(given, merge_and_derive(recorded, facts_in(log)))
     explanation = explain(log, facts)
     return replace(explanation, note=" ".join(filter(None, (explanation.note, *_not_looked_at(log)))))
 

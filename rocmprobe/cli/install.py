@@ -12,16 +12,16 @@ from typing import Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.explain import given_facts, read_facts
 from rocmprobe.cli.github_job import no_commands
-from rocmprobe.explain.log_facts import Facts, together
+from rocmprobe.explain.log_facts import Facts, merge_and_derive
 from rocmprobe.knowledge.installation import Place, Plan, as_data, plan
 from rocmprobe.knowledge.options import Option, options
 from rocmprobe.knowledge.stacks import distribution_of, stacks, system_of
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput, Machine, NothingToTest
-from rocmprobe.model.results_file import write_whole
+from rocmprobe.model.results_file import write_atomically
 from rocmprobe.text.printing import say, say_json
 
 _WIDTH = 100
@@ -42,7 +42,7 @@ _NAME_IT = "name the card, as in --fact 'gpu=RX 5700 XT', or the target, as in -
 @click.option("--fact", "given", multiple=True, metavar="NAME=VALUE",
               help="Another machine: a fact of it, such as gpu, true_gfx, os.")  # fmt: skip
 @click.option("--simulate", metavar="MACHINE", help="A simulated machine (`rocmprobe list machines`).")
-@answering
+@exit_code_command
 def install_command(
     stack: Optional[str], constraints: Optional[Path], as_json: bool, facts: Optional[Path],
     given: tuple[str, ...], simulate: Optional[str],
@@ -61,18 +61,20 @@ def install_command(
     described = facts or given
     if simulate and described:
         raise BadInput("--simulate describes a whole machine; leave out --facts and --fact, or --simulate")
-    place = place_of_facts(facts, given) if described else place_of(_machine(simulate))
-    found = chosen(place, stack)
+    machine_properties = place_of_facts(facts, given) if described else place_of(_machine(simulate))
+    found = chosen(machine_properties, stack)
     works = any(each.status != "fails" for each in found)
     if constraints:
         if not works:
-            raise BadInput(f"--constraints: no stack is known to work on {place.gfx}; leave it out")
-        write_constraints(found[0], place, constraints)
+            raise BadInput(
+                f"--constraints: no stack is known to work on {machine_properties.gfx}; leave it out"
+            )
+        write_constraints(found[0], machine_properties, constraints)
     if as_json:
-        say_json(data(place, found, constraints))
+        say_json(data(machine_properties, found, constraints))
     else:
         with no_commands(os.environ):
-            for line in lines(place, found, constraints):
+            for line in lines(machine_properties, found, constraints):
                 say(line)
     return OK if works else FINDINGS
 
@@ -95,7 +97,7 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
     recorded = read_facts(path) if path else None
     if isinstance(recorded, Machine) and not given:
         return place_of(recorded)
-    facts = together(given_facts(path, given), Facts())
+    facts = merge_and_derive(given_facts(path, given), Facts())
     if not facts.true_gfx:
         if _OTHER_CARD.search(facts.gpu or ""):
             raise NothingToTest(f"{facts.gpu!r:.80} is not an AMD card; {_NAME_IT}")
@@ -161,7 +163,7 @@ def write_constraints(option: Option, place: Place, file: Path) -> None:
             "`rocmprobe install` again in its environment, or take the command that it prints"
         )
     try:
-        write_whole("".join(f"{line}\n" for line in lines).encode(), file)
+        write_atomically("".join(f"{line}\n" for line in lines).encode(), file)
     except OSError as error:
         raise BadInput(f"--constraints: {file}: {error.strerror}; name another file") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import OK
 
 
@@ -15,7 +15,7 @@ from rocmprobe.model.exit_codes import OK
         ("settings", "solvers", "problems", "checks", "machines", "variables", "gpus", "causes")
     ),
 )
-@answering
+@exit_code_command
 def list_command(what: str) -> int:
     """Print a table: settings, checks, GPUs, causes, machines, ...
 

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rocmprobe.cli.base import answering, describe_holder, needs_linux
+from rocmprobe.cli.base import describe_holder, exit_code_command, needs_linux
 from rocmprobe.detect import sensors as sensing
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine.journal import CannotWrite
@@ -39,7 +39,7 @@ _PATIENCE = 5.0
     "--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also append every reading to FILE."
 )
 @click.option("--root", type=click.Path(path_type=Path, exists=True), default=Path("/"), hidden=True)
-@answering
+@exit_code_command
 def monitor_command(csv: Optional[Path], root: Path) -> int:
     """Show the sensors of every AMD GPU, live.
 

@@ -219,7 +219,7 @@ class Progress:
             self._waiting.discard(case)
             self._settled.add(case)
             if running is not None and self._planned:
-                self._time_left.answered(case, record["at"] - running.begun)
+                self._time_left.add_finished(case, record["at"] - running.begun)
         elif kind == "retry":
             self._settled.discard(record["case"])
 

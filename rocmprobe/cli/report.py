@@ -8,10 +8,10 @@ from typing import Optional
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results import BadInput
-from rocmprobe.model.results_file import write_whole
+from rocmprobe.model.results_file import write_atomically
 from rocmprobe.text.printing import say
 
 
@@ -30,7 +30,7 @@ from rocmprobe.text.printing import say
 )
 @click.option("-o", "output", type=click.Path(path_type=Path),
               help="Output file (default: next to the results; md and issue: the terminal).")  # fmt: skip
-@answering
+@exit_code_command
 def report_command(
     results: Path, form: str, tracker: Optional[str], full: bool, output: Optional[Path]
 ) -> int:
@@ -60,7 +60,7 @@ def report_command(
                     say(text, end="")
                 return OK
             path = output
-            write_whole(text.encode(), path)
+            write_atomically(text.encode(), path)
         else:
             path = joined.write_page(results, form, output) or write.write_document(results, form, output)
     except OSError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.model.exit_codes import OK
 from rocmprobe.model.results_file import read_results
 from rocmprobe.text.printing import say
@@ -15,7 +15,7 @@ from rocmprobe.text.printing import say
 @click.command("repro")
 @click.argument("results", type=click.Path(path_type=Path))
 @click.argument("case")
-@answering
+@exit_code_command
 def repro_command(results: Path, case: str) -> int:
     """Print a torch script that repeats one case, for a bug report.
 

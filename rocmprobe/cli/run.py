@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, exhausted, needs_linux
+from rocmprobe.cli.base import exhausted, exit_code_command, needs_linux
 from rocmprobe.cli.help import GroupedCommand, option_group
 from rocmprobe.model.exit_codes import FINDINGS, INTERNAL, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, NothingToTest, Results
 from rocmprobe.model.results_file import read_results
-from rocmprobe.process.signals import ending_in_order, held
+from rocmprobe.process.signals import delayed_signals, ending_in_order
 from rocmprobe.text.printing import print_stderr
 from rocmprobe.text.suggestions import did_you_mean
 
@@ -133,7 +133,7 @@ _advanced = option_group("Advanced")
 )
 @_advanced("--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md).")
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED)
-@answering
+@exit_code_command
 @ending_in_order()
 def run_command(
     workers: Optional[int], out: Optional[Path], resume: Optional[str], retry_aborted: bool, fail_on: str,
@@ -158,7 +158,7 @@ def run_command(
     if why := needs_linux("run"):
         raise NothingToTest(why)
     from rocmprobe.cli.status_line import RunConsole
-    from rocmprobe.cli.verify import derived, refuse, verifying
+    from rocmprobe.cli.verify import derived_setting, refuse, verification_options
     from rocmprobe.engine import run
     from rocmprobe.process.leftovers import remove_leftovers
     from rocmprobe.text.console import Console
@@ -183,12 +183,12 @@ def run_command(
         requested = run_options(options)
         others = _interpreters(python, requested, expected)
         if expected:
-            requested = verifying(requested, expected)
+            requested = verification_options(requested, expected)
         if len(others) > 1:
             folder = run.begin_joined(requested, out, others, baseline).resolve()
         else:
             only = next(iter(others), None)
-            folder = run.begin(requested, out, derived(expected), baseline, only).resolve()
+            folder = run.begin(requested, out, derived_setting(expected), baseline, only).resolve()
     if run.members(folder):
         return _run_joined(folder, workers, pytest_args, fail_on, display)
     return _run_one(folder, workers, pytest_args, fail_on, expected, display)
@@ -201,10 +201,10 @@ def _interpreters(
 
     Raise BadInput if an interpreter cannot be used, or if other options exclude ``--python``.
     """
-    from rocmprobe.engine.interpreters import interpreters, pass_on
+    from rocmprobe.engine.interpreters import export_paths, interpreters
 
     if not wanted and expected and expected.environment:
-        wanted = [f"{expected.environment.name}={expected.environment.path_here}"]
+        wanted = [f"{expected.environment.name}={expected.environment.local_path}"]
     if not wanted:
         return ()
     if expected and len(wanted) > 1:
@@ -216,7 +216,7 @@ def _interpreters(
             "--python compares what PyTorch does in each environment; leave out --driver capi and --libraries"
         )
     found = interpreters(wanted)
-    pass_on(found)
+    export_paths(found)
     return found
 
 
@@ -230,7 +230,7 @@ def _run_one(
 ) -> int:
     """Run the suites for the run in ``folder``, and show the results."""
     from rocmprobe.cli.github_job import annotate, no_commands
-    from rocmprobe.cli.verify import verified
+    from rocmprobe.cli.verify import verify
     from rocmprobe.engine import run
     from rocmprobe.report.terminal.ending import render_run, render_verdict, render_verification
 
@@ -243,7 +243,7 @@ def _run_one(
         run.point_recommended_at(folder, results)
         files = {name: folder / name for name in ("report.html", "results.json", "junit.xml")}
         if expected and code != INTERRUPTED:
-            holds, sentence = verified(expected, results)
+            holds, sentence = verify(expected, results)
             shown = {} if display.quiet else files
             render_verification(results, holds, sentence, shown, console)
         elif display.quiet:
@@ -284,7 +284,7 @@ def _run_joined(
                 break
         if code == INTERNAL:
             return code
-        with held():
+        with delayed_signals():
             found, runs = write_joined_report(folder)
         chosen = runs.get(found.chosen)
         if chosen:
@@ -338,7 +338,7 @@ def settled(
         # The user interrupted the run before pytest started its session.
         from rocmprobe.report.write import write_report
 
-        with held():
+        with delayed_signals():
             results = write_report(folder)
     # If pytest ran no session, as for `-- --version`, there can be results of an earlier session.
     return code, results or read_results(folder / "results.json")

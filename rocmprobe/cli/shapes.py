@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rocmprobe.cli.base import answering, needs_linux
+from rocmprobe.cli.base import exit_code_command, needs_linux
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.printing import print_stderr
 
@@ -16,7 +16,7 @@ _PROGRAM = {"allow_interspersed_args": False}
 @click.command("shapes", context_settings=_PROGRAM)
 @click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="FILE")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@answering
+@exit_code_command
 def shapes_command(output: Path, command: tuple[str, ...]) -> int:
     """Record the convolutions that your program runs.
 

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, needs_linux
+from rocmprobe.cli.base import exit_code_command, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERRUPTED, NOTHING, OK, WEDGED
 from rocmprobe.model.results import BadInput, NothingToTest, Outcome, Results, Setting
 from rocmprobe.model.results_file import RECOMMENDED, read_results
@@ -40,7 +40,7 @@ _FACTS_SHOWN, _FINDINGS_SHOWN = 3, 2
 @click.option(
     "--no-redact", is_flag=True, help="Keep names, addresses and the like (docs/reporting-a-bug.md)."
 )
-@answering
+@exit_code_command
 @ending_in_order()
 def soak_command(
     results: Optional[Path], minutes: float, setting: str, device: str, stop_at: Optional[float],
@@ -127,7 +127,7 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
     from rocmprobe.knowledge.settings import all_settings
 
     found = expected.setting(name) if expected else None
-    if found and found.derived and not found.undecided:
+    if found and found.derived and not found.is_incomplete:
         refuse_underived(found, "soak")
         return found
     rows = [each for each, _, _ in all_settings() if each.name == name]
@@ -167,10 +167,10 @@ def _device(device: str, expected: Optional[Results], simulate: str) -> str:
 def _interpreter(expected: Optional[Results]) -> Any:
     if expected is None or expected.environment is None:
         return None
-    from rocmprobe.engine.interpreters import interpreters, pass_on
+    from rocmprobe.engine.interpreters import export_paths, interpreters
 
-    found = interpreters([f"{expected.environment.name}={expected.environment.path_here}"])
-    pass_on(found)
+    found = interpreters([f"{expected.environment.name}={expected.environment.local_path}"])
+    export_paths(found)
     return found[0]
 
 

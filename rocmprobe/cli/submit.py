@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.help import GroupedCommand, option_group
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput
-from rocmprobe.model.results_file import write_whole
+from rocmprobe.model.results_file import write_atomically
 from rocmprobe.text.plain_text import one_line, plain
 from rocmprobe.text.printing import print_stderr_lines, say
 
@@ -67,7 +67,7 @@ _maintainers = option_group("For maintainers of a repository of results")
     metavar="DIR",
     help="With --check: copy each accepted bundle to its place in this folder.",
 )
-@answering
+@exit_code_command
 def submit_command(
     sources: tuple[Path, ...], output: Optional[Path], yes: bool, partial: bool, label: str, repository: str,
     checking: bool, accepted: Optional[Path], into: Optional[Path],
@@ -116,7 +116,7 @@ def _submit(
             say("Nothing was written.")
             return OK
     try:
-        write_whole(bundle.content, path)
+        write_atomically(bundle.content, path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; name another file with -o") from error
     say(path)
@@ -225,7 +225,7 @@ def _copy(bundles: Sequence[tuple[Path, str]], folder: Path) -> None:
         target = folder / place
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path.read_bytes(), target)
+            write_atomically(path.read_bytes(), target)
         except OSError as error:
             raise BadInput(f"{target}: {error.strerror}; name another folder with --into") from error
         say(target)

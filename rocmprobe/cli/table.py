@@ -10,12 +10,12 @@ from typing import Any, Optional
 
 import click
 
-from rocmprobe.cli.base import answering
+from rocmprobe.cli.base import exit_code_command
 from rocmprobe.cli.github_job import summarise
 from rocmprobe.cli.help import GroupedCommand, option_group
 from rocmprobe.model.exit_codes import FINDINGS, OK
 from rocmprobe.model.results import BadInput
-from rocmprobe.model.results_file import replacing, write_whole
+from rocmprobe.model.results_file import replace_atomically, write_atomically
 from rocmprobe.text.plain_text import one_line
 from rocmprobe.text.printing import print_stderr, print_stderr_lines, say, say_json
 
@@ -44,7 +44,7 @@ _maintainers = option_group("For maintainers of a repository of results")
     metavar="URL",
     help="With --site: the address of the folder of bundles (default: beside the pages).",
 )
-@answering
+@exit_code_command
 def table_command(
     results: tuple[str, ...], form: Optional[str], output: Optional[Path], by_folder: bool, simulated: bool,
     site: Optional[Path], repository: str, raw: str,
@@ -113,7 +113,7 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
             write_csv(store.every(), _Terminal())
             return
         with (
-            replacing(output) as temporary,
+            replace_atomically(output) as temporary,
             temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream,
         ):
             write_csv(store.every(), stream)
@@ -137,7 +137,7 @@ def _write(store: Any, read: Any, form: str, output: Optional[Path]) -> None:
 
             text = json.dumps(table, indent=1) + "\n"
         assert output is not None
-        write_whole(text.encode("utf-8", "backslashreplace"), output)
+        write_atomically(text.encode("utf-8", "backslashreplace"), output)
 
 
 def _write_site(names: Iterable[str], folder: Path, repository: str, raw: str) -> int:

@@ -27,18 +27,18 @@ class TimeLeft:
     def __init__(self, measure: float) -> None:
         self._measure = measure
         self._answered: Counter[str] = Counter()
-        self._taken: dict[str, float] = {}
+        self._seconds_spent: dict[str, float] = {}
 
-    def answered(self, case_id: str, seconds: float) -> None:
+    def add_finished(self, case_id: str, seconds: float) -> None:
         """Add the time of a finished case, in seconds from the case's first event to its outcome."""
         check = _check(case_id)
         self._answered[check] += 1
-        self._taken[check] = self._taken.get(check, 0.0) + seconds
+        self._seconds_spent[check] = self._seconds_spent.get(check, 0.0) + seconds
 
     @property
     def spent(self) -> float:
         """Total seconds of the finished cases."""
-        return sum(self._taken.values())
+        return sum(self._seconds_spent.values())
 
     def of(self, case_ids: Iterable[str], workers: int = 1) -> float:
         """Return the seconds until all cases in ``case_ids`` have finished."""
@@ -53,7 +53,7 @@ class TimeLeft:
             answered = self._answered[check]
             # The factor does not apply to a soak, which takes the same time on a slow machine.
             guess = self._guess(check) * (1.0 if CHECKS[check].once else slower)
-            each = self._taken[check] / answered if answered else guess
+            each = self._seconds_spent[check] / answered if answered else guess
             seconds += each * count
         started = bool(self._answered)
         # Do not add start times, because the times of finished cases include the start of their children.

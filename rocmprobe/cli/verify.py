@@ -12,7 +12,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.judge.assessment import assess, driver_of, of_driver
 from rocmprobe.judge.recommendation.configuration import isa_override
-from rocmprobe.judge.recommendation.recommend import dtypes_asked
+from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import refuse_underived
@@ -39,7 +39,7 @@ def refuse(given: Iterable[str]) -> None:
         raise BadInput(f"--verify repeats the checks of its results; leave out {', '.join(refused)}")
 
 
-def verifying(requested: RunOptions, expected: Results) -> RunOptions:
+def verification_options(requested: RunOptions, expected: Results) -> RunOptions:
     """Return the options of a run that tests only the configuration that ``expected`` recommends."""
     recommended = expected.recommendation
     setting = recommended.configuration.setting if recommended else None
@@ -76,7 +76,7 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
             )
 
 
-def derived(expected: Optional[Results]) -> Optional[Setting]:
+def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
     """Return the recommended setting from ``expected`` if the run determined its variables, else None.
 
     The results can come from an untrusted source. Raise BadInput if no run can have determined the setting.
@@ -88,13 +88,13 @@ def derived(expected: Optional[Results]) -> Optional[Setting]:
     return found
 
 
-def verified(expected: Results, results: Results) -> tuple[bool, str]:
+def verify(expected: Results, results: Results) -> tuple[bool, str]:
     """Return True if the recommended setting passes all its checks again, and a sentence with the result."""
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))
     asked = of_driver(came)
-    dtype, purpose = dtypes_asked(asked)[0], results.purpose
+    dtype, purpose = ordered_dtypes(asked)[0], results.purpose
     setting = next(each for each in results.settings if each.name == name)
     found = assess(asked, setting, dtype, purpose)
     if not found.right:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
-from rocmprobe.cli.base import answering, describe_holder, needs_linux
+from rocmprobe.cli.base import describe_holder, exit_code_command, needs_linux
 from rocmprobe.model.exit_codes import FINDINGS, INTERRUPTED, OK, WEDGED
 from rocmprobe.model.results import BadInput
 from rocmprobe.process.signals import ending_in_order
@@ -41,7 +41,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--yes", is_flag=True, help="With --unpack: agree to run code that somebody else compiled.")
 @click.option("--simulate", default="", metavar="MACHINE",
               help="The simulated machine of the results, or its TOML file.")  # fmt: skip
-@answering
+@exit_code_command
 @ending_in_order()
 def warm_command(
     shapes: Optional[Path], profile: Optional[Path], setting: str, limit: Optional[float], retry: bool,
@@ -81,7 +81,7 @@ def warm_command(
             if not yes:
                 raise BadInput(opened.warning)
             with on.alone():
-                return _adopt(opened.unpack(on))
+                return _test_and_install(opened.unpack(on))
     problems = read_shapes(shapes).problems if shapes else ()
     on = configured_device(profile, setting, simulate, limit)
     with on.alone():
@@ -134,7 +134,7 @@ def _row(each: FirstCall) -> str:
     return f"{what} {each.before:.3g} s before, {each.after:.3g} s after{earlier}"
 
 
-def _adopt(staged: StagedPack) -> int:
+def _test_and_install(staged: StagedPack) -> int:
     """Test a cache pack in its staging folders. Install the pack if all results are correct."""
     folder, failed = staged.on.caches.folder, 0
     print_stderr(f"testing {len(staged.manifest.shapes)} first calls before {folder} is replaced")

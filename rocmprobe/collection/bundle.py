@@ -110,7 +110,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
         raise Refused(f"lacks {', '.join(missing)}")
     # A repository publishes the whole zip file, so there must be no hidden data between the files.
     if not archive.is_dense(entries, size):
-        raise Refused("holds data beside its files; make it with `rocmprobe submit`")
+        raise Refused("has data outside of its files; make it with `rocmprobe submit`")
 
 
 def _read(packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from rocmprobe.collection.pages import chip_words, question_words, stack_words
 from rocmprobe.model.results import BadInput
-from rocmprobe.model.results_file import replacing
+from rocmprobe.model.results_file import replace_atomically
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, words
 from rocmprobe.report.escape import table as table_of
@@ -68,7 +68,7 @@ def write_parquet(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
     kinds = {"problems": pyarrow.int64(), "partial": pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in COLUMNS])
     every = iter(rows)
-    with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+    with replace_atomically(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         while batch := list(islice(every, _BATCH)):
             columns = {name: [row[name] for row in batch] for name in COLUMNS}
             writer.write_table(pyarrow.table(columns, schema=schema))

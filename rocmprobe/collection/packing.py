@@ -31,7 +31,7 @@ from rocmprobe.collection.bundle import (
 from rocmprobe.collection.sources import JOURNAL, MANIFEST, RESULTS, SAMPLES, Refused
 from rocmprobe.engine.journal import parsed
 from rocmprobe.model.results import BadInput, Results
-from rocmprobe.model.results_file import as_stored, ordinary_run, read_results, to_json
+from rocmprobe.model.results_file import as_stored, read_results, resolve_member, to_json
 from rocmprobe.report import write
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import one_line, quoted
@@ -58,7 +58,7 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
         raise BadInput(f"--label: {why}")
     if not source.exists():
         raise BadInput(f"{source}: does not exist; {_NO_RUN}")
-    source = ordinary_run(source)
+    source = resolve_member(source)
     folder = source if source.is_dir() else source.parent
     given = source if not source.is_dir() else folder / RESULTS
     raw = {
@@ -76,7 +76,7 @@ def pack_run(source: Path, partial: bool = False, label: str = "") -> tuple[Bund
         _check_folder(given, found)
     if found.partial and not partial:
         raise BadInput(
-            f"{folder}: the run did not come to its end; finish it with `rocmprobe run --resume {folder}`, "
+            f"{folder}: the run is not complete; finish it with `rocmprobe run --resume {folder}`, "
             "or add --partial"
         )
     was_redacted = bool(found.options["redact"])
@@ -171,7 +171,7 @@ def check(content: bytes, partial: bool = False, accepted: bool = False) -> Bund
         if right.simulated is not None:
             raise Refused(f"a simulated run: {JOURNAL} says so")
         if right.partial and not partial:
-            raise Refused("a partial run: it did not come to its end")
+            raise Refused("a partial run: it is not complete")
         _check_edits(files, about, data, right, accepted)
         _check_identifiers(files, about, data)
     except BadInput as error:
@@ -211,7 +211,7 @@ def _check_edits(files: Mapping[str, bytes], about: Any, data: Any, right: Resul
     where = _edited(data, right, older, measured_only=older and accepted)
     if where and older and not _edited(data, right, older, measured_only=True):
         raise Refused(
-            f"judged by rocmprobe {made_by}, and {__version__} comes to something else ({where}); {_AGAIN}"
+            f"judged by rocmprobe {made_by}, and {__version__} judges otherwise ({where}); {_AGAIN}"
         )
     if where:
         raise Refused(f"edited: {RESULTS}: {where}")
@@ -312,7 +312,7 @@ def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> Non
     for place, record in records:
         where = difference(record, cleaned(record, redacted_by_form))
         if where:
-            raise Refused(f"holds an identifier: {place}: {where.partition(' is ')[0]}")
+            raise Refused(f"contains an identifier: {place}: {where.partition(' is ')[0]}")
 
 
 def misplaced(folder: Path) -> list[tuple[Path, str]]:
@@ -324,7 +324,7 @@ def misplaced(folder: Path) -> list[tuple[Path, str]]:
         if path == folder / ".gitkeep":  # git does not keep empty folders
             continue
         if path.is_symlink() or not ((path.is_dir() and len(parts) == 1) or (fits and path.is_file())):
-            found.append((path, "the folder of bundles holds CHIP/SHA256.zip and nothing else"))
+            found.append((path, "the folder of bundles contains only CHIP/SHA256.zip"))
     return found
 
 

@@ -232,7 +232,7 @@ def write_site(
         if address and not address.startswith(("https://", "http://")):
             raise BadInput(f"--{name}: {address!r} is no address that begins with https://")
     if folder.exists() and not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"{folder}: holds something that is no site; name a new folder")
+        raise BadInput(f"{folder}: has files that are not part of a site; name a new folder")
     chips = chip_pages(bundles)
     temporary = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     try:

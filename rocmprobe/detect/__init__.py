@@ -5,7 +5,7 @@ read a recorded copy of ``/``.
 """
 
 from rocmprobe.detect.machine import detect
-from rocmprobe.detect.stack.deep import ask_torch
+from rocmprobe.detect.stack.deep import query_torch
 from rocmprobe.detect.stack.torch_build import Python
 
-__all__ = ["Python", "ask_torch", "detect"]
+__all__ = ["Python", "detect", "query_torch"]

@@ -67,7 +67,7 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
     A suspended GPU is not woken, so its reading is empty.
     """
     if not device.folder:
-        return processor(tree)
+        return read_cpu(tree)
     if amdgpu.is_suspended(tree, device.folder):
         return {}
     reading = {
@@ -168,7 +168,7 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     The result is empty for a GPU of another vendor, for a suspended GPU (not woken), and if reading takes
     longer than 1 s.
     """
-    return _in_time(lambda: processor(tree) if gpu is None else _gpu(tree, gpu))
+    return _in_time(lambda: read_cpu(tree) if gpu is None else _gpu(tree, gpu))
 
 
 def limits_of(tree: Tree, gpu: Gpu) -> dict[str, Limit]:
@@ -204,7 +204,7 @@ def _gpu(tree: Tree, gpu: Gpu) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def processor(tree: Tree) -> dict[str, float]:
+def read_cpu(tree: Tree) -> dict[str, float]:
     """Return the clock of the fastest core and the highest temperature of the CPU."""
     cores = [f"{_CPUS}/{name}" for name in tree.names(_CPUS) if _CPU.fullmatch(name)]
     clocks = _thousandths(tree, [f"{core}/cpufreq/scaling_cur_freq" for core in cores])

@@ -167,10 +167,10 @@ def _machine(
         if here.value("torch.kind") is None:
             raise CheckOver("unknown", "no-torch", "no torch in this Python; see `rocmprobe install`")
         return OWN, simulated.machine if simulated else here
-    if not Path(environment.path_here).is_file():
+    if not Path(environment.local_path).is_file():
         what = f"{environment.python}: the interpreter of {environment.name!r}, which the results recommend"
         raise BadInput(f"{what}, is not there; name other results")
-    found = interpreters([f"{environment.name}={environment.path_here}"])[0]
+    found = interpreters([f"{environment.name}={environment.local_path}"])[0]
     machine = detect_devices(python=found.imports)
     if machine.value("torch.kind") is None:
         raise CheckOver("unknown", "no-torch", f"no torch in {environment.name}; nothing could be tested")
@@ -251,7 +251,7 @@ def setting_of(name: str, target: Device, torch: Optional[str], results: Optiona
     except BadInput as error:
         raise BadInput(str(error).replace("--settings:", "--setting:", 1)) from error
     setting = next(each for each in rows if each.name == name)
-    if setting.undecided:
+    if setting.is_incomplete:
         raise BadInput(
             f"--setting {name}: only a run determines this setting; name the results of such a run"
         )
@@ -278,7 +278,7 @@ def cases_of(
     known = {outcome.id: outcome for outcome in results.outcomes} if results else {}
     found: dict[Case, Optional[float]] = {}
     for case in _cases(target, setting, purpose, results if follows else None, own):
-        before = _before(case, known)
+        before = _earlier_outcome(case, known)
         failed = before is not None and (before.fails or before.state == "blocked")
         if follows and failed and not (case.check == "convolution" and case.dtype == "float32"):
             continue
@@ -286,7 +286,7 @@ def cases_of(
     return found
 
 
-def _before(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
+def _earlier_outcome(case: Case, known: Mapping[str, Outcome]) -> Optional[Outcome]:
     """Return the outcome of the same case in the results, or None.
 
     For copy, elementwise and gemm, fall back to the outcome under ``default``.

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from rocmprobe.engine.launch import OWN, Launch, kept
+from rocmprobe.engine.launch import OWN, Launch, inherited_variables
 from rocmprobe.process.processes import descendants, kill_group, kill_same, started
 from rocmprobe.text.reading import json_line
 
@@ -323,7 +323,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 launch.command("rocmprobe.worker.server", *arguments), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", pass_fds=(theirs.fileno(),),
-                env={**kept(os.environ), **launch.variables}, start_new_session=True,
+                env={**inherited_variables(os.environ), **launch.variables}, start_new_session=True,
             )  # fmt: skip
         self.pid = self._process.pid
         self._children: dict[int, ForkedProcess] = {}

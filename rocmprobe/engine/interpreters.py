@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from rocmprobe.detect import Python
-from rocmprobe.engine.launch import kept
+from rocmprobe.engine.launch import inherited_variables
 from rocmprobe.model.results import MEMBER_NAME, BadInput
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
@@ -111,7 +111,7 @@ def _asked(name: str, path: Path) -> Interpreter:
     if python is None:
         what = "this folder has no bin/python" if path.is_dir() else "no such file"
         return Interpreter(name, str(path), unusable=f"{what}; name an interpreter or a virtual environment")
-    ended = children.run([python, "-c", _QUESTION], kept(os.environ), _ANSWER_SECONDS)
+    ended = children.run([python, "-c", _QUESTION], inherited_variables(os.environ), _ANSWER_SECONDS)
     answers = [answer for line in ended.out.splitlines() if isinstance(answer := json_line(line), list)]
     if ended.failure or not answers or len(answers[-1]) != 4 or answers[-1][0] != "python":
         last = (ended.err.strip().splitlines() or [""])[-1][:200]
@@ -133,7 +133,7 @@ def _interpreter(path: Path) -> Optional[str]:
     return next((str(path / name) if name else str(path) for name in names if (path / name).is_file()), None)
 
 
-def pass_on(found: Sequence[Interpreter]) -> None:
+def export_paths(found: Sequence[Interpreter]) -> None:
     """Set the variable ROCMPROBE_PYTHONS to the interpreters' paths, for the run's child processes."""
     os.environ[VARIABLE] = json.dumps({each.name: each.python for each in found})
 

@@ -21,7 +21,7 @@ from rocmprobe.checks.tools.case import Case
 from rocmprobe.engine.interpreters import Interpreter
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.engine.targets import Device
-from rocmprobe.knowledge.solvers import Cure
+from rocmprobe.knowledge.solvers import DerivedSetting
 from rocmprobe.model.baseline import Baseline
 from rocmprobe.model.problems import LEVELS
 from rocmprobe.model.results import BadInput, Machine, Outcome, Setting, Trial
@@ -123,7 +123,7 @@ class Derived:
     device: str
     driver: str
     setting: str
-    cure: Cure
+    cure: DerivedSetting
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class RunState:
     questions: dict[str, Case] = field(default_factory=dict)
     progress: dict[str, Progressed] = field(default_factory=dict)
     wedged: set[str] = field(default_factory=set)
-    derived: dict[tuple[str, str, str], Cure] = field(default_factory=dict)
+    derived: dict[tuple[str, str, str], DerivedSetting] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     planned: set[str] = field(default_factory=set)
     finished: Optional[str] = None
@@ -322,11 +322,11 @@ class BaseJournal(ABC):
         found = self.state.outcomes.values()
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in found)
 
-    def derive(self, case: Case, cure: Cure) -> None:
+    def derive(self, case: Case, cure: DerivedSetting) -> None:
         """Add a record with the content of the derived setting of ``case``."""
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
-    def derived(self, case: Case) -> Optional[Cure]:
+    def derived(self, case: Case) -> Optional[DerivedSetting]:
         """Return the content of the derived setting of ``case``, or None if not determined yet."""
         return self.state.derived.get((case.device, case.driver, case.setting))
 

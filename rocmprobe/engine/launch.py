@@ -76,7 +76,7 @@ def _tables() -> Path:
     return folder
 
 
-def kept(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables in ``environ`` that children inherit."""
     patterns = [row.name for row in variables() if row.keep]
     return {
@@ -86,7 +86,7 @@ def kept(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def picks_kernels_alone(setting: Setting) -> bool:
+def can_share_kernels(setting: Setting) -> bool:
     """Return True if a setting changes which kernels run, but not how they are compiled.
 
     Such settings can share a cache of compiled kernels.
@@ -108,7 +108,7 @@ def environment(
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
     own = own_folders(folder, kernels)
-    return {**kept(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
+    return {**inherited_variables(user), **own, "PYTHONDONTWRITEBYTECODE": "1", **trace, **setting.env}
 
 
 #: Names of the folders of databases and caches, keyed by the environment variable for their path.
@@ -161,7 +161,7 @@ def databases_folder(base: Path, case: Case) -> Path:
 
 def kernels_folder(base: Path, case: Case, setting: Setting) -> Path:
     """Return the folder for the kernels that the child for ``case`` compiles."""
-    if case.check == "start-up" or not picks_kernels_alone(setting):
+    if case.check == "start-up" or not can_share_kernels(setting):
         return databases_folder(base, case)
     return _named(base, [case.device, case.driver, "kernels"])
 

@@ -54,7 +54,7 @@ class Holder:
         return self.space != pid_namespace() or (self.start is not None and started(self.pid) == self.start)
 
 
-def hold_for_good(path: Path) -> bool:
+def lock_until_exit(path: Path) -> bool:
     """Lock a file until this process ends. Return False if another process has locked the file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     locked = _lock(descriptor, wait=False)

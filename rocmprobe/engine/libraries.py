@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from rocmprobe.backends.capi import ORIGINS, Place, choose, place_in, places
-from rocmprobe.engine.launch import kept
+from rocmprobe.engine.launch import inherited_variables
 from rocmprobe.model.results import BadInput, Fact, Gpu, NothingToTest
 from rocmprobe.model.results_file import to_json
 from rocmprobe.process import children
@@ -81,7 +81,7 @@ def _lacking(place: Place) -> list[str]:
     return [name for name in _NEEDED if name not in place.files]
 
 
-def found_again(place: Place) -> Place:
+def resolve_redacted(place: Place) -> Place:
     """Return the place with its real path. ``place`` comes from the journal, in which paths are redacted.
 
     Raise BadInput if the place does not exist any more.
@@ -114,7 +114,7 @@ def query_hip(place: Place, seconds: float = _QUERY_SECONDS) -> HipReport:
     """
     files = [place.files["libamdhip64"], place.files["libMIOpen"], place.files.get("librocblas", "")]
     command = [sys.executable, "-m", "rocmprobe.worker.device_query", "hip", *files]
-    ended = children.run(command, with_folder(place, kept(os.environ)), seconds)
+    ended = children.run(command, with_folder(place, inherited_variables(os.environ)), seconds)
     answers: dict[str, tuple[Any, str]] = {}
     call = "while it was loaded"
     for line in ended.out.splitlines():

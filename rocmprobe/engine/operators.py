@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from rocmprobe.checks.opinfo import NAME
-from rocmprobe.engine.launch import Launch, kept
+from rocmprobe.engine.launch import Launch, inherited_variables
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.process import children
 from rocmprobe.text.reading import json_line
@@ -34,7 +34,7 @@ def operators_of(device_type: str, launch: Launch) -> Mapping[str, tuple[str, ..
     Return {} if the database cannot be imported.
     """
     command = launch.command("rocmprobe.worker.device_query", "operators", device_type)
-    environ = {**kept(os.environ), **launch.variables, **_NO_GPU}
+    environ = {**inherited_variables(os.environ), **launch.variables, **_NO_GPU}
     ended = children.run(command, environ, _SECONDS, _MOST_BYTES)
     for line in ended.out.splitlines():
         answer = json_line(line)

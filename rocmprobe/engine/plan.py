@@ -45,7 +45,7 @@ def cases(
     if not _requested_at(request, options):
         return
     for driver in target.drivers:
-        requested = _directly(request) if driver == "capi" else _through_torch(request)
+        requested = _for_capi(request) if driver == "capi" else _for_torch(request)
         for setting in settings:
             if driver in drivers_of(setting) and _concerns(requested, setting, options):
                 yield from cases_under(requested, target, driver, setting, options)
@@ -169,7 +169,7 @@ def _small(problem: Problem) -> Problem:
     return replace(problem, batch=min(problem.batch, 2), input_size=cut)
 
 
-def _directly(request: Request) -> Request:
+def _for_capi(request: Request) -> Request:
     """Return the request for the driver capi.
 
     Request batch norm under every setting, because capi cannot run a training step.
@@ -185,7 +185,7 @@ def _directly(request: Request) -> Request:
     )
 
 
-def _through_torch(request: Request) -> Request:
+def _for_torch(request: Request) -> Request:
     return replace(request, settings=()) if CHECKS[request.check].function is None else request
 
 
@@ -235,10 +235,10 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
     if not setting.changes_problems:
         return requested
     own = bool(options.problems)
-    return tuple(dict.fromkeys(filter(None, (_changed(problem, setting, own) for problem in requested))))
+    return tuple(dict.fromkeys(filter(None, (_for_setting(problem, setting, own) for problem in requested))))
 
 
-def _changed(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
+def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
 
     Leave out a problem that already has this dtype and format, because ``default`` tests the problem.

@@ -22,7 +22,7 @@ from rocmprobe.backends.capi import ORIGINS
 from rocmprobe.detect import detect
 from rocmprobe.detect.tree import Tree
 from rocmprobe.engine import libraries
-from rocmprobe.engine.interpreters import Interpreter, found_again, interpreters, pass_on
+from rocmprobe.engine.interpreters import Interpreter, export_paths, found_again, interpreters
 from rocmprobe.engine.journal import (
     NAME,
     CannotWrite,
@@ -36,11 +36,11 @@ from rocmprobe.engine.journal import (
     run_of,
 )  # fmt: skip
 from rocmprobe.engine.launch import OWN, launch_of
-from rocmprobe.engine.lease import hold_for_good
+from rocmprobe.engine.lease import lock_until_exit
 from rocmprobe.engine.operators import operators_of, sweeps
 from rocmprobe.engine.options import RunOptions, WrittenTarget
 from rocmprobe.engine.sampling import Sampler, sampled
-from rocmprobe.engine.session import unasked
+from rocmprobe.engine.session import without_trial
 from rocmprobe.engine.targets import Device, find_targets, targets_of
 from rocmprobe.knowledge.settings import search_flags, settings_for
 from rocmprobe.knowledge.solvers import forced_setting, solvers
@@ -64,7 +64,7 @@ from rocmprobe.model.results import (
 from rocmprobe.model.results_file import RECOMMENDED, read_joined, read_results, to_json, write_joined
 from rocmprobe.model.states import RUN_DIED
 from rocmprobe.model.workload import parse_workload
-from rocmprobe.process.signals import held
+from rocmprobe.process.signals import delayed_signals
 from rocmprobe.simulate.machines import load_machine
 from rocmprobe.text.plain_text import quoted
 from rocmprobe.text.redact import redacted_text
@@ -120,15 +120,15 @@ def begin(
     try:
         # Delay signals. A folder with a journal without its first record is not a run, and no run could start
         # in this folder again.
-        with held():
+        with delayed_signals():
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 (folder / NAME).touch(exist_ok=False)
             except FileExistsError as error:
                 raise BadInput(
-                    f"{folder}: holds a run already; name another folder, or take it up with --resume"
+                    f"{folder}: already has a run; name another folder, or continue this run with --resume"
                 ) from error
-            hold_for_good(folder / NAME)
+            lock_until_exit(folder / NAME)
             journal = Journal(folder, options.redact)
             journal.append(
                 "run", rocmprobe=__version__, started=started, options=options, machine=machine,
@@ -159,7 +159,9 @@ def begin_joined(
     started = now()
     folder = out or _new_folder(started, "environments")
     if (folder / NAME).exists() or (folder / "results.json").exists():
-        raise BadInput(f"{folder}: holds a run already; name another folder, or take it up with --resume")
+        raise BadInput(
+            f"{folder}: already has a run; name another folder, or continue this run with --resume"
+        )
     members = [_member(options, folder, each, former) for each in found]
     if all(each.unusable for each in members):
         raise NothingToTest("; ".join(f"--python {each.name}: {each.unusable}" for each in members))
@@ -249,7 +251,7 @@ def resume(
     its libraries or interpreter do not exist any more.
     """
     if pythons:
-        pass_on(interpreters(pythons))
+        export_paths(interpreters(pythons))
     _name_libraries(wanted_libraries)
     for each in unfinished(folder) if members(folder) else (folder,):
         _resume(each, retry_aborted)
@@ -259,11 +261,11 @@ def _resume(folder: Path, retry_aborted: bool) -> None:
     run = run_of(folder)
     for target in run.targets:
         if target.place:
-            libraries.found_again(target.place)
+            libraries.resolve_redacted(target.place)
     if run.interpreter:
         found_again(run.interpreter.name, run.interpreter.python)
     try:
-        if not hold_for_good(folder / NAME):
+        if not lock_until_exit(folder / NAME):
             raise BadInput(f"{folder}: its run is still active; wait for it, or end it with Ctrl-C")
         with naming_journal(folder):
             _settle(journal_of(folder), run, retry_aborted)
@@ -284,7 +286,7 @@ def _settle(journal: Journal, run: Run, retry_aborted: bool) -> None:
             journal.append("retry", case=case.id)
         elif case.device in targets and settled is None:
             reason = f"the {what} ended while this test was running; --retry-aborted repeats it"
-            aborted = unasked(case, targets[case.device], "aborted", cause, reason)
+            aborted = without_trial(case, targets[case.device], "aborted", cause, reason)
             journal.outcome(_with_progress(aborted, journal.state))
     journal.append("resumed", at=now(), boot=_boot())
 
@@ -299,7 +301,7 @@ def _unfinished_soaks(run: Run, state: RunState) -> dict[str, Outcome]:
     cases = [state.questions[name] for name in state.progress if name in state.questions]
     reason = "the run ended before the soak finished"
     return {
-        case.id: _with_progress(unasked(case, targets[case.device], "aborted", RUN_DIED, reason), state)
+        case.id: _with_progress(without_trial(case, targets[case.device], "aborted", RUN_DIED, reason), state)
         for case in cases
         if case.id not in state.outcomes and case.device in targets
     }

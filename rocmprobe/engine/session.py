@@ -25,7 +25,7 @@ from rocmprobe.engine.targets import Device
 from rocmprobe.engine.trial import Trials
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYER_CHECKS, by_layer, failing, holds
-from rocmprobe.knowledge.solvers import Cure, cure
+from rocmprobe.knowledge.solvers import DerivedSetting, derive_setting
 from rocmprobe.model.results import (
     NATIVE,
     Outcome,
@@ -150,7 +150,7 @@ class Session:
             )
         meaningless = self._meaningless_on_gpu(case)
         if meaningless:
-            return self._unasked(case, "n/a", None, meaningless)
+            return self._without_trial(case, "n/a", None, meaningless)
         for need in case.needs:
             gate = self._gate(need)
             if gate is None or not gate.blocks:
@@ -158,7 +158,7 @@ class Session:
             why = gate.evidence[0] if gate.evidence else gate.state
             reason = why if gate.state == "blocked" else f"{gate.id} is {gate.state}: {why}"
             return self._blocked(case, reason, f"rung:{gate.rung}")
-        return self._needless(case) or (self._uncured(case) if setting.undecided else None)
+        return self._unnecessary(case) or (self._derive_setting(case) if setting.is_incomplete else None)
 
     def _meaningless_on_gpu(self, case: Case) -> Optional[str]:
         setting, target = self._setting(case), self._target(case)
@@ -173,7 +173,7 @@ class Session:
         own, all_of_them = self.journal.count("hang", case), self.journal.count("hang", case, of="check")
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
-    def _needless(self, case: Case) -> Optional[Outcome]:
+    def _unnecessary(self, case: Case) -> Optional[Outcome]:
         """Return an outcome if no failed case is a reason to run ``case``, else None.
 
         The outcome is ``skipped`` or ``blocked``. ``case.if_failed`` lists the cases whose failure is a
@@ -189,12 +189,12 @@ class Session:
             if gate.state == "blocked":
                 return self._blocked(case, gate.evidence[0] if gate.evidence else "", gate.cause)
             if not gate.works:
-                return self._unasked(case, "skipped", None, f"{gate.id} is {gate.state}")
-        return self._unasked(
+                return self._without_trial(case, "skipped", None, f"{gate.id} is {gate.state}")
+        return self._without_trial(
             case, "skipped", None, "the default gives correct results here, so no other setting is needed"
         )
 
-    def _uncured(self, case: Case) -> Optional[Outcome]:
+    def _derive_setting(self, case: Case) -> Optional[Outcome]:
         """Determine the content of the case's derived setting.
 
         Return an outcome if the content cannot be determined, else None.
@@ -202,7 +202,7 @@ class Session:
         found = self.journal.derived(case)
         if found is None:
             by_layer = self._setting(case).by_layer
-            made = self._by_layer(case) if by_layer else cure(self._settled(case, ("solver",)))
+            made = self._by_layer(case) if by_layer else derive_setting(self._settled(case, ("solver",)))
             if self.journal.wedged(case.device):
                 return self._blocked(case, "the device stopped answering", "gpu-wedged")
             self.journal.derive(case, made)
@@ -210,7 +210,7 @@ class Session:
             found = self.journal.derived(case)
         assert found is not None, "it was written a moment ago"
         if found.env is None:
-            return self._unasked(case, found.state, None, found.reason)
+            return self._without_trial(case, found.state, None, found.reason)
         self._trials.derive(case, found.applied(self._setting(case)))
         return None
 
@@ -228,7 +228,7 @@ class Session:
         same = (case.device, case.driver)
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
-    def _by_layer(self, case: Case) -> Cure:
+    def _by_layer(self, case: Case) -> DerivedSetting:
         """Return the content of the setting ``by-layer``.
 
         Under ``by-layer``, PyTorch's own kernels compute the failing layers, and the vendor library computes
@@ -291,13 +291,13 @@ class Session:
             # An error in this process becomes the outcome of this case, and the other cases still run.
             self._trials.drop()
             lines = traceback.format_exc().splitlines()
-            return unasked(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
+            return without_trial(case, self._target(case), "probe-error", None, lines[-1], *lines[-12:])
 
     def _blocked(self, case: Case, reason: str, cause: Optional[str]) -> Outcome:
-        return self._unasked(case, "blocked", cause, reason)
+        return self._without_trial(case, "blocked", cause, reason)
 
-    def _unasked(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
-        return unasked(case, self._target(case), state, cause, reason)
+    def _without_trial(self, case: Case, state: str, cause: Optional[str], reason: str) -> Outcome:
+        return without_trial(case, self._target(case), state, cause, reason)
 
     def _setting(self, case: Case) -> Setting:
         return next(each for each in self.settings[case.device] if each.name == case.setting)
@@ -319,7 +319,7 @@ def _launch(interpreter: Optional[Interpreter]) -> Launch:
     return launch_of(found_again(interpreter.name, interpreter.python), interpreter.reads_toml)
 
 
-def unasked(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
+def without_trial(case: Case, target: Device, state: str, cause: Optional[str], *evidence: str) -> Outcome:
     """Return the outcome of a case that did not run in a trial."""
     return Outcome(
         id=case.id, device=case.device, driver=case.driver, setting=case.setting, check=case.check,

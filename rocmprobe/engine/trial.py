@@ -36,12 +36,12 @@ from rocmprobe.engine.launch import (
     kernels_folder,
     must_spawn,
 )
-from rocmprobe.engine.libraries import found_again, with_folder
+from rocmprobe.engine.libraries import resolve_redacted, with_folder
 from rocmprobe.engine.options import Budgets
 from rocmprobe.engine.soaking import SoakWatch, of_machine, of_simulation
 from rocmprobe.engine.targets import Device
 from rocmprobe.knowledge.gpus import OVERRIDE, isa_of_override
-from rocmprobe.knowledge.miopen_log import Reading, forced_in_vain, left_no_solver
+from rocmprobe.knowledge.miopen_log import Reading, had_no_solver, reason_not_tested
 from rocmprobe.knowledge.solvers import is_switch
 from rocmprobe.model.results import Attempt, Outcome, Setting, Trial
 from rocmprobe.model.results_file import to_json
@@ -155,7 +155,9 @@ class Trials:
         self._journal = journal
         self._live: Optional[_Live] = None
         self._folder = own_folder()
-        self._places = {key: found_again(target.place) for key, target in targets.items() if target.place}
+        self._places = {
+            key: resolve_redacted(target.place) for key, target in targets.items() if target.place
+        }
         self._guardian = guardian()
         self._guardian.remove(self._folder)
 
@@ -403,7 +405,7 @@ class Trials:
         finally:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
-    def _settled_or(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
+    def _answer_before_yardstick(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
         """Return ``answer``. In the phase "yardstick", return the child's earlier answer if there is one."""
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
@@ -418,7 +420,7 @@ class Trials:
         oom_killed = ended["oom_killed"]
         message = f"the process ended with {describe_exit(exit_status, oom_killed)} {where}"
         crash = _answer("crash", message, crash_cause(exit_status, oom_killed))
-        answer = self._settled_or(crash, phase)
+        answer = self._answer_before_yardstick(crash, phase)
         self._record(exit_status)
         return _Reply([answer], True, phase, None, child.since_mark.text(), ended, calls.as_lines())
 
@@ -441,7 +443,9 @@ class Trials:
         exit_status = child.kill()
         ended, calls = self._ending(exit_status, phase), self._calls()
         message = f"no answer in {budget:g} s in phase {phase}{calls.where}, {doing}"
-        answer = self._settled_or({**_answer("hang", message, "timeout"), "evidence": stuck}, phase)
+        answer = self._answer_before_yardstick(
+            {**_answer("hang", message, "timeout"), "evidence": stuck}, phase
+        )
         self._record(exit_status)
         return _Reply([answer], True, phase, doing, log, ended, calls.as_lines())
 
@@ -510,10 +514,10 @@ class Trials:
         forced = self._setting(case).solver
         limits_solvers = any(is_switch(name, value) for name, value in self._setting(case).env.items())
         if forced:
-            absent = forced_in_vain(forced, state, reading)
+            absent = reason_not_tested(forced, state, reading)
             if absent:
                 state, message, cause = "n/a", absent, None
-        elif limits_solvers and self._works_by_default(case) and left_no_solver(state, reading):
+        elif limits_solvers and self._works_by_default(case) and had_no_solver(state, reading):
             message = f"{message}; no solver that this setting leaves applies to this problem"
         elif state == "pass" and solver and backend.is_fallback(solver):
             state, message = "slow", f"{solver} is {backend.library}'s last resort"

@@ -152,7 +152,7 @@ class Watchdog:
             if now >= self._deadline:
                 self.progress.ended = "time"
                 return
-            self._look_at_start()
+            self._record_reads()
             if not select.select([readable], [], [], min(_LOOK, self._deadline - now))[0]:
                 continue
             data = os.read(readable, 1 << 16)
@@ -163,7 +163,7 @@ class Watchdog:
                 if isinstance(record, dict):
                     self.progress.add(record, time.monotonic())
 
-    def _look_at_start(self) -> None:
+    def _record_reads(self) -> None:
         """Update the time ``progress.last_read`` if a starting worker has read files since the last call.
 
         An import from a slow disk uses little CPU time for long, but does not hang.
@@ -220,7 +220,7 @@ def _forked(options: CheckOptions, writable: int) -> int:
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         die_with_parent(parent)
-        _close_all_but(writable)
+        _close_descriptors(writable)
         _probe(options, Pipe(writable))
         code = 0
     finally:
@@ -237,7 +237,7 @@ def _probe(options: CheckOptions, pipe: Pipe) -> None:
         pipe.over(state="unknown", reason="internal", text=text, traceback=traceback.format_exc())
 
 
-def _close_all_but(kept: int) -> None:
+def _close_descriptors(kept: int) -> None:
     """Close all descriptors except ``kept``, and redirect the standard streams to /dev/null.
 
     Otherwise a program that reads the command's output would wait for this process.

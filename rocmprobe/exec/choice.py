@@ -61,7 +61,7 @@ def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> 
 
 
 def _named(path: Path, results: Results, name: str) -> Configuration:
-    settings = {each.name: each for each in results.settings if not each.undecided}
+    settings = {each.name: each for each in results.settings if not each.is_incomplete}
     if name in settings:
         return of_setting(results, settings[name])
     nearest = difflib.get_close_matches(name, settings, 1, 0) or ["default"]

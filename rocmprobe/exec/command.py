@@ -70,7 +70,7 @@ def environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dic
     return found
 
 
-def become(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+def replace_process(program: str, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by ``program`` with ``os.execve``.
 
     Raises BadInput if the system cannot start the program.
@@ -129,7 +129,7 @@ def cannot_run(command: Sequence[str], error: OSError) -> BadInput:
     return BadInput(f"{command[0]}: cannot be run ({error.strerror}); name a program, such as python FILE")
 
 
-def checked(command: Sequence[str], environ: Mapping[str, str]) -> str:
+def find_program(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """Return the path of the program that ``command`` starts.
 
     Raises BadInput if the program does not exist, or if its Python would not import rocmprobe's
@@ -233,7 +233,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
         if word.startswith("--"):
             letter = {"--unset": "u", "--chdir": "C", "--argv0": "a", "--split-string": "S"}.get(name, "")
         elif word.startswith("-"):
-            letter, value = _lettered(word)
+            letter, value = _parse_env_option(word)
             equals = value
         elif equals:
             continue
@@ -250,7 +250,7 @@ def _by_env(words: list[str], path: str, depth: int) -> str:
     return ""
 
 
-def _lettered(word: str) -> tuple[str, str]:
+def _parse_env_option(word: str) -> tuple[str, str]:
     """Return (letter, rest of ``word``) for the first of env's options i, u, C, a and S, else ("", "")."""
     for place, letter in enumerate(word[1:], 2):
         if letter == "i" or letter in _ENV_VALUES:

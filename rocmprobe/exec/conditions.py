@@ -119,7 +119,7 @@ def conditions(
 
 
 def _within(found: Conditions, environment: Environment, path: Path) -> Conditions:
-    python = environment.path_here
+    python = environment.local_path
     if not Path(python).is_file():
         raise BadInput(
             f"{path}: the recommended environment {environment.name} is not here: there is no {python}; "

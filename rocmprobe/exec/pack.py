@@ -33,7 +33,7 @@ from rocmprobe.exec.warming import ConfiguredDevice
 from rocmprobe.knowledge.miopen_files import database_name, user_file
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Outcome
-from rocmprobe.model.results_file import from_json, replacing, to_json
+from rocmprobe.model.results_file import from_json, replace_atomically, to_json
 from rocmprobe.model.schema import Rule
 from rocmprobe.process.guardian import guardian
 from rocmprobe.text import archive, reading
@@ -133,7 +133,7 @@ def write_pack(path: Path, on: ConfiguredDevice, cases: Sequence[Case]) -> str:
         raise BadInput(f"--pack: {what} in {on.caches.folder}; call `rocmprobe warm --shapes FILE` first")
     files: dict[str, PackedFile] = {}
     try:
-        with replacing(path) as target, zipfile.ZipFile(target, "w") as packed:
+        with replace_atomically(path) as target, zipfile.ZipFile(target, "w") as packed:
             for name, source in found.items():
                 with _snapshot(source) as whole:
                     files[name] = _add(packed, name, whole)

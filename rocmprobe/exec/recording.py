@@ -31,7 +31,7 @@ def record(command: Sequence[str], output: Path) -> tuple[int, int]:
     Return (exit code as in a shell, number of problems). If the program does not exist or the file cannot be
     written, raises BadInput without starting the program. Raises OSError if writing fails later.
     """
-    program = launch.checked(command, os.environ)
+    program = launch.find_program(command, os.environ)
     target = shapes.writable(output)
     folder = Path(tempfile.mkdtemp(prefix="rocmprobe-shapes-"))
     try:

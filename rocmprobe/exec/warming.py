@@ -23,7 +23,7 @@ from rocmprobe.engine.launch import OWN, Launch, launch_of
 from rocmprobe.engine.lease import locked
 from rocmprobe.engine.options import BUDGETS, Budgets, RunOptions
 from rocmprobe.engine.run import now
-from rocmprobe.engine.session import Session, unasked
+from rocmprobe.engine.session import Session, without_trial
 from rocmprobe.engine.targets import Device, find_targets
 from rocmprobe.exec.caches import VARIABLE, Caches
 from rocmprobe.exec.choice import choose
@@ -160,7 +160,7 @@ def _here(
         return OWN, simulated.machine
     if environment is None:
         return OWN, detect()
-    found = interpreters([f"{environment.name}={environment.path_here}"])[0]
+    found = interpreters([f"{environment.name}={environment.local_path}"])[0]
     return launch_of(found.python, found.reads_toml), detect(python=found.imports)
 
 
@@ -246,7 +246,7 @@ def _reopen(on: ConfiguredDevice, journal: Journal, cases: Sequence[Case], again
             if settled or begun:
                 journal.append("retry", case=case.id)
         elif begun and not settled:
-            journal.outcome(unasked(case, on.target, "aborted", None, _AGAIN))
+            journal.outcome(without_trial(case, on.target, "aborted", None, _AGAIN))
 
 
 def warmed(on: ConfiguredDevice) -> list[Case]:

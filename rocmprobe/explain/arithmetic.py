@@ -34,11 +34,11 @@ def memory(context: LogContext) -> Iterator[Inference]:
     total, remedy = quantities.total or 0.0, ""
     if 0 < total < _SHARE_OF_AN_APU:
         remedy = (
-            f"The GPU has {_gib(total)} of its own, the share that the BIOS gives to the graphics of the "
-            f"processor: give it 4 GB or more there (UMA frame buffer)."
+            f"The GPU has {_gib(total)} of dedicated memory, the share that the BIOS gives to the graphics "
+            f"of the processor: give it 4 GB or more there (UMA frame buffer)."
         )
     elif total >= 2 * _SHARE_OF_AN_APU:  # the BIOS of an APU gives enough
-        remedy = causes.chosen(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
+        remedy = causes.first_applicable(causes.cause("vram-oom").advice, context.words - {"apu"}, None)
     says, cure = _what_took(quantities)
     remedy = cure or remedy
     if says:
@@ -84,7 +84,7 @@ def _what_took(memory: Memory) -> tuple[str, str]:
     others = memory.of_others
     if others and memory.total and others > max(_OF_A_PROCESS, 0.2 * memory.total):
         cure = "Close what else uses the GPU: `rocm-smi --showpids` lists the processes."
-        return f"other processes hold {_gib(others)} of {_gib(memory.total)}", cure
+        return f"other processes use {_gib(others)} of {_gib(memory.total)}", cure
     return "", ""
 
 

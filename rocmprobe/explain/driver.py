@@ -176,18 +176,23 @@ def kfd_error(context: LogContext) -> Iterator[Inference]:
 
 #: The parts of a GPU through which the kernels of a program read and write. The others are the command
 #: processor and the copy engines, which the runtime and the driver feed.
+_OF_NO_PROCESS = re.compile(r"page fault .{0,80}for process\s+pid 0\b")
 _OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
 
 
 def page_fault(context: LogContext) -> Iterator[Inference]:
-    """Infer that a kernel of the program caused a page fault, from the hardware unit (UTCL2 client) in the
-    log.
+    """Infer who caused a page fault: the driver or firmware if it belongs to no process (pid 0), otherwise a
+    kernel of the program, if the log names a hardware unit (UTCL2 client) that runs kernels.
 
     Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
     """
     if any(hit.signature.shows == "hang" for hit in context.hits):  # what a reset leaves behind
         return
     for line in context.lines:
+        if _OF_NO_PROCESS.search(line.text):
+            says = f"line {line.number}: the page fault belongs to no process"
+            yield Inference(says, {"gpu-memory-fault-unexplained": -8.0}, "driver")
+            return
         if _OF_KERNELS.search(line.text):
             says = f"line {line.number}: a kernel of the program made the page fault, not the driver"
             yield Inference(says, {"gpu-memory-fault-unexplained": 3.0}, "hsa")

@@ -122,7 +122,7 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
     sure = bool(ranked) and ranked[0].cause != "unknown" and ranked[0].score >= _ANSWER
     if sure:
         if known is None or not weighed.elsewhere or layer is None:
-            layer = Level((weighed.elsewhere and weighed.speaking) or ranked[0].layer, ranked[0].score)
+            layer = Level((weighed.elsewhere and weighed.reporting_layer) or ranked[0].layer, ranked[0].score)
     else:
         meaning = _meaning(log, structure, weighed)
         if meaning and (layer is None or layer.score < _ANSWER):
@@ -191,6 +191,8 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
 _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-package-conflict"))
 #: Layers whose advice concerns AMD's software alone.
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
+#: Without one of these words in the log, MIOpen is not blamed by resemblance alone.
+_OF_MIOPEN = frozenset(("miopen", "jit", "convolution", "transposed-convolution", "batch-norm", "rnn"))
 #: Words for programs that do not run on PyTorch.
 _OTHER_PROGRAMS = frozenset(("llama", "tensorflow", "other-program"))
 _FULL_STOPS = re.compile(r"(?<=\.) +(?=[A-Z`])")
@@ -228,9 +230,11 @@ def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
         return False
     if cause == "override-isa-mismatch":
         return facts.effective_gfx is not None and (not weighed.elsewhere or cause in weighed.points)
-    if cause == "benign-warning" and weighed.words & ENDED:
-        return False
-    if cause == "source-build-failure" and (weighed.speaking or "").startswith("miopen"):
+    if cause == "benign-warning":
+        return weighed.points.get(cause, 0.0) > 0.0 and not weighed.words & ENDED
+    if causes.cause(cause).layer.startswith("miopen") and not weighed.words & _OF_MIOPEN:
+        return cause in weighed.points
+    if cause == "source-build-failure" and (weighed.reporting_layer or "").startswith("miopen"):
         return False
     if cause in weighed.points:
         return True
@@ -251,17 +255,22 @@ def _best_layer(
     """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:
-        evidence = weighed.places.get(cause) or {weighed.speaking: 1.0}
+        evidence = weighed.places.get(cause) or {weighed.reporting_layer: 1.0}
         whole = sum(evidence.values())
         for layer, weight in evidence.items():
             if layer:
                 found[layer] += share * weight / whole
     if known is not None:
+        learned_layers = {
+            name: share
+            for name, share in known.layers.items()
+            if weighed.words & _OF_MIOPEN or not name.startswith("miopen")
+        }
         wholes = {name for row in causes.layers() if (name := row.within) and name in found}
         of_wholes = {
-            name: sum(known.layers.get(part, 0.0) for part in causes.parts_of(name)) for name in wholes
+            name: sum(learned_layers.get(part, 0.0) for part in causes.parts_of(name)) for name in wholes
         }
-        found.update(pooled(found, {**known.layers, **of_wholes}))
+        found.update(pooled(found, {**learned_layers, **of_wholes}))
     if not found:
         return None
     for whole_layer in {row.within for row in causes.layers() if row.within}:
@@ -308,7 +317,7 @@ def _answer(
             "With an NVIDIA GPU: `nvidia-smi` must work; install or update its driver. With an AMD GPU: "
             f"{first.advice}",
         )
-    if weighed.elsewhere and weighed.speaking == "user-env" and "amd" in weighed.words:
+    if weighed.elsewhere and weighed.reporting_layer == "user-env" and "amd" in weighed.words:
         return _sentence(weighed.elsewhere), first.advice
     if weighed.elsewhere:
         return f"Not a failure of the AMD stack: {weighed.elsewhere}.", first.advice
@@ -320,8 +329,8 @@ def _answer(
                 first.advice,
             )
         return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
-    if first.score >= _GUESS and first.cause in weighed.specifics:
-        return _sentence(weighed.specifics[first.cause]), first.advice
+    if first.score >= _GUESS and first.cause in weighed.clauses:
+        return _sentence(weighed.clauses[first.cause]), first.advice
     if first.cause == "outside" and first.score >= _GUESS and structure.error:
         return _probably_elsewhere(structure, structure.error)
     if first.score >= _SURE:
@@ -332,11 +341,11 @@ def _answer(
     if group and group.score >= _ANSWER:
         row = causes.group(group.name)
         among = [each for each in left if causes.cause(each.cause).group == group.name]
-        if exact := next((each for each in among if each.cause in weighed.specifics), None):
-            return _sentence(weighed.specifics[exact.cause]), exact.advice
+        if exact := next((each for each in among if each.cause in weighed.clauses), None):
+            return _sentence(weighed.clauses[exact.cause]), exact.advice
         if group.name in _COSTLY:
             return f"{row.title}{_which(len(among))}", _check_first(among[0])
-        return f"{row.title}{_which(len(among))}", causes.chosen(row.advice, weighed.words, silicon)
+        return f"{row.title}{_which(len(among))}", causes.first_applicable(row.advice, weighed.words, silicon)
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
     of_miopen = named_miopen and place is not None and "MIOpen" in (place.fails or "")
@@ -351,7 +360,7 @@ def _answer(
         inside = f" inside {WORDS[weighed.primitive]}" if weighed.primitive and of_miopen else ""
         inside_it = next((each for each in left if each.layer == place.name), None)
         advice = (
-            causes.chosen(place.advice, weighed.words, silicon)
+            causes.first_applicable(place.advice, weighed.words, silicon)
             if place.advice
             else _check_first(inside_it or first)
         )
@@ -371,7 +380,7 @@ def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str
 
 
 def _check_first(cause: RankedCause) -> str:
-    check = causes.question(cause.cause, "unknown")
+    check = causes.deciding_check(cause.cause, "unknown")
     return f"First check: {check} If it is so: {cause.advice}" if check else cause.advice
 
 
@@ -408,7 +417,7 @@ def _without_cause(
     if weighed.refused:
         return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
     error = structure.error
-    if error is None and structure.raiser:
+    if error is None and structure.python_owner:
         says = "the log ends inside a traceback, before the error itself"
         return f"Not enough evidence: {says}.", "Give the lines that follow: the last one names the error."
     if error is not None:
@@ -421,16 +430,15 @@ def _without_cause(
             f"without the program: if all passes, the reason is in {whose} or its input.",
         )
     frame = structure.native
-    if frame is not None and weighed.speaking:
+    if frame is not None and weighed.reporting_layer:
         where = f"{frame.owner or short(frame.text, _LONGEST_QUOTE)} (line {frame.line})"
         return (
             f"Not enough evidence: the program stops in {where}, and nothing says why.",
-            "Run `rocmprobe run`: it tries each layer in a process of its own and names the first that "
-            "fails.",
+            "Run `rocmprobe run`: it tries each layer in a separate process and names the first that fails.",
         )
-    if weighed.speaking and causes.layer(weighed.speaking).fails:
-        place = causes.layer(weighed.speaking)
-        advice = causes.chosen(place.advice, weighed.words, None) if place.advice else unknown
+    if weighed.reporting_layer and causes.layer(weighed.reporting_layer).fails:
+        place = causes.layer(weighed.reporting_layer)
+        advice = causes.first_applicable(place.advice, weighed.words, None) if place.advice else unknown
         return f"{place.fails}; why, the log does not tell.", advice
     if not structure.failed:
         return (
@@ -442,7 +450,7 @@ def _without_cause(
 
 
 def _whose(structure: LogStructure) -> str:
-    return structure.raiser if structure.raiser not in ("", PYTHON, USER) else "the program"
+    return structure.python_owner if structure.python_owner not in ("", PYTHON, USER) else "the program"
 
 
 def _ranked(
@@ -456,7 +464,7 @@ def _ranked(
     )
     return RankedCause(
         cause=cause,
-        layer=(weighed.speaking if cause == "unknown" else None) or row.layer,
+        layer=(weighed.reporting_layer if cause == "unknown" else None) or row.layer,
         score=round(score, 3),
         evidence=(*(says for weight, says in by_weight if weight > 0), *_alike(cause, known)),
         advice=without_what_is_set(advice, facts.env),
@@ -478,6 +486,6 @@ def _decide(ranked: tuple[RankedCause, ...], layer: Optional[Level]) -> Optional
     if named[0].score < _ANSWER and layer and layer.score >= _ANSWER and causes.layer(layer.name).confirm:
         return causes.layer(layer.name).confirm
     if len(named) == 1:
-        return causes.question(named[0].cause, "unknown")
+        return causes.deciding_check(named[0].cause, "unknown")
     first, second = named[0], named[1]
-    return causes.question(first.cause, second.cause) if second.score >= _RIVAL * first.score else None
+    return causes.deciding_check(first.cause, second.cause) if second.score >= _RIVAL * first.score else None

@@ -100,7 +100,7 @@ class LogStructure:
     printed: frozenset[str] = frozenset()
 
     @property
-    def raiser(self) -> str:
+    def python_owner(self) -> str:
         """Owner of the innermost Python frame, or "" if the log has no Python frame."""
         return next((frame.owner for frame in self.frames if frame.kind == "python"), "")
 
@@ -124,6 +124,7 @@ _WHAT = re.compile(r"^ *what\(\): +(.*)")
 _PLAIN_ERROR = re.compile(
     r"(?:^|[\s:\]|)])(?:fatal |FATAL |internal compiler |linker )?(?:ERROR|[Ee]rror|FAILED"
     r"|Failed)\b(?![ -]?(?:handling|code 0\b|= ?0\b|\S{0,9}Traceback))"
+    r"|is_available(?:\(\))?\s*[:=]\s*False\b"
     r"|^\S*python[\w.]*: can't open file|\"level\": ?\"(?:error|fatal)\""
 )
 _ABNORMAL = re.compile(
@@ -186,7 +187,8 @@ _NVIDIA = re.compile(
     r"|libtorch_cuda\w*\.so|libc10_cuda\.so|NVIDIA driver on your system is too old"
     r"|NVIDIA-SMI has failed|The detected CUDA version|nvcc fatal"
     r"|(?:cublas(?:Lt)?|cudart|nvrtc)64_\d+\w*\.dll|cudnn\w*64_\d+\.dll|RuntimeError: CUDA error: "
-    r"|torch[^\n]{0,20}\+cu1\d\d|libcudnn\d?_?\w*\.so|cudnn\d+\.dll|\bCUDA Version: 1\d"
+    r"|torch[^\n]{0,20}\+cu1\d\d|lib(?:cudnn|cublas)(?:Lt)?\d?_?\w*\.so|\bNVML\b|\bNVRM: "
+    r"|cudnn\d+\.dll|\bCUDA Version: 1\d"
 )
 _INTEL = re.compile(r"\bi915\b|\bxe 0000:|Intel\(R\) (?:Arc|Iris|UHD|Data Center GPU)|\bipex\b|oneAPI")
 _APPLE = re.compile(

@@ -83,7 +83,7 @@ def raised(structure: LogStructure) -> str:
     if error is None or not error.kind:
         return ""
     what = f"{error.kind} ({short(error.message)})" if error.message else error.kind
-    return f"{structure.raiser or error.package or USER} raised {what}"
+    return f"{structure.python_owner or error.package or USER} raised {what}"
 
 
 def short(text: str, longest: int = _LONGEST) -> str:

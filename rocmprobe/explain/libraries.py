@@ -37,7 +37,7 @@ def own_runtime_in_wsl(context: LogContext) -> Iterator[Inference]:
     """
     if "wsl" in context.words and "+rocm" in (context.facts.torch or "") and _sees_nothing(context):
         yield Inference(
-            "a PyTorch wheel brings a ROCr of its own, which does not know WSL",
+            "a PyTorch wheel brings its own ROCr, which does not know WSL",
             {"library-path": 3.6},
             "hsa",
         )
@@ -53,7 +53,7 @@ def other_release(context: LogContext) -> Iterator[Inference]:
 
     Source: HIP. A process can load only one version of libamdhip64.
     """
-    raiser, torch = context.structure.raiser, re.search(r"\+rocm(\d\.\d)", context.facts.torch or "")
+    raiser, torch = context.structure.python_owner, re.search(r"\+rocm(\d\.\d)", context.facts.torch or "")
     system = re.match(r"(\d\.\d)", context.facts.rocm or "")
     if torch and system and torch[1] != system[1] and raiser not in ("", USER, PYTHON, "torch"):
         yield Inference(
@@ -327,7 +327,7 @@ def extension_without_kernels(context: LogContext) -> Iterator[Inference]:
 
     Source: xformers ops/fmha/dispatch.py; bitsandbytes cextension.py.
     """
-    raiser = context.structure.raiser
+    raiser = context.structure.python_owner
     if any("memory_efficient_attention" in line.text for line in context.lines):
         raiser = "xformers"
     if context.fatal or not OF_GPUS.search(raiser) or raiser == "triton":
@@ -375,7 +375,10 @@ def absent_command(context: LogContext) -> Iterator[Inference]:
                 )  # fmt: skip
                 return
             builds = bool(_COMPILER.search(name))
-            remedy = f"The command {name} is not there: install it, or name its folder in PATH" + (
+            remedy = (
+                f"The command {name} is not there: look whether this release still has it under that name, "
+                "install it, or name its folder in PATH"
+            ) + (
                 " (ROCm's compilers are in its lib/llvm/bin; HIP_CLANG_PATH names the folder)."
                 if builds
                 else "."

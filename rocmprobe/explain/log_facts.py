@@ -293,7 +293,7 @@ def over(first: Facts, second: Facts) -> Facts:
     return Facts(**{**known, "env": {**second.env, **first.env}})
 
 
-def together(given: Facts, found: Facts) -> Facts:
+def merge_and_derive(given: Facts, found: Facts) -> Facts:
     """Merge given and found facts, and derive further facts.
 
     The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
@@ -387,7 +387,7 @@ def variables_in(texts: Iterable[str]) -> dict[str, str]:
 
 def gfx_of_card(name: Optional[str]) -> Optional[str]:
     """Return the target of a card ("Navi 10 [Radeon RX 5700]"), or None if the name is ambiguous."""
-    if not name:
+    if not name or re.search(r"(?i)nvidia|geforce|quadro|tesla", name):
         return None
     written = re.search(r"\bgfx[0-9]{3,4}[a-f]?\b|\bgfx[0-9]{2,3}[0-9a-f]\b", name)
     if written:

@@ -119,13 +119,13 @@ def compiled_by_another(context: LogContext) -> Iterator[Inference]:
         for name, weight in hit.signature.points.items()
     ):
         return
-    raiser = context.structure.raiser
+    raiser = context.structure.python_owner
     who = raiser if raiser not in ("", USER, PYTHON) else "the program"
     line = next(line for line in context.lines if _JIT.search(line.text))
     yield Inference(
         f"line {line.number}: ROCm's run-time compiler refuses a kernel of {who}, not of MIOpen",
         {"miopen-kernel-compile-failure": -6.0, "outside": 4.4}, "hip",
-        remedy="The compiler's first error names what it does not accept. An option or a function means that "
+        remedy="The compiler's first error names the cause. An option or a function means that "
         f"{who} and this ROCm are of different years: take a newer {who}, or its OpenCL or Vulkan version. A "
         "missing header is in libstdc++-dev or in ROCm's -dev packages.",
     )  # fmt: skip
@@ -138,6 +138,10 @@ _CUDA_BUILD = re.compile(
 )
 
 
+#: Causes whose messages a compiler prints in a build, too.
+_OF_A_COMPILER = (
+    "jit-missing-host-headers", "jit-header-conflict", "rocm-too-old-for-gpu", "comgr-target-id-mismatch",
+)  # fmt: skip
 _OF_A_BUILD = ("source-build-failure", "cuda-only-extension", "miopen-kernel-compile-failure")
 
 
@@ -156,7 +160,7 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
     if error and not remedy:
         remedy = (
             f"Line {error.line} is the first error, and the others follow from it: search for it in the "
-            f"tracker of {package or 'what is built'}. A build that is ready may hold your chip: `rocmprobe "
+            f"tracker of {package or 'what is built'}. A ready-made build may include your chip: `rocmprobe "
             "list gpus`."
         )
     says = f"{package or 'what is compiled'} did not build"
@@ -171,7 +175,7 @@ def failed_build(context: LogContext) -> Iterator[Inference]:
     if cuda is not None and package:
         asks = f"line {cuda.number}: the build of {package} asks for NVIDIA's compiler"
         yield Inference(asks, {"cuda-only-extension": 4.0}, "user-env")
-    elif context.fatal_besides(*_OF_A_BUILD, "jit-missing-host-headers", "jit-header-conflict"):
+    elif context.fatal_besides(*_OF_A_BUILD, *_OF_A_COMPILER):
         return
     elif (
         error and error.of_amd is False

@@ -118,6 +118,16 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
         yield Inference(f"{whose}{error}", points, "user-code", elsewhere=True, remedy=remedy)
 
 
+#: The path at the end of Python's ImportError, if it is not in a folder of packages or of Python itself.
+_OWN_FILE = (
+    r" '[\w.]+' \((?![^)]{0,300}(?:(?:site|dist)-packages|[\\/]lib[\\/]python|[\\/]Lib[\\/]))"
+    r"[^)]{0,300}\.py\)"
+)
+
+_OF_OWN_FILE = re.compile(
+    rf"cannot import name '(?P<name>\w+)' from(?: partially initialized module)?{_OWN_FILE}"
+)
+
 #: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
 #: Source of each: who prints it. No row names torch: which build of it fits depends on the GPU.
 _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -129,7 +139,7 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (  # Python, the command line
         re.compile(r"can't open file '(?P<name>[^']+)'"),
-        "Python does not find the script {name}: change to the folder that holds it, or give its full path.",
+        "Python does not find the script {name}: change to its folder, or give its full path.",
     ),
     (  # Python, subprocess
         re.compile(r"No such file or directory: '(?P<name>[a-z][\w-]{1,20})'"),
@@ -149,22 +159,28 @@ _REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "pip install -r requirements.txt`, from the program's folder. If it is installed, another Python "
         'runs the program: `python -c "import sys; print(sys.executable)"`.',
     ),
+    (  # Python, ImportError of a file outside of the packages' folders
+        _OF_OWN_FILE,
+        "The file in the message is one of the program's own, and {name} is not in it: the program's folder "
+        "is incomplete or of two versions, or the import names the wrong file.",
+    ),
     (  # Python, ImportError
         re.compile(
             r"cannot import name '\w+' from (?:partially initialized module )?'(?P<name>(?!torch)\w+)"
         ),
         "The installed {name} is older or newer than the program was written for: install the version that "
-        "its requirements.txt or README names, in a virtual environment of its own.",
+        "its requirements.txt or README names, in a separate virtual environment.",
     ),
     (  # Python, AttributeError of a module
         re.compile(r"module '(?P<name>(?!torch)\w+)[\w.]*' has no attribute"),
-        "The {name} that Python imports is broken, of another version, or hidden by a file of that name. "
+        "The name is misspelt, or the {name} that Python imports is of another version, broken, or hidden by "
+        "a file of that name. "
         '`python -c "import {name}; print({name}.__file__)"` shows which file it is; then install the '
         "version that the program's requirements.txt names again.",
     ),
     (  # conda, CondaHTTPError; pip
         re.compile(r"HTTP 404|404 Client Error|404 NOT FOUND"),
-        "The address no longer has this file: the version was removed, or a mirror does not hold it. Take "
+        "The address no longer has this file: the version was removed, or a mirror does not have it. Take "
         "newer requirements of the program, and the official channel (~/.condarc) or index.",
     ),
     (  # PyTorch aten/src/ATen/mps
@@ -241,7 +257,7 @@ def remedy_of_error(structure: LogStructure) -> str:
 
 def _raiser(structure: LogStructure) -> str:
     """Return the package that raised the error, or "" for Python itself and the user's own files."""
-    return structure.raiser if structure.raiser not in (PYTHON, USER) else ""
+    return structure.python_owner if structure.python_owner not in (PYTHON, USER) else ""
 
 
 def plain_error(context: LogContext) -> Iterator[Inference]:
@@ -256,7 +272,7 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
         error is None
         or not (error.kind or _SYSTEM_ERROR.search(error.message))
         or context.explains(error.line)
-        or not _is_plain(error, context.structure.raiser)
+        or not _is_plain(error, context.structure.python_owner)
     ):
         return
     if context.fatal or context.words & (ENDED - {"exception"}):
@@ -269,20 +285,27 @@ def plain_error(context: LogContext) -> Iterator[Inference]:
     yield Inference(says, {"outside": 5.0}, "user-code", elsewhere=True, remedy=remedy)
 
 
+#: Program and process in a line of a system's journal, whose date and host are removed before.
+#: Source: systemd, journalctl's default format.
+_JOURNAL = re.compile(r"([\w.@-]+)\[\d+\]: ")
+
+
 def own_error(structure: LogStructure, lines: Iterable[Line]) -> Optional[FoundError]:
     """Return the last error if the program itself caused it."""
-    error = structure.error
-    if error is None or any(_OF_A_STACK.search(line.text) for line in lines if reports_failure(line.text)):
+    error, shown = structure.error, tuple(lines)
+    if error is None or any(_OF_A_STACK.search(line.text) for line in shown if reports_failure(line.text)):
+        return None
+    # In the journal of a whole system, nothing says which of the programs is the one that failed.
+    if len({match[1] for line in shown if (match := _JOURNAL.match(line.text))}) > 1:
         return None
     whose = _raiser(structure) or error.package or USER
     what = short(f"{error.kind}: {error.message}".strip(": "))
     return FoundError(
         error.line,
-        f"{whose} stops with an error of its own ({what}); rocmprobe finds no line about the GPU or "
-        "its software",
+        f"{whose} stops with its own error ({what}); rocmprobe finds no line about the GPU or its software",
         remedy_of_error(structure)
         or f"Search for this message in the tracker of {whose}. Check the input and the options of the "
-        "program, and update it with its packages in a virtual environment of its own.",
+        "program, and update it with its packages in a separate virtual environment.",
         "user-code",
     )
 
@@ -309,8 +332,8 @@ _INSTALLERS: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "Docker", re.compile(r"nvidia-container-cli|could not select device driver .*gpu"),
-        "`--gpus` asks for NVIDIA's driver and container toolkit, and they are not in order: with an NVIDIA "
-        "GPU, `nvidia-smi` must work on the host. With an AMD GPU leave `--gpus` out, and start the "
+        "`--gpus` asks for NVIDIA's driver and container toolkit, and one of them does not work: with an "
+        "NVIDIA GPU, `nvidia-smi` must work on the host. With an AMD GPU leave `--gpus` out, and start the "
         "container with `--device /dev/kfd --device /dev/dri`.",
     ),
     (
@@ -523,9 +546,13 @@ def network(context: LogContext) -> Iterator[Inference]:
     line = next((line for line in reversed(context.lines) if _NETWORK.search(line.text)), None)
     error = context.structure.error
     of_code = error is not None and error.kind in ("ValueError", "TypeError", "KeyError", "ImportError")
-    if line is None and (of_code or context.structure.raiser not in _NETWORK_PACKAGES):
+    if line is None and (of_code or context.structure.python_owner not in _NETWORK_PACKAGES):
         return
-    says = f"line {line.number}: the network" if line else f"{context.structure.raiser} failed: the network"
+    says = (
+        f"line {line.number}: the network"
+        if line
+        else f"{context.structure.python_owner} failed: the network"
+    )
     remedy = remedy_of_error(context.structure) or (
         "Try again, also later; check the proxy (HTTPS_PROXY) and the firewall. What can be downloaded with "
         "a browser can be put where the program looks for it."
@@ -547,6 +574,8 @@ def _is_plain(error: Error, raiser: str) -> bool:
         return True
     if _FOLLOWS.search(error.kind):
         return False
+    if _OF_OWN_FILE.search(error.message):
+        return True
     if _OF_A_STACK.search(error.message) and not _OF_PYTHON_ITSELF.search(f"{error.kind}: {error.message}"):
         return False
     if error.kind in _PLAIN or "loading state_dict" in error.message:
@@ -571,7 +600,9 @@ _EXTENSIONS = re.compile(
 #: Cython's check of compiled modules, and an import of a name that another version has.
 _NUMPY = re.compile(r"compiled using NumPy 1")
 _NUMPY_REMEDY = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
-_UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
+_UNFIT = re.compile(
+    rf"cannot import name '(?!\w+' from(?: partially initialized module)?{_OWN_FILE})|numpy\.\w+ size changed"
+)
 
 
 #: pip and uv build a package in an environment without torch.

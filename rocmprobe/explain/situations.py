@@ -9,7 +9,7 @@ from typing import Optional
 
 from rocmprobe.explain.log_facts import Facts
 from rocmprobe.knowledge import gpus
-from rocmprobe.knowledge.compatibility import Answer, Combination, answers, holding
+from rocmprobe.knowledge.compatibility import Answer, Combination, answers, libraries_with_code
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import system_of
@@ -301,7 +301,7 @@ def _override(facts: Facts, text: str) -> Iterable[str]:
         yield "override-ignored"
     held = {"torch": _targets(facts.torch_targets), "rocblas": _targets(facts.rocblas_targets)}
     targets = {name: Fact(list(found)) for name, found in held.items() if found}
-    if targets and facts.true_gfx != facts.effective_gfx and holding(targets, facts.true_gfx):
+    if targets and facts.true_gfx != facts.effective_gfx and libraries_with_code(targets, facts.true_gfx):
         yield "override-needless"
 
 

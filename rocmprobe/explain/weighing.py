@@ -37,13 +37,13 @@ class Weighed:
     words: frozenset[str]
     settled: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
-    speaking: Optional[str] = None
+    reporting_layer: Optional[str] = None
     places: Mapping[str, Mapping[Optional[str], float]] = field(default_factory=dict)
     primitive: Optional[str] = None
     refused: tuple[Answer, ...] = ()
     elsewhere: str = ""
     remedies: Mapping[str, str] = field(default_factory=dict)
-    specifics: Mapping[str, str] = field(default_factory=dict)
+    clauses: Mapping[str, str] = field(default_factory=dict)
 
 
 def weigh(log: Log, facts: Facts, structure: Optional[LogStructure] = None) -> Weighed:

@@ -155,15 +155,15 @@ def _unproven(results: Results, setting: Setting, dtype: str, purpose: str) -> t
     if beside != setting.name and not trains:
         others = _counted(results, beside, dtype, purpose)
         shared += failed(each for each in others if each.check == "batch-norm")
-    questions = {question(each) for each in answering if each.check in CONVOLUTIONS}
+    questions = {case_key(each) for each in answering if each.check in CONVOLUTIONS}
     return shared + tuple(
         outcome
         for outcome in results.outcomes
-        if (outcome.setting, outcome.state) == (setting.name, "n/a") and question(outcome) in questions
+        if (outcome.setting, outcome.state) == (setting.name, "n/a") and case_key(outcome) in questions
     )
 
 
-def question(outcome: Outcome) -> tuple[Optional[str], ...]:
+def case_key(outcome: Outcome) -> tuple[Optional[str], ...]:
     """Return a key that is the same for outcomes of the same case under different settings."""
     return outcome.device, outcome.driver, outcome.check, outcome.problem, outcome.direction, outcome.dtype
 
@@ -181,7 +181,7 @@ def batch_norm_setting(setting: Setting) -> str:
     return "default" if in_library else "vendor-off"
 
 
-def refuting(
+def failures_against_pytorch_layers(
     results: Results, options: Sequence[str], dtypes: Sequence[str] = ("float32",), bypass: bool = False
 ) -> tuple[Outcome, ...]:
     """Return the failures that rule out PyTorch's own kernels for the layers ``options``.
@@ -284,19 +284,19 @@ def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
     )
 
 
-def sound(each: Assessment) -> bool:
+def convolutions_pass(each: Assessment) -> bool:
     """Return True if at least one convolution is in the assessment and all convolutions passed. A blocked
     convolution did not pass."""
     asked = convolutions(each.counted)
     return bool(asked) and all(outcome.works for outcome in asked)
 
 
-def broken(each: Assessment) -> tuple[Outcome, ...]:
+def failed_convolutions(each: Assessment) -> tuple[Outcome, ...]:
     """Return the failed outcomes of checks of a single convolution in the assessment ``each``."""
     return failed(convolutions(each.against))
 
 
-def native(results: Results, dtype: str) -> list[Assessment]:
+def vendor_library_assessments(results: Results, dtype: str) -> list[Assessment]:
     """Return the training assessments of the settings that use the vendor library.
 
     Leave out settings whose convolutions in ``dtype`` were not tested. Leave out ``by-layer``, because its

@@ -110,7 +110,7 @@ class Verdict:
         return data
 
 
-def judged(progress: CheckProgress, budget: float, started: str) -> Verdict:
+def make_verdict(progress: CheckProgress, budget: float, started: str) -> Verdict:
     """Return the verdict on a check that began at ``started`` (ISO 8601) with a time limit of ``budget``
     seconds."""
     state, reason, text, failed = _state(progress, budget)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Optional
 
 from rocmprobe.judge.assessment import device_of, of_driver
-from rocmprobe.judge.recommendation.recommend import dtypes_asked
+from rocmprobe.judge.recommendation.recommend import ordered_dtypes
 from rocmprobe.judge.recommendation.speed import Speed, speed, too_noisy
 from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Results, Setting
 
@@ -67,7 +67,7 @@ def _speed(judged: Mapping[str, Results]) -> Speed:
         ]
     if not outcomes:
         return Speed({}, {}, 1.0)
-    dtype = dtypes_asked(of_driver(chosen[0]))[0]
+    dtype = ordered_dtypes(of_driver(chosen[0]))[0]
     purpose = chosen[0].purpose
     every = replace(chosen[0], settings=tuple(settings), outcomes=tuple(outcomes))
     found = speed(every, settings, dtype, purpose)

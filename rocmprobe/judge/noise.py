@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.model.roofline import roof
+from rocmprobe.model.roofline import measure_roof
 
 #: Times that differ by at most this factor count as equal.
 SAME_TIME = 1.1
@@ -70,7 +70,7 @@ def drift(own: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
     The factor comes from the yardsticks (a matrix product and a copy).
     """
-    first, second = roof(own), roof(other)
+    first, second = measure_roof(own), measure_roof(other)
     if first is None or second is None:
         return 1.0
     rates = ((first.flops, second.flops), (first.bytes, second.bytes))

@@ -19,12 +19,12 @@ from rocmprobe.knowledge.reference_speeds import (
     Peak,
     Published,
     explanations,
-    figures_for,
     peak_of,
+    published_for,
 )  # fmt: skip
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Gpu, Outcome, Results
-from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, roof, work
+from rocmprobe.model.roofline import DIRECTIONS_IN, Roof, Work, measure_roof, work
 
 #: A card counts as slow if its fraction of the peak is below this factor times the smallest published
 #: fraction. Published fractions of one network differ by less than a tenth between an RX 5700 and an RX 6800
@@ -116,7 +116,7 @@ def _of_device(results: Results, device: str, timed: Sequence[Outcome]) -> Itera
     if gpu is None or gpu.vendor.value != "amd":
         return
     peak = peak_of(gpu)
-    roofs = [(each.dtype, found) for each in timed if (found := roof(each.timings))]
+    roofs = [(each.dtype, found) for each in timed if (found := measure_roof(each.timings))]
     for dtype in dict.fromkeys(dtype for dtype, _ in roofs):
         rate = median(found.flops for own, found in roofs if own == dtype)
         yield _judged(results, gpu, peak, NormalSpeed(device, "gemm", "matrix product", dtype, rate))
@@ -172,7 +172,7 @@ def _judged(
         most, bound = attainable, attainable < most
     share = found.rate / most
     gfx = str(gpu.native_isa.value).partition(":")[0]
-    figures = figures_for(gfx, found.kind, found.dtype, found.direction)
+    figures = published_for(gfx, found.kind, found.dtype, found.direction)
     # Arithmetic, not memory, limits most layers of the published networks.
     ideal = todo.flops / most / DIRECTIONS_IN[found.direction] if todo else math.inf
     comparable = ideal >= _TINY_LAYER and not bound

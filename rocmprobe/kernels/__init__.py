@@ -31,7 +31,7 @@ from rocmprobe.kernels.families.family import Option
 from rocmprobe.kernels.gate import KernelVerdict
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.module import CUDA, HIP, KernelDevice, Module
-from rocmprobe.kernels.rates import Rates, measured
+from rocmprobe.kernels.rates import Rates, measure_rates
 from rocmprobe.kernels.self_test import SelfTest
 from rocmprobe.kernels.sources import DTYPES, FAMILIES, source_hash
 from rocmprobe.kernels.unavailable import KernelsUnavailable
@@ -118,7 +118,7 @@ def verdict(kind: str, index: int, dtype: str) -> SelfTest:
     Raises:
         KernelsUnavailable: if the kernels cannot be compiled or loaded.
     """
-    return self_test.tried(_device(kind, index), dtype, cache_folder(os.environ))
+    return self_test.run_and_record(_device(kind, index), dtype, cache_folder(os.environ))
 
 
 def measure(kind: str, index: int, image: int, feature: int, size: int, stream: int) -> Rates:
@@ -140,7 +140,7 @@ def measure(kind: str, index: int, image: int, feature: int, size: int, stream: 
             end.record(stream)
             return end.seconds_since(begin)
 
-    return measured(timed, size)
+    return measure_rates(timed, size)
 
 
 @cache

@@ -14,7 +14,7 @@ from pathlib import Path
 from rocmprobe.kernels import gate
 from rocmprobe.kernels.gate import KernelVerdict
 from rocmprobe.kernels.module import KernelDevice
-from rocmprobe.kernels.self_test import tried, verdict_of
+from rocmprobe.kernels.self_test import run_and_record, verdict_of
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.lifetime import die_after, die_with_parent
 
@@ -28,10 +28,11 @@ def main(arguments: list[str]) -> None:
     for library in libraries:
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
     try:
-        verdict = verdict_of(tried(KernelDevice(kind, int(index)), dtype, Path(folder) if folder else None))
+        device = KernelDevice(kind, int(index))
+        verdict = verdict_of(run_and_record(device, dtype, Path(folder) if folder else None))
     except KernelsUnavailable as unavailable:
         verdict = KernelVerdict("failed", unavailable.reason, unavailable.log)
-    print(gate.printed(verdict))
+    print(gate.to_line(verdict))
 
 
 if __name__ == "__main__":

@@ -84,21 +84,21 @@ def metadata(code: bytes) -> Mapping[str, Any]:
             if kind == _NOTE_SEGMENT:
                 for name, note, content in _notes(code[offset : offset + length]):
                     if name == b"AMDGPU" and note == _NOTE_METADATA:
-                        found: dict[str, Any] = _typed(dict, unpacked(content))
+                        found: dict[str, Any] = _typed(dict, parse_messagepack(content))
                         return found
     except (struct.error, OverflowError) as error:
         raise ValueError(f"not a whole code object: {error}") from None
     raise ValueError("the code object has no metadata")
 
 
-def flags(code: bytes) -> int:
+def elf_flags(code: bytes) -> int:
     """Return ``e_flags``, which encodes the ISA and its features. Raise ValueError if ``code`` is not a
     code object."""
     _check(code)
     return int.from_bytes(code[_FLAGS_AT : _FLAGS_AT + 4], "little")
 
 
-def shown_as(code: bytes, isa: str) -> bytes:
+def with_isa(code: bytes, isa: str) -> bytes:
     """Return a copy of the code object with ``isa`` as the ISA in its header.
 
     The tested loaders compare only this header to the ISA that the runtime reports, so they load the copy.
@@ -112,7 +112,7 @@ def shown_as(code: bytes, isa: str) -> bytes:
     return code[:_FLAGS_AT] + _FLAGS[isa].to_bytes(4, "little") + code[_FLAGS_AT + 4 :]
 
 
-def unpacked(content: bytes) -> Any:
+def parse_messagepack(content: bytes) -> Any:
     """Parse ``content`` as a single MessagePack value. Raise ValueError if it is not."""
     reader = _Reader(content)
     value = reader.value(0)

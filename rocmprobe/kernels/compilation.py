@@ -58,7 +58,7 @@ def options(kind: str, target: str) -> tuple[str, ...]:
     return (*common, "-O3", *compute_unit_mode)
 
 
-def compiled(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
+def compile_cached(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
     """Return the code of ``source`` for ``target`` (e.g. "gfx1010:xnack-", "sm_90"), from ``folder`` if
     cached there.
 

@@ -148,7 +148,7 @@ def _part(values: Sequence[float], size: int, number: int) -> Sequence[float]:
     return values[number * size : (number + 1) * size]
 
 
-def encoded(values: Sequence[float], dtype: str) -> bytes:
+def encode(values: Sequence[float], dtype: str) -> bytes:
     """Return the bytes of a tensor of ``dtype``, with values rounded to nearest, ties to even."""
     if dtype != "bfloat16":
         return struct.pack(f"<{len(values)}{_CODES[dtype]}", *values)
@@ -156,7 +156,7 @@ def encoded(values: Sequence[float], dtype: str) -> bytes:
     return struct.pack(f"<{len(values)}H", *((each + 0x7FFF + (each >> 16 & 1)) >> 16 for each in bits))
 
 
-def reordered(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
+def reorder(content: bytes, item: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
     """Return the bytes of a contiguous tensor with its elements moved to ``strides`` (in elements).
 
     The moved tensor must have no gaps between elements.

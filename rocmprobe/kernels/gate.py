@@ -146,7 +146,7 @@ def tried_in_child(command: list[str], time_limit: float = TIME_LIMIT) -> Kernel
         )
 
 
-def printed(verdict: KernelVerdict) -> str:
+def to_line(verdict: KernelVerdict) -> str:
     """Return the verdict as the line that :func:`tried_in_child` reads."""
     return json.dumps(asdict(verdict))
 

@@ -15,10 +15,10 @@ from typing import Optional
 from rocmprobe.kernels.unavailable import KernelsUnavailable
 from rocmprobe.runtimes import kfd
 
-#: Native ISAs of chips that an override can show as SHOWN_AS. Their code is then loaded with SHOWN_AS in its
-#: header.
-_PATCHED = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
-SHOWN_AS = "gfx1030"
+#: Native ISAs of chips that an override can show as OVERRIDE_ISA. Their code is then loaded with OVERRIDE_ISA
+#: in its header.
+_OVERRIDABLE = ("gfx1010", "gfx1011", "gfx1012", "gfx1013")
+OVERRIDE_ISA = "gfx1030"
 _PROPERTIES_BYTES = 1 << 16
 
 
@@ -53,15 +53,15 @@ def hip_target(shown: str, native: str) -> Target:
     """
     effective, _, features = shown.partition(":")
     if native == effective:
-        if not features and native in _PATCHED:
+        if not features and native in _OVERRIDABLE:
             # Older runtimes report no features. Code that is compiled without ``xnack-`` would support XNACK
             # on and off.
             shown = f"{native}:xnack-"
         return Target(native, effective, shown)
-    if native in _PATCHED and effective == SHOWN_AS:
+    if native in _OVERRIDABLE and effective == OVERRIDE_ISA:
         return Target(native, effective, f"{native}:xnack-")
     raise KernelsUnavailable(
-        f"this GPU is {native}, shown as {effective}: only gfx101x as {SHOWN_AS} is known to load"
+        f"this GPU is {native}, shown as {effective}: only gfx101x as {OVERRIDE_ISA} is known to load"
     )
 
 
@@ -94,7 +94,7 @@ def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     isas = {isa for address, isa in found if _slot(address) == slot} or {isa for _, isa in found}
     if len(isas) > 1:
         raise KernelsUnavailable(
-            f"the ISA of the silicon is not known: {nodes} has {', '.join(sorted(isas))}, and none is at "
+            f"the ISA of the silicon is not known: {nodes} has {', '.join(sorted(isas))}, and no GPU is at "
             f"{pci_address or 'a known PCI address'}"
         )
     return isas.pop()

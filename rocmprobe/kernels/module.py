@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from rocmprobe.kernels import code_object, isa
-from rocmprobe.kernels.compilation import cache_folder, compiled
+from rocmprobe.kernels.compilation import cache_folder, compile_cached
 from rocmprobe.kernels.launches import Launch
 from rocmprobe.kernels.sources import source_hash, source_text
 from rocmprobe.kernels.unavailable import KernelsUnavailable
@@ -41,7 +41,7 @@ class KernelDevice:
         self.index = index
         with _unavailable("the GPU runtime"):
             path = loaded.hip() if kind == HIP else loaded.cuda()
-            loaded.resident(path)
+            loaded.require_resident(path)
             self.runtime: Union[Hip, Cuda] = Hip(path) if kind == HIP else Cuda(path)
             self.modules = self.runtime.modules
         try:
@@ -136,7 +136,7 @@ class Module:
         target = device.target
         self.device = device
         self.dtype = dtype
-        self.compiled = compiled(
+        self.compiled = compile_cached(
             device.rtc(),
             device.compiler(),
             target.compiled,
@@ -150,7 +150,7 @@ class Module:
             try:
                 self.kernels = code_object.kernels(code)
                 if target.patched:
-                    code = code_object.shown_as(code, target.effective)
+                    code = code_object.with_isa(code, target.effective)
             except ValueError as error:
                 raise KernelsUnavailable(f"{device.compiler()} made no code object: {error}") from None
         with device.current():

@@ -66,10 +66,10 @@ def copy(size: int) -> Launch:
     return Launch("copy_values", (blocks, 1, 1), _THREADS, RatesArguments(count=count), _POINTERS)
 
 
-def measured(timed: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
+def measure_rates(time_launches: Callable[[list[Launch]], float], largest_copy: int) -> Rates:
     """Return the throughput of a device.
 
-    ``timed`` runs launches and returns the seconds that the device took. The launches use the buffers
+    ``time_launches`` runs launches and returns the seconds that the device took. The launches use the buffers
     ``image`` and ``feature``. Each buffer must have ``largest_copy`` bytes, and ``feature`` at least 1 MiB.
     """
     empty = [copy(16)] * _LAUNCHES
@@ -78,16 +78,16 @@ def measured(timed: Callable[[list[Launch]], float], largest_copy: int) -> Rates
     def adding() -> list[Launch]:
         return [multiply_adds(blocks, rounds)]
 
-    while timed(adding()) < _LONG_ENOUGH and rounds < _MOST_ROUNDS:
+    while time_launches(adding()) < _LONG_ENOUGH and rounds < _MOST_ROUNDS:
         rounds *= _GROWTH
     size = min(largest_copy, 1 << 21)
-    while size < largest_copy and timed([copy(size)]) < _LONG_ENOUGH:
+    while size < largest_copy and time_launches([copy(size)]) < _LONG_ENOUGH:
         size = min(largest_copy, size * _GROWTH)
     flops = 2.0 * blocks * _THREADS * rounds * _ADDS_A_ROUND
     return Rates(
-        launch=_least(timed, empty) / _LAUNCHES,
-        flops=flops / _least(timed, adding()),
-        bytes=2.0 * (size // 16 * 16) / _least(timed, [copy(size)]),
+        launch=_least(time_launches, empty) / _LAUNCHES,
+        flops=flops / _least(time_launches, adding()),
+        bytes=2.0 * (size // 16 * 16) / _least(time_launches, [copy(size)]),
     )
 
 

@@ -108,7 +108,7 @@ def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
     return {**device.identity(), "dtype": dtype}
 
 
-def tried(device: KernelDevice, dtype: str, folder: Optional[Path]) -> SelfTest:
+def run_and_record(device: KernelDevice, dtype: str, folder: Optional[Path]) -> SelfTest:
     """Run the self-test in this process, and write its verdict to ``folder``.
 
     Raise KernelsUnavailable if the kernels cannot be compiled or loaded.
@@ -158,7 +158,7 @@ def _fault(
             elif key == "bias":
                 buffers[key].write(content)
             else:
-                buffers[key].write(exact.reordered(content, item, shapes[key], layouts[key]))
+                buffers[key].write(exact.reorder(content, item, shapes[key], layouts[key]))
         buffers["workspace"] = runtime.allocate(option.workspace_bytes, _MARGIN)
         addresses = {"bias": 0, **{key: buffer.address for key, buffer in buffers.items()}}
         module.launch(launches, addresses)
@@ -174,7 +174,7 @@ def _fault(
                 buffer.free()
     if strayed:
         return f"it writes outside of {', '.join(strayed)}"
-    wanted = exact.reordered(contents[result], item, shapes[result], layouts[result])
+    wanted = exact.reorder(contents[result], item, shapes[result], layouts[result])
     places = range(0, len(wanted), item)
     differing = sum(wanted[at : at + item] != written[at : at + item] for at in places)
     return f"{differing} of {len(places)} values differ" if differing else ""
@@ -191,4 +191,4 @@ def _contents(direction: str, plain: Geometry, dtype: str) -> dict[str, bytes]:
     values[result] = exact.convolved(direction, plain, **values, bias=bias)
     if bias is not None:
         values["bias"] = bias
-    return {key: exact.encoded(each, dtype) for key, each in values.items()}
+    return {key: exact.encode(each, dtype) for key, each in values.items()}

@@ -27,7 +27,7 @@ _FOLDER = Path(__file__).with_name("source")
 def source_text(dtype: str, parts: tuple[ModuleType, ...] = PARTS) -> str:
     """Return the source for one of DTYPES, as the compiler receives it."""
     if dtype not in DTYPES:
-        raise ValueError(f"{dtype!r} is none of {', '.join(DTYPES)}")
+        raise ValueError(f"{dtype!r} is not one of {', '.join(DTYPES)}")
     structures = dict.fromkeys(each for part in parts for each in part.STRUCTURES)
     files = dict.fromkeys(name for part in parts for name in part.SOURCES)
     return "\n".join(

@@ -173,13 +173,15 @@ def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = N
     Raise KeyError if there is no such cause.
     """
     row = gpus.target(silicon)
-    given = chosen(cause(name).advice, situations, silicon)
+    given = first_applicable(cause(name).advice, situations, silicon)
     if name in (*OF_THE_BUILD, "wrong-torch-build") and row:
         return f"{given} `rocmprobe install` ranks what there is for {row.gfx}."
     return given
 
 
-def chosen(advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None) -> str:
+def first_applicable(
+    advice: Iterable[Advice], situations: frozenset[str], silicon: Optional[str] = None
+) -> str:
     """Return the text of the first advice whose conditions are all true.
 
     If the target ``silicon`` is None or unknown, the text says gfxNNNN and how to find the target.
@@ -203,7 +205,7 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
     return frozenset({row.gfx, *(word for word, lacks in lacking if lacks)})
 
 
-def question(first: str, second: str) -> str:
+def deciding_check(first: str, second: str) -> str:
     """Return a text that says what the user must find out to decide between two causes.
 
     If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if there

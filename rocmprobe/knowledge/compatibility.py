@@ -219,7 +219,7 @@ def answers(combination: Combination) -> tuple[Answer, ...]:
     Skip relations that do not apply or that need unknown facts.
     """
     return tuple(
-        Answer(relation, *found) for relation in relations() for found in _ASKED[relation.name](combination)
+        Answer(relation, *found) for relation in relations() for found in _CHECKS[relation.name](combination)
     )
 
 
@@ -231,7 +231,7 @@ def answer(combination: Combination, name: str) -> Optional[Answer]:
     relation = next((each for each in relations() if each.name == name), None)
     if relation is None:
         raise KeyError(name)
-    return next((Answer(relation, *found) for found in _ASKED[name](combination)), None)
+    return next((Answer(relation, *found) for found in _CHECKS[name](combination)), None)
 
 
 def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
@@ -239,17 +239,21 @@ def failing(found: Iterable[Answer]) -> tuple[Answer, ...]:
     return tuple(each for each in found if not each.holds and each.stops)
 
 
-def _torch_is_for_amd(asked: Combination) -> Iterator[_Found]:
-    if asked.amd and asked.build:
-        name = asked.build.upper()
-        yield _Found(False, True, f"the installed PyTorch is a {name} build", f"its version {asked.torch}")
-    elif asked.amd and (asked.torch_kind == "rocm" or "rocm" in (asked.torch or "")):
-        yield _Found(True, True, "the installed PyTorch is a build for ROCm", f"its version {asked.torch}")
+def _torch_is_for_amd(combination: Combination) -> Iterator[_Found]:
+    if combination.amd and combination.build:
+        name = combination.build.upper()
+        yield _Found(
+            False, True, f"the installed PyTorch is a {name} build", f"its version {combination.torch}"
+        )
+    elif combination.amd and (combination.torch_kind == "rocm" or "rocm" in (combination.torch or "")):
+        yield _Found(
+            True, True, "the installed PyTorch is a build for ROCm", f"its version {combination.torch}"
+        )
 
 
-def _override_is_accepted(asked: Combination) -> Iterator[_Found]:
-    if asked.override:
-        isa = gpus.isa_of_override(asked.override)
+def _override_is_accepted(combination: Combination) -> Iterator[_Found]:
+    if combination.override:
+        isa = gpus.isa_of_override(combination.override)
         yield _Found(
             isa is not None,
             True,
@@ -261,99 +265,124 @@ def _override_is_accepted(asked: Combination) -> Iterator[_Found]:
         )
 
 
-def _override_is_read(asked: Combination) -> Iterator[_Found]:
-    if asked.override and asked.system == "windows":
+def _override_is_read(combination: Combination) -> Iterator[_Found]:
+    if combination.override and combination.system == "windows":
         says = "HSA_OVERRIDE_GFX_VERSION is read on Linux only"
         yield _Found(False, True, says, "ROCT src/topology.c is not part of ROCm on Windows")
 
 
-def _silicon_fits_override(asked: Combination) -> Iterator[_Found]:
-    silicon, code = gpus.target(asked.gfx), gpus.target(asked.effective)
-    if not asked.poses or asked.gfx is None:
+def _silicon_fits_override(combination: Combination) -> Iterator[_Found]:
+    silicon, code = gpus.target(combination.gfx), gpus.target(combination.effective)
+    if not combination.poses or combination.gfx is None:
         return
-    reported = [row for row in _known_to_break(asked) if row.effective]
+    reported = [row for row in _known_to_break(combination) if row.effective]
     if reported:
         yield _Found(False, False, _clause(reported[0].title), reported[0].source)
-    elif gpus.missing_features(asked.gfx, asked.effective):
-        says = f"code for {asked.effective}, which the override names, may use what {asked.gfx} silicon lacks"
-        other_encoding = asked.gfx[:-2] != str(asked.effective)[:-2]
+    elif gpus.missing_features(combination.gfx, combination.effective):
+        says = (
+            f"code for {combination.effective}, which the override names, may use what {combination.gfx} "
+            "silicon lacks"
+        )
+        other_encoding = combination.gfx[:-2] != str(combination.effective)[:-2]
         yield _Found(False, False, says, "gpus.toml (LLVM AMDGPU.td)", stops=other_encoding)
     elif silicon and code:
-        says = f"{asked.gfx} executes all instructions of {asked.effective}"
+        says = f"{combination.gfx} executes all instructions of {combination.effective}"
         yield _Found(True, False, says, "gpus.toml (LLVM AMDGPU.td)")
 
 
-def _torch_has_code(asked: Combination) -> Iterator[_Found]:
-    if asked.isa and asked.torch_targets is not None:
-        holds = serves(Fact(asked.torch_targets), asked.isa)
-        says = f"the installed PyTorch holds {'' if holds else 'no '}code for the chip that the runtime sees"
+def _torch_has_code(combination: Combination) -> Iterator[_Found]:
+    if combination.isa and combination.torch_targets is not None:
+        holds = has_code_for(Fact(combination.torch_targets), combination.isa)
+        says = f"the installed PyTorch has {'' if holds else 'no '}code for the chip that the runtime sees"
         yield _Found(holds, True, says, "the code objects in libtorch_hip.so")
 
 
-def _wheel_has_code(asked: Combination) -> Iterator[_Found]:
-    if asked.torch_targets is not None or asked.build or not asked.isa or _of_amd(asked):
+def _wheel_has_code(combination: Combination) -> Iterator[_Found]:
+    if (
+        combination.torch_targets is not None
+        or combination.build
+        or not combination.isa
+        or _of_amd(combination)
+    ):
         return
-    held = gpus.in_wheel(asked.isa, asked.torch_number, asked.rocm_number) if asked.torch else None
+    held = (
+        gpus.in_wheel(combination.isa, combination.torch_number, combination.rocm_number)
+        if combination.torch
+        else None
+    )
     if held is not None:
         says = (
-            "official wheels of this version hold code for the chip"
+            "official wheels of this version have code for the chip"
             if held
-            else "no official wheel of this version holds code for the chip"
+            else "no official wheel of this version has code for the chip"
         )
         yield _Found(held, False, says, "gpus.toml")
 
 
-def _amd_wheel_has_code(asked: Combination) -> Iterator[_Found]:
-    row = gpus.target(asked.isa)
-    if row and asked.torch_targets is None and asked.torch and not asked.build and _of_amd(asked):
+def _amd_wheel_has_code(combination: Combination) -> Iterator[_Found]:
+    row = gpus.target(combination.isa)
+    if (
+        row
+        and combination.torch_targets is None
+        and combination.torch
+        and not combination.build
+        and _of_amd(combination)
+    ):
         says = f"AMD's index of wheels has {'a' if row.amd_wheels else 'no'} package with code for {row.gfx}"
         yield _Found(row.amd_wheels, False, says, "gpus.toml")
 
 
-def _package_has_code(asked: Combination) -> Iterator[_Found]:
-    if asked.package and asked.isa and gpus.target(asked.isa):
-        patterns = [name.lower().replace("x", "?").replace("gf?", "gfx") for name in asked.package.split()]
-        holds = any(fnmatchcase(asked.isa, pattern) for pattern in patterns)
-        says = (
-            f"what is installed was built for {asked.package}, {'with' if holds else 'without'} {asked.isa}"
-        )
+def _package_has_code(combination: Combination) -> Iterator[_Found]:
+    if combination.package and combination.isa and gpus.target(combination.isa):
+        patterns = [
+            name.lower().replace("x", "?").replace("gf?", "gfx") for name in combination.package.split()
+        ]
+        holds = any(fnmatchcase(combination.isa, pattern) for pattern in patterns)
+        with_or_without = "with" if holds else "without"
+        says = f"what is installed was built for {combination.package}, {with_or_without} {combination.isa}"
         yield _Found(holds, False, says, "the name of the package or of its index")
 
 
-def _of_amd(asked: Combination) -> bool:
+def _of_amd(combination: Combination) -> bool:
     """Return True if a ROCm build of torch with these versions exists only in AMD's index.
 
     PyTorch's index has no ROCm builds for Windows, and none for a ROCm newer than its stacks in
     data/stacks.toml.
     """
     newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
-    number = asked.rocm_number
-    return asked.system == "windows" or bool(number and version_numbers(number) > newest)
+    number = combination.rocm_number
+    return combination.system == "windows" or bool(number and version_numbers(number) > newest)
 
 
-def _runtime_knows_chip(asked: Combination) -> Iterator[_Found]:
-    number = asked.rocm_number
-    if number is None or asked.poses:
+def _runtime_knows_chip(combination: Combination) -> Iterator[_Found]:
+    number = combination.rocm_number
+    if number is None or combination.poses:
         return
     for row in _rows("runtime"):
-        if asked.gfx in row["gfx"]:
+        if combination.gfx in row["gfx"]:
             holds = version_numbers(number) >= version_numbers(row["since"])
             yield _Found(
-                holds, False, _known_since("ROCm", number, asked.gfx, row["since"], holds), row["source"]
+                holds,
+                False,
+                _known_since("ROCm", number, combination.gfx, row["since"], holds),
+                row["source"],
             )
             return
 
 
-def _kernel_knows_chip(asked: Combination) -> Iterator[_Found]:
-    found = _NUMBER.search(asked.kernel or "")
-    if found is None or asked.system not in (None, "linux"):
+def _kernel_knows_chip(combination: Combination) -> Iterator[_Found]:
+    found = _NUMBER.search(combination.kernel or "")
+    if found is None or combination.system not in (None, "linux"):
         return
     number = version_numbers(found[0])
     for row in _rows("kernel"):
         holds = number >= version_numbers(row["since"])
-        if asked.gfx in row["gfx"] and (holds or number <= version_numbers(row["before"])):
+        if combination.gfx in row["gfx"] and (holds or number <= version_numbers(row["before"])):
             yield _Found(
-                holds, False, _known_since("Linux", found[0], asked.gfx, row["since"], holds), row["source"]
+                holds,
+                False,
+                _known_since("Linux", found[0], combination.gfx, row["since"], holds),
+                row["source"],
             )
             return
 
@@ -369,38 +398,38 @@ def _rows(name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _rocblas_has_kernels(asked: Combination) -> Iterator[_Found]:
-    isa = asked.isa
-    if isa and asked.rocblas_targets is not None:
-        holds = serves(Fact(asked.rocblas_targets), isa)
+def _rocblas_has_kernels(combination: Combination) -> Iterator[_Found]:
+    isa = combination.isa
+    if isa and combination.rocblas_targets is not None:
+        holds = has_code_for(Fact(combination.rocblas_targets), isa)
         says = f"the installed rocBLAS has {'' if holds else 'no '}files for the chip that the runtime sees"
         yield _Found(holds, True, says, "the names of rocBLAS's files")
     else:
-        yield from _in_library("rocblas", "rocBLAS", asked)
+        yield from _in_library("rocblas", "rocBLAS", combination)
 
 
-def _hipblaslt_has_kernels(asked: Combination) -> Iterator[_Found]:
-    for found in _in_library("hipblaslt", "hipBLASLt", asked):
+def _hipblaslt_has_kernels(combination: Combination) -> Iterator[_Found]:
+    for found in _in_library("hipblaslt", "hipBLASLt", combination):
         yield found._replace(stops=False)
 
 
-def _miopen_has_databases(asked: Combination) -> Iterator[_Found]:
-    for found in _in_library("miopen-databases", "MIOpen", asked, "databases"):
+def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
+    for found in _in_library("miopen-databases", "MIOpen", combination, "databases"):
         means = "" if found.holds else ": its first calls compile and measure"
         yield found._replace(stops=False, says=f"{found.says}{means}")
 
 
-def _in_library(name: str, title: str, asked: Combination, what: str = "kernels") -> Iterator[_Found]:
+def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
     """Yield one result, which holds if AMD's build of the library has code for the chip.
 
     Yield nothing if the ROCm release or the chip is unknown, and for Windows before ROCm 7.9 (TheRock).
     Before TheRock, the HIP SDK for Windows had other targets than ROCm for Linux. Each row of the table lists
     all targets of the library.
     """
-    number, isa = asked.rocm_number, asked.isa
+    number, isa = combination.rocm_number, combination.isa
     if number is None or isa is None or gpus.target(isa) is None:
         return
-    if asked.system == "windows" and version_numbers(number) < _FIRST_OF_THEROCK:
+    if combination.system == "windows" and version_numbers(number) < _FIRST_OF_THEROCK:
         return
     for row in _rows("library"):
         if row["library"] == name and within(number, row["since"], row["until"]):
@@ -410,50 +439,50 @@ def _in_library(name: str, title: str, asked: Combination, what: str = "kernels"
             return
 
 
-def _miopen_compiles_primitive(asked: Combination) -> Iterator[_Found]:
+def _miopen_compiles_primitive(combination: Combination) -> Iterator[_Found]:
     for row in _rows("primitive"):
-        if asked.primitive == row["primitive"] and asked.isa in row["gfx"]:
-            yield _Found(False, False, f"{row['says']} {asked.isa}", row["source"], stops=False)
+        if combination.primitive == row["primitive"] and combination.isa in row["gfx"]:
+            yield _Found(False, False, f"{row['says']} {combination.isa}", row["source"], stops=False)
             return
 
 
-def _wsl_takes_chip(asked: Combination) -> Iterator[_Found]:
-    if asked.system != "wsl" or asked.gfx is None:
+def _wsl_takes_chip(combination: Combination) -> Iterator[_Found]:
+    if combination.system != "wsl" or combination.gfx is None:
         return
     for row in wsl.families():
-        if row.name == gpus.family(asked.gfx):
+        if row.name == gpus.family(combination.gfx):
             yield _Found(row.works != "no", False, _clause(row.text), row.source)
 
 
-def _first_device_is_a_card(asked: Combination) -> Iterator[_Found]:
-    if asked.first in FIRST:
+def _first_device_is_a_card(combination: Combination) -> Iterator[_Found]:
+    if combination.first in FIRST:
         says = (
             "the first GPU that programs see is the card"
-            if asked.first == "card"
+            if combination.first == "card"
             else "the first GPU that programs see is the one in the processor, not the card"
         )
         yield _Found(
-            asked.first == "card", True, says, "the order of ROCr and the lists of devices", stops=False
+            combination.first == "card", True, says, "the order of ROCr and the lists of devices", stops=False
         )
 
 
-def _stack_is_not_known_to_break(asked: Combination) -> Iterator[_Found]:
-    if asked.poses:
+def _stack_is_not_known_to_break(combination: Combination) -> Iterator[_Found]:
+    if combination.poses:
         return
-    for row in _known_to_break(asked):
+    for row in _known_to_break(combination):
         yield _Found(False, False, _clause(row.title), row.source, cause=row.cause)
 
 
-def _known_to_break(asked: Combination) -> tuple[Broken, ...]:
-    kernel = _KERNEL.search(asked.kernel or "")
+def _known_to_break(combination: Combination) -> tuple[Broken, ...]:
+    kernel = _KERNEL.search(combination.kernel or "")
     return known_to_break(
         Installed(
-            asked.gfx,
-            asked.isa,
-            asked.rocm_number,
-            asked.torch_number,
-            asked.atomics,
-            asked.system,
+            combination.gfx,
+            combination.isa,
+            combination.rocm_number,
+            combination.torch_number,
+            combination.atomics,
+            combination.system,
             kernel[0] if kernel else None,
         )
     )
@@ -463,7 +492,7 @@ def _clause(sentence: str) -> str:
     return sentence.rstrip(".")
 
 
-_ASKED: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
+_CHECKS: Mapping[str, Callable[[Combination], Iterator[_Found]]] = {
     "torch-is-for-amd": _torch_is_for_amd,
     "override-is-accepted": _override_is_accepted,
     "override-is-read": _override_is_read,
@@ -497,7 +526,7 @@ class Needless(NamedTuple):
     sources: tuple[str, ...]
 
 
-def serves(targets: Fact, isa: str) -> bool:
+def has_code_for(targets: Fact, isa: str) -> bool:
     """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family.
 
     A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in the name of a wheel.
@@ -507,13 +536,13 @@ def serves(targets: Fact, isa: str) -> bool:
     return isa in bases or bool(family & bases)
 
 
-def holding(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
+def libraries_with_code(targets: Mapping[str, Fact], isa: Optional[str]) -> tuple[str, ...]:
     """Return the libraries among torch and rocBLAS that are known to have code for ``isa``.
 
     If one of the two is known to lack that code, return (), because most programs need both.
     """
     known = {name: targets[name] for name in _NAMES if name in targets and targets[name].value is not None}
-    return tuple(known) if isa and all(serves(fact, isa) for fact in known.values()) else ()
+    return tuple(known) if isa and all(has_code_for(fact, isa) for fact in known.values()) else ()
 
 
 def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
@@ -526,7 +555,7 @@ def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
     if not native or not effective or native == effective:
         return None
     targets = {name: machine.facts.get(f"{name}.targets", Fact()) for name in _NAMES}
-    names = holding(targets, native)
+    names = libraries_with_code(targets, native)
     if not names:
         return None
     variables = [name for name in machine.variables if name.startswith(OVERRIDE)] or [OVERRIDE]

@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.options import Option
-from rocmprobe.knowledge.stacks import has_code, lendings
+from rocmprobe.knowledge.stacks import code_loans, has_code
 
 #: Packages that must come from the same build. Without constraints, pip could combine packages from different
 #: indexes.
@@ -145,7 +145,7 @@ def _variables(option: Option, place: Place, shell: _Shell) -> Iterator[str]:
             yield shell.export(OVERRIDE, option.lent.override)
         else:
             # Users with these chips often set the override in their shell profile.
-            usual = [OVERRIDE] if any(option.gfx in row.gfx for row in lendings()) else []
+            usual = [OVERRIDE] if any(option.gfx in row.gfx for row in code_loans()) else []
             names = dict.fromkeys((*usual, *filter(_OVERRIDES.fullmatch, place.variables)))
             if names:
                 yield f"unset {' '.join(names)}"

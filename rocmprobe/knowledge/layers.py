@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import LibraryLayer
 from rocmprobe.knowledge.settings import all_settings, searches
-from rocmprobe.knowledge.solvers import Cure, are_switches, is_switch
+from rocmprobe.knowledge.solvers import DerivedSetting, are_switches, is_switch
 from rocmprobe.model.results import BadInput, Outcome, Setting
 
 LAYERS: Mapping[LibraryLayer, tuple[str, ...]] = {
@@ -42,7 +42,7 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
     return f"rocmprobe.bypass.install({', '.join(words)})"
 
 
-def leaves(setting: Setting, outcome: Outcome) -> bool:
+def uses_pytorch_kernels(setting: Setting, outcome: Outcome) -> bool:
     """Return True if PyTorch's own kernels compute at least part of the case ``outcome``.
 
     If ``setting.pytorch_layers`` is not empty, this is True for these layers and for every network, because a
@@ -75,21 +75,21 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
     return bool(asked) and all(each.works for each in asked)
 
 
-def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> Cure:
+def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> DerivedSetting:
     """Return the variables and flags of the setting ``by-layer``, or the reason why it cannot be used.
 
     ``cures`` are settings under which convolution works. ``by-layer`` copies the setting in ``cures`` with
     the fewest variables and flags.
     """
     if not options:
-        return Cure(None, "skipped", "no layer was found to fail in the vendor library")
+        return DerivedSetting(None, "skipped", "no layer was found to fail in the vendor library")
     base = min(cures, key=lambda each: len(each.env) + len(each.torch), default=None)
     if base is None:
-        return Cure(None, "skipped", "convolution holds in the vendor library under no setting")
+        return DerivedSetting(None, "skipped", "convolution works in the vendor library under no setting")
     words = " and ".join(OPTIONS[option] for option in options)
     convolution = "as it comes" if base.unchanged else f"as under {base.name}"
     reason = f"convolution by the vendor library, {convolution}; {words} by PyTorch's own kernels"
-    return Cure(
+    return DerivedSetting(
         dict(base.env), "", reason, dict(base.torch), base.search, base.verdict, tuple(options),
     )  # fmt: skip
 

@@ -183,7 +183,7 @@ def family(solver: str) -> Optional[str]:
     return next((name for part, name in _FAMILIES if part in solver), None)
 
 
-def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
+def reason_not_tested(solver: str, state: str, reading: Reading) -> Optional[str]:
     """Return the reason why a case that allowed only ``solver`` proves nothing about this solver.
 
     Return None if the case tested ``solver``. If the log has other errors too, ``solver`` itself failed, so
@@ -191,14 +191,14 @@ def forced_in_vain(solver: str, state: str, reading: Reading) -> Optional[str]:
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
-    if left_no_solver(state, reading):
+    if had_no_solver(state, reading):
         return f"{solver} does not apply to this problem"
     if state in ("pass", "wrong") and reading.implementation not in (None, solver):
         return f"MIOpen ran {reading.implementation} in its place"
     return None
 
 
-def left_no_solver(state: str, reading: Reading) -> bool:
+def had_no_solver(state: str, reading: Reading) -> bool:
     """Return True if a case failed only because MIOpen had no solver for the problem."""
     return (
         state == "error" and bool(reading.errors) and all(_NO_SOLVER.search(line) for line in reading.errors)

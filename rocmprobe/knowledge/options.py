@@ -12,14 +12,14 @@ from rocmprobe.knowledge.compatibility import Answer, Combination, answers, fail
 from rocmprobe.knowledge.settings import version_numbers
 from rocmprobe.knowledge.stacks import (
     Broken,
+    CodeLoan,
     Installed,
-    Lent,
     Limit,
     Report,
     Stack,
+    code_loans,
     has_code,
     known_to_break,
-    lendings,
     limits,
     reports,
     stacks,
@@ -55,7 +55,7 @@ class Option:
     stack: Stack
     gfx: str
     status: str
-    lent: Optional[Lent] = None
+    lent: Optional[CodeLoan] = None
     report: Optional[Report] = None
     limits: tuple[Limit, ...] = ()
     broken: tuple[Broken, ...] = ()
@@ -78,7 +78,7 @@ class Option:
     def evidence(self) -> str:
         """Sentences on what is known about the stack on this chip."""
         if self.refused:
-            return f"By what was published it cannot run: {'; '.join(map(_with_source, self.refused))}."
+            return f"By published limits it cannot run: {'; '.join(map(_with_source, self.refused))}."
         said = [row.text for row in self.broken] or [self.report.text if self.report else ""]
         return " ".join(filter(None, (f"{STATUSES[self.status].capitalize()}.", *said)))
 
@@ -128,7 +128,7 @@ def options(
     return tuple(sorted(newest, key=lambda each: _order(each, distribution)))
 
 
-def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
+def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[CodeLoan]]:
     """Yield the ways in which a chip can run a stack.
 
     If the stack has code for the chip, the only way is None. Otherwise, on Linux, there is one way for each
@@ -137,10 +137,10 @@ def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[Lent]]:
     if has_code(stack, gfx):
         yield None
     elif system == "linux":
-        yield from (row for row in lendings() if gfx in row.gfx and has_code(stack, row.posing))
+        yield from (row for row in code_loans() if gfx in row.gfx and has_code(stack, row.posing))
 
 
-def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool]) -> Option:
+def _option(stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomics: Optional[bool]) -> Option:
     posing = lent.posing if lent else ""
     report = next(
         (
@@ -185,7 +185,7 @@ def _option(stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: 
 
 
 def combination(
-    stack: Stack, gfx: str, lent: Optional[Lent], system: str, atomics: Optional[bool] = None
+    stack: Stack, gfx: str, lent: Optional[CodeLoan], system: str, atomics: Optional[bool] = None
 ) -> Combination:
     """Return the combination of a chip with a stack. The chip runs its own code, or the code of the chip that
     ``lent`` names.

@@ -107,7 +107,7 @@ def explanations() -> tuple[Explanation, ...]:
     )
 
 
-def figures_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
+def published_for(gfx: str, kind: str, dtype: str, direction: str = "") -> tuple[Published, ...]:
     """Return the published speeds of this kind, dtype and direction on all chips in the family of ``gfx``."""
     family = gpus.family(gfx)
     return tuple(

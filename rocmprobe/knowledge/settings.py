@@ -146,7 +146,7 @@ def all_settings() -> Sequence[tuple[Setting, tuple[str, ...], str]]:
     return [(_setting(row, None), tuple(row["backends"]), row["set"]) for row in _rows()]
 
 
-def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
+def reason_without_effect(setting: Setting, versions: Versions) -> Optional[str]:
     """Return the reason why ``setting`` has no effect with ``versions``, or None if it can have an effect.
 
     An unknown version never gives a reason.
@@ -160,7 +160,7 @@ def meaningless(setting: Setting, versions: Versions) -> Optional[str]:
         if version and until and not within(version, "", until):
             return f"{product} {version} does not know this any more; {until} was the last that did"
     if setting.search and versions.torch and not search_flags(setting.search, versions.torch):
-        return f"torch {versions.torch} has no flags that make it ask MIOpen in this way ({setting.search})"
+        return f"torch {versions.torch} has no flags for this use of MIOpen ({setting.search})"
     return _refused_variables(setting, versions)
 
 

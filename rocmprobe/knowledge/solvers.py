@@ -170,7 +170,7 @@ class Swept:
     faulty: frozenset[str]
 
 
-def swept(outcomes: Iterable[Outcome]) -> Swept:
+def sweep_result(outcomes: Iterable[Outcome]) -> Swept:
     """Return the correct and the faulty solvers among ``outcomes``.
 
     Solvers that do not apply or have no result are in neither group.
@@ -198,7 +198,7 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 
 
 @dataclass(frozen=True)
-class Cure:
+class DerivedSetting:
     """The variables of a derived setting, and the reason for them.
 
     If nothing could be derived, ``env`` is None, and the cases of the setting do not run. ``state`` is then
@@ -225,22 +225,26 @@ class Cure:
         )  # fmt: skip
 
 
-def cure(outcomes: Iterable[Outcome]) -> Cure:
+def derive_setting(outcomes: Iterable[Outcome]) -> DerivedSetting:
     """Return the smallest set of variables that switch off the faulty solvers in the sweep's ``outcomes``."""
     asked = tuple(outcomes)
-    found = swept(asked)
+    found = sweep_result(asked)
     if not asked:
-        return Cure(None, "skipped", "no solver was tested: there is nothing to switch off")
+        return DerivedSetting(None, "skipped", "no solver was tested: there is nothing to switch off")
     if not found.faulty:
         if all(outcome.state == "skipped" for outcome in asked):
-            return Cure(None, "skipped", "default is right: no solver needs to be switched off")
+            return DerivedSetting(None, "skipped", "default is right: no solver needs to be switched off")
         what = "no solver fails alone" if found.sound else "no solver could be judged alone"
-        return Cure(None, "skipped", f"{what}: there is nothing to switch off")
+        return DerivedSetting(None, "skipped", f"{what}: there is nothing to switch off")
     names = ", ".join(sorted(found.faulty))
     variables = smallest_switches(found.faulty, found.sound)
     if variables is None:
-        return Cure(None, "n/a", f"no switches turn {names} off and leave a solver that is right everywhere")
-    return Cure(dict.fromkeys(variables, "0"), "", f"switches off what was found faulty here: {names}")
+        return DerivedSetting(
+            None, "n/a", f"no switches turn {names} off and leave a solver that is right everywhere"
+        )
+    return DerivedSetting(
+        dict.fromkeys(variables, "0"), "", f"switches off the solvers found faulty here: {names}"
+    )
 
 
 @lru_cache(maxsize=1)

@@ -64,7 +64,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Lent:
+class CodeLoan:
     """Chips that can run the code of another chip, ``posing``, and the override that they need: one [[lent]]
     in data/stacks.toml."""
 
@@ -147,9 +147,9 @@ def reports() -> tuple[Report, ...]:
     return tuple(Report(**_fields(row)) for row in table("stacks")["report"])
 
 
-def lendings() -> tuple[Lent, ...]:
+def code_loans() -> tuple[CodeLoan, ...]:
     """Return every group of chips that can run the code of another chip with an override."""
-    return tuple(Lent(**_fields(row)) for row in table("stacks")["lent"])
+    return tuple(CodeLoan(**_fields(row)) for row in table("stacks")["lent"])
 
 
 def limits() -> tuple[Limit, ...]:

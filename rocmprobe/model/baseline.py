@@ -32,10 +32,10 @@ class Baseline:
 
 def states(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """Return the observed state of each finished case, keyed by the case's id."""
-    return {outcome.id: came_to(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
+    return {outcome.id: observed_state(outcome) for outcome in outcomes if outcome.cause != RUN_DIED}
 
 
-def came_to(outcome: Outcome) -> str:
+def observed_state(outcome: Outcome) -> str:
     """Return the observed state of an outcome, e.g. "wrong" instead of "xfail"."""
     return outcome.expected.state if outcome.expected else outcome.state
 
@@ -48,7 +48,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
     """
     if not former.outcomes:
         raise BadInput(
-            f"--baseline: {path}: it holds no outcome; name the results.json of a run that has some"
+            f"--baseline: {path}: it has no outcomes; name the results.json of a run with outcomes"
         )
     if former.simulated != simulated:
         theirs, ours = (
@@ -58,22 +58,22 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
         raise BadInput(
             f"--baseline: {path}: it is of {theirs}, this run of {ours}; name a run of the same machine"
         )
-    if cards(former.machine) != cards(machine):
+    if gpu_identities(former.machine) != gpu_identities(machine):
+        theirs, ours = describe_gpus(former.machine), describe_gpus(machine)
         raise BadInput(
-            f"--baseline: {path}: it is of {named(former.machine)}, here is {named(machine)}; name a run "
-            "of the same machine"
+            f"--baseline: {path}: it is of {theirs}, here is {ours}; name a run of the same machine"
         )
     return Baseline(path, former.started, former.rocmprobe, states(former.outcomes))
 
 
-def cards(machine: Machine) -> list[tuple[str, ...]]:
+def gpu_identities(machine: Machine) -> list[tuple[str, ...]]:
     """Return native ISA, PCI id and revision of each GPU, in the order of ``machine.gpus``."""
     return [
         tuple(str(fact.value) for fact in (gpu.native_isa, gpu.pci_id, gpu.revision)) for gpu in machine.gpus
     ]
 
 
-def named(machine: Machine) -> str:
+def describe_gpus(machine: Machine) -> str:
     """Return the names and ISAs of a machine's GPUs as part of a sentence."""
     names = [f"{gpu.name.value or 'a GPU'} ({gpu.native_isa.value or 'ISA unknown'})" for gpu in machine.gpus]
     return " ".join(" and ".join(names).split())[:200] or "a machine without a GPU"

@@ -57,14 +57,14 @@ def accumulator(dtype: str) -> str:
     return str(table("limits")[dtype]["accumulator"])
 
 
-def limit(measure: str, dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> float:
+def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``owed`` is the kernel's guarantee: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
+    ``guarantee`` is the kernel's guarantee: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
     partial sums that the kernel rounds to ``dtype`` before it adds them.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
-    growth = table("limits")["transforms"]["growth"] if owed == TRANSFORMS else 1
+    growth = table("limits")["transforms"]["growth"] if guarantee == TRANSFORMS else 1
     summation = growth * unit_roundoff(accumulator(dtype)) * math.sqrt(terms)
     if parts > 1:
         summation += u_result * math.sqrt(parts)
@@ -126,17 +126,17 @@ def _largest_sum(dtype: str) -> int:
     return int(1 / unit_roundoff(dtype))
 
 
-def exact_fill(dtype: str, terms: int, owed: str = SUMS) -> ExactFill:
+def exact_fill(dtype: str, terms: int, guarantee: str = SUMS) -> ExactFill:
     """Return a fill for which all partial sums of ``terms`` products are exact in the accumulator.
 
     A few results in a thousand million do not fit into ``dtype``. The comparison must ignore these results.
-    If ``owed`` allows transforms, a correct result can be off by less than one half. Then the comparison must
-    round each result to the nearest integer.
+    If ``guarantee`` allows transforms, a correct result can be off by less than one half. Then the comparison
+    must round each result to the nearest integer.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
-    if owed == TRANSFORMS:
-        held = min(held, 0.5 / limit("max_ratio", dtype, terms, owed) / _SPREAD)
+    if guarantee == TRANSFORMS:
+        held = min(held, 0.5 / limit("max_ratio", dtype, terms, guarantee) / _SPREAD)
     for largest in (16, 8, 4, 2, 1):
         mean_square = (largest + 1) * (2 * largest + 1) / 6
         if terms * largest**2 <= room and math.sqrt(terms) * mean_square <= held:
@@ -188,25 +188,25 @@ class Errors:
     bound_ratio: Optional[float] = None
 
 
-def share(error: float, scale: float) -> float:
+def relative_error(error: float, scale: float) -> float:
     """Return ``error`` divided by ``scale``. If ``scale`` is 0, return 0 if ``error`` is 0, else 1."""
     return error / scale if scale else float(error > 0)
 
 
-def float_limits(dtype: str, terms: int, owed: str = SUMS, parts: int = 1) -> dict[str, float]:
+def float_limits(dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) -> dict[str, float]:
     """Return the limits of the float tier, keyed by measure."""
-    return {name: limit(name, dtype, terms, owed, parts) for name in ("rms_range", "max_ratio")}
+    return {name: limit(name, dtype, terms, guarantee, parts) for name in ("rms_range", "max_ratio")}
 
 
 def judge_float(
-    errors: Errors, dtype: str, terms: int, owed: str = SUMS, parts: int = 1
+    errors: Errors, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1
 ) -> tuple[bool, dict[str, Any], str]:
     """Return True if the float tier passes, the measures with their limits, and the reason for a failure.
 
     A result that is all zero, constant or not finite is wrong, unless the reference has the same property.
-    See ``limit`` for ``dtype``, ``terms``, ``owed`` and ``parts``.
+    See ``limit`` for ``dtype``, ``terms``, ``guarantee`` and ``parts``.
     """
-    limits = float_limits(dtype, terms, owed, parts)
+    limits = float_limits(dtype, terms, guarantee, parts)
     numbers: dict[str, Any] = {
         "rms_range": errors.rms_range,
         "rms_range_limit": limits["rms_range"],

@@ -172,7 +172,7 @@ def _in_variants(network: Network, layer: str, names: Iterable[str], true_image:
             yield Entry(varied, network.name, layer, name)
 
 
-def _telling_layers() -> Iterator[Entry]:
+def _main_layers() -> Iterator[Entry]:
     others = list(VARIANTS)[1:]
     for number, network in enumerate(networks()):
         yield from _in_variants(network, next(iter(network.layers)), ("plain", *others[number:][:1]), False)
@@ -191,7 +191,7 @@ def _everything_at_its_size() -> Iterator[Entry]:
 
 
 _OF_NETWORKS: Mapping[str, Callable[[], Iterator[Entry]]] = {
-    "quick": _telling_layers, "standard": _layers_and_variants, "long": _everything_at_its_size,
+    "quick": _main_layers, "standard": _layers_and_variants, "long": _everything_at_its_size,
 }  # fmt: skip
 
 
@@ -271,7 +271,7 @@ def problem_of(row: Row) -> Optional[Problem]:
         return None
 
 
-def _possible(row: Sequence[str]) -> bool:
+def _can_be_valid(row: Sequence[str]) -> bool:
     """Return True if the sizes in ``row`` fit together, or if some sizes are still missing.
 
     The check needs all sizes, because a filter wider than the image is valid with enough padding.
@@ -299,7 +299,7 @@ def _covering(values: Sequence[Row], strength: int, before: tuple[Row, ...]) -> 
 
 
 def _all_pairs(values: Sequence[Row], strength: int, before: Iterable[Row] = ()) -> Iterator[Row]:
-    return map(tuple, AllPairs(values, _possible, [list(row) for row in before], strength))
+    return map(tuple, AllPairs(values, _can_be_valid, [list(row) for row in before], strength))
 
 
 def _of_geometry(level: str) -> Iterator[Entry]:

@@ -36,7 +36,7 @@ CAUSES = (
 MEMBER_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,39}", re.ASCII)
 
 #: Metadata of a field that ``results.json`` contains only if the field is set.
-WHERE_SET: Mapping[str, Any] = {"where set": True}
+OMIT_IF_EMPTY: Mapping[str, Any] = {"where set": True}
 
 DIRECTIONS = ("fwd", "bwd-data", "bwd-weights")
 #: Groups of checks (rungs), from simple to complex. A rung depends on the rungs before it.
@@ -211,7 +211,7 @@ class Setting:
         return self.verdict == "native" and not self.pytorch_layers
 
     @property
-    def undecided(self) -> bool:
+    def is_incomplete(self) -> bool:
         """True if the setting is derived and the run has not chosen its variables or layers yet."""
         return self.derived and not (self.env or self.pytorch_layers)
 
@@ -302,7 +302,7 @@ class Outcome:
     calls: tuple[str, ...] = ()
     conditions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     expected: Optional[Expected] = None
-    operator: Annotated[Optional[str], Rule("maxLength", 200)] = field(default=None, metadata=WHERE_SET)
+    operator: Annotated[Optional[str], Rule("maxLength", 200)] = field(default=None, metadata=OMIT_IF_EMPTY)
 
     @property
     def meaning(self) -> State:
@@ -347,7 +347,7 @@ class Configuration:
     env: Mapping[str, str] = field(default_factory=dict)
     code: str = ""
     layers: tuple[str, ...] = ()
-    command: Annotated[str, Rule("enum", COMMANDS)] = field(default="", metadata=WHERE_SET)
+    command: Annotated[str, Rule("enum", COMMANDS)] = field(default="", metadata=OMIT_IF_EMPTY)
 
 
 @dataclass(frozen=True)
@@ -469,7 +469,7 @@ class Environment:
     python: str
 
     @property
-    def path_here(self) -> str:
+    def local_path(self) -> str:
         """Path of the interpreter on this machine. A redacted "<home>" becomes the present user's home."""
         return self.python.replace("<home>", str(Path.home()), 1)
 
@@ -502,7 +502,7 @@ class Results:
     step_times: tuple[StepTime, ...] = ()
     changes: Optional[Changes] = None
     telemetry: tuple[DeviceTelemetry, ...] = ()
-    environment: Optional[Environment] = field(default=None, metadata=WHERE_SET)
+    environment: Optional[Environment] = field(default=None, metadata=OMIT_IF_EMPTY)
 
     @property
     def purpose(self) -> str:
@@ -519,7 +519,7 @@ class Results:
         return next((each for each in self.settings if each.name == name), None)
 
     @property
-    def named_file(self) -> str:
+    def relative_path(self) -> str:
         """Path of this run's results.json, relative to the folder from which the run was started."""
         return str(PurePosixPath(str(self.options.get("folder", "."))) / "results.json")
 

@@ -156,7 +156,7 @@ def results_file(source: Path) -> Path:
     return source / "results.json" if source.is_dir() else source
 
 
-def ordinary_run(source: Path) -> Path:
+def resolve_member(source: Path) -> Path:
     """Return ``source``, or its recommended member if ``source`` is a joined run.
 
     ``source`` and the result are both a results.json, or both the folder of a run.
@@ -176,7 +176,7 @@ def _member(joined: JoinedRun, path: Path, member: str = "") -> Path:
     if name not in [each.name for each in joined.runs]:
         several = ", ".join(str(path.parent / each.name) for each in joined.runs)
         wanted = f"has no run of {quoted(name)}" if name else "recommends none of its runs"
-        raise BadInput(f"{path}: {wanted}; name one of them: {several or 'there is none'}")
+        raise BadInput(f"{path}: {wanted}; name one of them: {several or 'it has no runs'}")
     return path.parent / name / path.name
 
 
@@ -236,13 +236,13 @@ def check_results(results: Results, path: Path) -> None:
 
 def write_results(results: Results, path: Path) -> None:
     """Write ``results.json`` atomically, so a reader never sees an incomplete file."""
-    write_whole(results_document(results), path)
+    write_atomically(results_document(results), path)
 
 
 def write_joined(joined: JoinedRun, path: Path) -> None:
     """Write the ``results.json`` of a joined run atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(results_document(joined), path)
+    write_atomically(results_document(joined), path)
 
 
 def results_document(results: Union[Results, JoinedRun]) -> bytes:
@@ -253,14 +253,14 @@ def results_document(results: Union[Results, JoinedRun]) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def write_whole(content: bytes, path: Path) -> None:
+def write_atomically(content: bytes, path: Path) -> None:
     """Write ``content`` to ``path`` atomically. Raise OSError with the path if writing fails."""
-    with replacing(path) as temporary:
+    with replace_atomically(path) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_atomically(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces ``path`` if the ``with`` block succeeds.
 
     If the block fails, ``path`` stays unchanged. A device or a pipe cannot be replaced, so its ``path`` is

@@ -67,7 +67,7 @@ def work(problem: Problem, what: str) -> Work:
     return Work(problem.flops * DIRECTIONS_IN[what], moved * DIRECTIONS_IN[what])
 
 
-def roof(timings: Mapping[str, Any]) -> Optional[Roof]:
+def measure_roof(timings: Mapping[str, Any]) -> Optional[Roof]:
     """Return the device's rates from the measurements in ``timings``, or None if a measurement is missing.
 
     ``timings`` has the seconds ``gemm`` and ``copy``, and the amounts ``gemm_flops`` and ``copy_bytes``.

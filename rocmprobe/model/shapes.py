@@ -16,7 +16,7 @@ from typing import Annotated, Any, Optional
 
 from rocmprobe.model.problems import KINDS, SHORT_DTYPES, Problem, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput
-from rocmprobe.model.results_file import write_whole
+from rocmprobe.model.results_file import write_atomically
 from rocmprobe.model.schema import Count, Positive, Rule, Seconds
 from rocmprobe.text import reading
 from rocmprobe.text.plain_text import quoted
@@ -108,7 +108,7 @@ def writable(path: Path) -> Path:
 def write(path: Path, shapes: Mapping[str, Any]) -> None:
     """Write the file atomically. Raise OSError if writing fails."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **shapes}, indent=1) + "\n"
-    write_whole(text.encode(), path)
+    write_atomically(text.encode(), path)
 
 
 def read_problems(path: Path) -> tuple[Problem, ...]:
@@ -127,7 +127,7 @@ def read_shapes(path: Path) -> Shapes:
     """
     shapes = _read(path)
     if not shapes.problems:
-        raise BadInput(f"{path}: holds no problem; record a program that runs convolutions")
+        raise BadInput(f"{path}: contains no problem; record a program that runs convolutions")
     return shapes
 
 

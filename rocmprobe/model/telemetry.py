@@ -161,7 +161,7 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
     return value if value is not None and abs(value) < _LARGEST else None
 
 
-def lasts(seconds: Sequence[float]) -> bool:
+def is_sustained(seconds: Sequence[float]) -> bool:
     """Return True if there are at least 3 consecutive samples, at ``seconds``, over at least 5 seconds.
 
     A gap between two samples is allowed.
@@ -177,7 +177,7 @@ def summary(
 
     If there are more than POINTS samples, keep every nth sample. For each temperature that has a limit, also
     keep the samples of the hottest period, and of the hottest period in which the fan stood still. Each of
-    these periods is just long enough for ``lasts``, so findings need only the record.
+    these periods is just long enough for ``is_sustained``, so findings need only the record.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -219,9 +219,9 @@ def _highest(
 def _stretches(seconds: Sequence[float]) -> Iterator[range]:
     end = 0
     for start in range(len(seconds)):
-        while end < len(seconds) and not lasts(seconds[start:end]):
+        while end < len(seconds) and not is_sustained(seconds[start:end]):
             end += 1
-        if not lasts(seconds[start:end]):
+        if not is_sustained(seconds[start:end]):
             return
         yield range(start, end)
 
@@ -236,7 +236,7 @@ def _series(
     return Series(min(every), median(every), max(every), values)
 
 
-def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
+def simulated_telemetry(row: Mapping[str, Any]) -> DeviceTelemetry:
     """Return the telemetry that the file of a simulated machine describes.
 
     ``row`` has ``device``, ``name``, ``seconds``, and the tables ``values`` and ``limits``. Raise ValueError
@@ -255,7 +255,7 @@ def planted(row: Mapping[str, Any]) -> DeviceTelemetry:
             raise ValueError(f"telemetry: {quantity!r} is not one of {', '.join(QUANTITIES)}")
     for name, numbers in (("seconds", seconds), *values.items(), ("limits", list(limits.values()))):
         if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
-            raise ValueError(f"telemetry: {name!r} must hold numbers")
+            raise ValueError(f"telemetry: {name!r} must contain numbers")
     if any(len(numbers) != len(seconds) for numbers in values.values()):
         raise ValueError("telemetry: every series must be as long as 'seconds'")
     samples = [

@@ -28,7 +28,7 @@ _LOOK = 0.02
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramResult:
     """Failure and output of a program that has ended. ``failure`` is None if the exit code is 0."""
 
     failure: Optional[str]
@@ -36,7 +36,9 @@ class Ended:
     err: str = ""
 
 
-def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT) -> Ended:
+def run(
+    command: Sequence[str], environ: Mapping[str, str], seconds: float, kept_bytes: int = _KEPT
+) -> ProgramResult:
     """Run ``command`` for at most ``seconds``, with an empty standard input. Never raise.
 
     ``failure`` of the result is for example "not found", "SIGSEGV", "exit status 1" or "no answer in 3 s". If
@@ -46,7 +48,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
     try:
         process = _started(command, environ)
     except (OSError, ValueError) as error:
-        return Ended((getattr(error, "strerror", None) or "not a command").lower())
+        return ProgramResult((getattr(error, "strerror", None) or "not a command").lower())
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = process.stdout.fileno(), process.stderr.fileno()
@@ -60,7 +62,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, kept
         failure = _failure(process.returncode)
     else:
         failure = f"no answer in {seconds:g} s" + ("" if dead else ", and it cannot be killed")
-    return Ended(failure, kept[out].decode("utf-8", "replace"), kept[err].decode("utf-8", "replace"))
+    return ProgramResult(failure, kept[out].decode("utf-8", "replace"), kept[err].decode("utf-8", "replace"))
 
 
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

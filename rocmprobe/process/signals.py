@@ -13,18 +13,18 @@ from typing import Optional
 _ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class _Coming:
-    """State of a signal that arrived inside of :func:`held`."""
+class _Pending:
+    """State of a signal that arrived inside of :func:`delayed_signals`."""
 
     def __init__(self) -> None:
         self.depth = 0
         self.came = False
 
 
-_coming = _Coming()
+_coming = _Pending()
 
 
-def take_signals() -> None:
+def install_handlers() -> None:
     """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. Call this in the main thread.
 
     SIGINT and SIGHUP stay ignored if this process was started with these signals ignored, e.g. by nohup.
@@ -42,7 +42,7 @@ def take_signals() -> None:
 def ending_in_order() -> Iterator[None]:
     """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside of the ``with`` block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
-    take_signals()
+    install_handlers()
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ def ending_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def delayed_signals() -> Iterator[None]:
     """Delay SIGINT, SIGTERM and SIGHUP until the end of the ``with`` block, e.g. to write a file completely.
 
     If a second signal arrives in the block, KeyboardInterrupt is raised at once.

@@ -28,5 +28,5 @@ def simulated_option(results: Results) -> str:
 
 def results_place(results: Results) -> str:
     """Return the run's folder, or if unknown the path of the results file, quoted for a shell."""
-    path = PurePosixPath(results.named_file)
+    path = PurePosixPath(results.relative_path)
     return shlex.quote(str(path.parent if path.parent.name else path))

@@ -53,7 +53,7 @@ def identity(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def tried_on(results: Results) -> str:
+def tested_machines_sentence(results: Results) -> str:
     """Return a sentence about the machines on which rocmprobe was tested, or "" if no AMD GPU was tested."""
     asked = any(target.get("backend") == "miopen" for target in results.options.get("targets") or ())
     return TRIED_ON if asked and not results.simulated else ""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rocmprobe.judge.members import choose
 from rocmprobe.model.results import JoinedRun, Member, Results
-from rocmprobe.model.results_file import read_joined, results_file, write_joined, write_whole
+from rocmprobe.model.results_file import read_joined, results_file, write_atomically, write_joined
 from rocmprobe.report import text
 from rocmprobe.report.escape import joined as blocks_of
 from rocmprobe.report.escape import table as escaped_table
@@ -36,14 +36,14 @@ def write_joined_report(folder: Path) -> tuple[JoinedRun, dict[str, Results]]:
     The reports of all member runs must exist already.
     """
     begun = read_joined(folder / "results.json")
-    assert begun is not None, f"{folder} holds a joined run"
+    assert begun is not None, f"{folder} contains a joined run"
     runs = {each.name: judged_results(folder / each.name) for each in begun.runs}
     tested = {name: each for name, each in runs.items() if each.outcomes}
     chosen = choose(begun, tested)
     members = tuple(_noted(each, chosen, tested) for each in chosen.members)
     joined = replace(chosen, members=members)
     write_joined(joined, folder / "results.json")
-    write_whole(page(joined).encode(), folder / "report.html")
+    write_atomically(page(joined).encode(), folder / "report.html")
     return joined, runs
 
 
@@ -66,7 +66,7 @@ def write_page(source: Path, form: str, output: Optional[Path]) -> Optional[Path
     if found is None:
         return None
     target = output or path.with_name("report.html")
-    write_whole(page(found).encode(), target)
+    write_atomically(page(found).encode(), target)
     return target
 
 

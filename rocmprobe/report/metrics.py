@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rocmprobe.judge.check_verdict import REASONS, STATES, Verdict
-from rocmprobe.model.results_file import replacing
+from rocmprobe.model.results_file import replace_atomically
 from rocmprobe.model.states import STATES as OUTCOMES
 from rocmprobe.process.processes import started
 
@@ -24,7 +24,7 @@ def text(verdict: Verdict, now: float) -> str:
     lines = [
         *_metric("check_state", "The state of the last check: 1 for the one that it came to.", [
             ({"state": state}, state == verdict.state) for state in STATES]),
-        *_metric("check_reason", "Why the last check did not come to ok: 1 for the reason.", [
+        *_metric("check_reason", "Why the last check was not ok: 1 for the reason.", [
             ({"reason": reason}, reason == verdict.reason) for reason in REASONS]),
         *_metric("check_duration_seconds", "How long the last check took.", [({}, verdict.seconds)]),
         *_metric("check_budget_seconds", "How long the last check was allowed to take.", [
@@ -52,7 +52,7 @@ def write(content: str, path: Path) -> None:
     """
     for left in path.parent.glob(f".{path.name}.*.tmp"):
         _remove_if_dead(left)
-    with replacing(path) as temporary:
+    with replace_atomically(path) as temporary:
         temporary.write_text(content, "utf-8")
         temporary.chmod(0o644)
 

@@ -12,12 +12,12 @@ from rocmprobe.model.results import Results
 from rocmprobe.model.results_file import (
     as_stored,
     check_results,
-    ordinary_run,
     read_results,
+    resolve_member,
     results_document,
     to_json,
+    write_atomically,
     write_results,
-    write_whole,
 )
 from rocmprobe.report import junit
 from rocmprobe.report.issue.issue import issue_block
@@ -44,7 +44,7 @@ def write_report(folder: Path) -> Results:
     results = judged_results(folder)
     write_results(results, folder / "results.json")
     for form in ("html", "junit"):
-        write_whole(_FORMS[form](results), folder / _NAMES[form])
+        write_atomically(_FORMS[form](results), folder / _NAMES[form])
     return results
 
 
@@ -56,7 +56,7 @@ def write_document(source: Path, form: str, output: Optional[Path]) -> Path:
     folder = source if source.is_dir() else source.parent
     results = read(source)
     target = output or folder / _NAMES[form]
-    write_whole(_FORMS[form](results), target)
+    write_atomically(_FORMS[form](results), target)
     return target
 
 
@@ -74,7 +74,7 @@ def read(source: Path) -> Results:
 
     Raise BadInput if ``source`` contains no results.
     """
-    source = ordinary_run(source)
+    source = resolve_member(source)
     return recorded(source) if source.is_dir() else read_results(source)
 
 

@@ -49,7 +49,7 @@ class LoadFailed(Exception):
 
 
 @contextmanager
-def released(release: Callable[[], None]) -> Iterator[None]:
+def releasing(release: Callable[[], None]) -> Iterator[None]:
     """Call ``release`` at the end of the ``with`` block, even after an exception.
 
     If the block raised an exception, a CallFailed from ``release`` is suppressed. If the device is lost,
@@ -143,14 +143,14 @@ class SharedLibrary:
         """Return the ctypes function for frequent calls, with its argument types set.
 
         Calls of this function are not observed. They return the status. If the status is an error, pass it to
-        ``failed``, which returns the exception to raise. Raises NotAvailable if the library does not have the
-        function.
+        ``error_for``, which returns the exception to raise. Raises NotAvailable if the library does not have
+        the function.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]
         entry.restype = INT
         return entry
 
-    def failed(self, function: str, number: int) -> CallFailed:
+    def error_for(self, function: str, number: int) -> CallFailed:
         """Return the exception for the error ``number``, which a function from ``prepared`` returned."""
         return CallFailed(Call(function, number, self._status_name(self, number)))

@@ -109,7 +109,7 @@ class Cuda:
         current = ctypes.c_void_p()
         number = self._current(ctypes.byref(current))
         if number:
-            raise self.library.failed("cuCtxGetCurrent", number)
+            raise self.library.error_for("cuCtxGetCurrent", number)
         return current.value == context
 
     def allocate(self, size: int, margin: int = 0) -> Buffer:

@@ -141,7 +141,7 @@ class Hip:
         device = INT()
         number = self._get_device(ctypes.byref(device))
         if number:
-            raise self.library.failed("hipGetDevice", number)
+            raise self.library.error_for("hipGetDevice", number)
         return device.value
 
     def forget_error(self) -> None:

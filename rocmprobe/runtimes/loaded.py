@@ -106,17 +106,17 @@ def nvrtc(maps: str = _MAPS) -> str:
     folder = Path(runtime).parent
     found = _beside(runtime, NVRTC, [folder, folder.parent.parent / "cuda_nvrtc" / "lib"])
     if found is None:
-        raise NotLoaded(f"there is no {NVRTC} beside {runtime}")
+        raise NotLoaded(f"there is no {NVRTC} next to {runtime}")
     return found
 
 
-def resident(path: str) -> None:
+def require_resident(path: str) -> None:
     """Raise NotLoaded if opening the loaded file ``path`` would load another library.
 
     This happens if the file was replaced after it was loaded. On Windows, always raise NotLoaded.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
-        raise NotLoaded(f"on {sys.platform} it cannot be asked whether {path} is loaded")
+        raise NotLoaded(f"on {sys.platform} nothing tells whether {path} is loaded")
     try:
         load(path, os.RTLD_NOLOAD)
     except LoadFailed as failure:

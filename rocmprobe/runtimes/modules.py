@@ -92,7 +92,7 @@ class Modules:
             function, grid[0], grid[1], grid[2], threads, 1, 1, 0, stream or None, parameters, None
         )
         if number:
-            raise self.library.failed(self.names.launch, number)
+            raise self.library.error_for(self.names.launch, number)
 
     def wait(self, stream: int = 0) -> None:
         """Wait for the work queued on the stream. Raise CallFailed if the work failed."""

@@ -99,7 +99,7 @@ class KernelBug:
         if self._name == "doubled-channel":
             return _doubled_channel(right.clone(), "bwd-weights")
         if self._name == "bias-gradient":
-            grad: torch.Tensor = accumulation.widened(call.grad_output).clone()
+            grad: torch.Tensor = accumulation.to_fp32(call.grad_output).clone()
             grad[-1][at([-1] * (grad.dim() - 2))] = 0
             return grad.sum([0, *range(2, grad.dim())]).to(right.dtype)
         return right
@@ -159,13 +159,13 @@ def clamped_axis(problem: Problem) -> Optional[int]:
     return max((axis for axis, padding in enumerate(problem.padding) if padding), default=None)
 
 
-def unreached(problem: Problem, axis: int) -> frozenset[int]:
+def pixels_not_read(problem: Problem, axis: int) -> frozenset[int]:
     """Return the pixels of the image along an axis that no filter tap reads."""
     image = problem.output_size if problem.transposed else problem.input_size
     return frozenset(range(image[axis])) - {pixel for _, _, pixel in reads(problem, axis)}
 
 
-def square_block(problem: Problem) -> bool:
+def has_equal_channels(problem: Problem) -> bool:
     """Return True if a group has as many input as output channels, and more than one of each."""
     return problem.in_channels == problem.out_channels > problem.groups
 
@@ -231,8 +231,8 @@ def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _transposed_weights(call: Call, direction: str, compute: Compute) -> torch.Tensor:
     problem = problem_of(call)
-    axes = (0, 1) if square_block(problem) else (-2, -1)
-    if not square_block(problem) and (problem.rank < 2 or problem.kernel[-1] != problem.kernel[-2]):
+    axes = (0, 1) if has_equal_channels(problem) else (-2, -1)
+    if not has_equal_channels(problem) and (problem.rank < 2 or problem.kernel[-1] != problem.kernel[-2]):
         return compute(call)
     if direction != "bwd-weights":
         weight, groups = _grouped(call)
@@ -279,7 +279,7 @@ def _unwritten_gaps(call: Call, direction: str, compute: Compute) -> torch.Tenso
         return compute(call)
     result, problem = compute(call).clone(), problem_of(call)
     for axis in range(problem.rank):
-        gaps = torch.tensor(sorted(unreached(problem, axis)), dtype=torch.long, device=result.device)
+        gaps = torch.tensor(sorted(pixels_not_read(problem, axis)), dtype=torch.long, device=result.device)
         result.index_fill_(2 + axis, gaps, 1)
     return result
 
@@ -322,7 +322,7 @@ def _read_by_hand(
     none = (0,) * problem.rank
     plain = replace(call, padding=none, output_padding=none, dilation=dilation)
     if direction != "bwd-weights" and (direction == "fwd") == call.transposed:
-        return _onto_image(plain, compute, edges, clamped)
+        return _adjoint(plain, compute, edges, clamped)
     name = "grad_output" if call.transposed else "input"
     return compute(_with(plain, name, _padded(getattr(call, name), edges, clamped)))
 
@@ -335,7 +335,7 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
     return _fitted(image, _flat(edges, clamped))
 
 
-def _onto_image(
+def _adjoint(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
     """Compute ``call`` and apply the adjoint of ``_padded`` to its result."""

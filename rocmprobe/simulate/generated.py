@@ -40,16 +40,16 @@ class PlantedBug:
 
 
 _BUGS = (
-    PlantedBug("doubled-channel", "the first channel of the result is twice what it should be"),
+    PlantedBug("doubled-channel", "the first channel of the result is twice the correct value"),
     PlantedBug(
         "lost-term",
         "one of the products in every sum is left out: the last tap of the last channel, or of the weights' "
         "gradient the last position of the last sample",
     ),
     PlantedBug("zeroed-row", "the last channel is zero, or in the gradient of the weights the last filter"),
-    PlantedBug("doubled-tile", "16 neighbouring elements in the middle are twice what they should be"),
+    PlantedBug("doubled-tile", "16 neighbouring elements in the middle are twice the correct values"),
     PlantedBug(
-        "wrong-padding-edge", "the padding before the first pixel holds that pixel instead of zero",
+        "wrong-padding-edge", "the padding before the first pixel has that pixel's value instead of zero",
         tokens=("p1",),
     ),
     PlantedBug(
@@ -60,12 +60,12 @@ _BUGS = (
         source="https://github.com/ROCm/MIOpen/pull/3377: kernels that do not write all of their result",
     ),
     PlantedBug(
-        "uncleared-result", "the sums are added to what the former call of the same shape left",
+        "uncleared-result", "the sums are added to the result of the former call of the same shape",
         source="https://github.com/ROCm/MIOpen/pull/1104: atomic additions to weights that nobody cleared",
     ),
-    PlantedBug("untouched-output", "nothing is written: the result is what its memory held"),
+    PlantedBug("untouched-output", "nothing is written: the result is the old content of its memory"),
     PlantedBug(
-        "unwritten-gaps", "pixels that no tap reaches are not written and hold 1",
+        "unwritten-gaps", "pixels that no tap reaches are not written and contain 1",
         directions=("bwd-data",), filter="1x1", tokens=("s2",),
         source="https://github.com/ROCm/composable_kernel/pull/132: bwd-data of 1x1 with stride 2",
     ),

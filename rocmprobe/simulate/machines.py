@@ -20,7 +20,7 @@ from rocmprobe.knowledge.visible_devices import visible
 from rocmprobe.model.problems import DTYPES, parse_problem
 from rocmprobe.model.results import DIRECTIONS, BadInput, Fact, Gpu, Machine
 from rocmprobe.model.results_file import check_facts
-from rocmprobe.model.telemetry import DeviceTelemetry, planted
+from rocmprobe.model.telemetry import DeviceTelemetry, simulated_telemetry
 from rocmprobe.simulate.generated import ALL_FAULTS, BUGS, DEFAULT_BUG, PHASES, generated, planted_machine
 from rocmprobe.simulate.speeds import Speeds, speeds_of
 from rocmprobe.text import reading
@@ -224,7 +224,7 @@ def _machine(name: str, data: Mapping[str, Any]) -> SimulatedMachine:
     _known("solvers", "solver", tuple(offered), tuple(by_name()))
     return SimulatedMachine(
         name, data["summary"], machine, faults, data["source"], _budgets(data), _problems(data), fresh,
-        tuple(offered), tuple(map(planted, _tables(data, "telemetry"))), speeds,
+        tuple(offered), tuple(map(simulated_telemetry, _tables(data, "telemetry"))), speeds,
     )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ def _fault(row: Mapping[str, Any]) -> Fault:
             raise ValueError(f"fault: {name} = {value!r} has the wrong type")
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         if not all(isinstance(item, str) for item in inner):
-            raise ValueError(f"fault: {name} must hold text only")
+            raise ValueError(f"fault: {name} must contain text only")
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
     }

@@ -64,7 +64,7 @@ def speeds_of(row: Mapping[str, Any]) -> Speeds:
             raise ValueError(f"speeds: dtype {dtype!r} is not one of {', '.join(DTYPES.values())}")
     for network in found.steps:
         if f"train-{network}" not in MODELS:
-            raise ValueError(f"speeds: {network!r} is none of the networks")
+            raise ValueError(f"speeds: {network!r} is not one of the networks")
     return found
 
 

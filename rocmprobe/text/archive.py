@@ -52,7 +52,7 @@ def check_entries(
         name = entry.orig_filename
         limit = largest(name)
         if limit is None:
-            raise Unacceptable(f"holds a file called {quoted(name)}; {expected}")
+            raise Unacceptable(f"contains a file called {quoted(name)}; {expected}")
         if name in seen:
             raise Unacceptable(f"holds {name} more than once")
         seen.add(name)

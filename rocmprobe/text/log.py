@@ -207,7 +207,7 @@ def read_log(stream: BinaryIO, start: bytes = b"") -> Log:
         if max(map(len, lines)) >= LONGEST:
             lines = list(map(cut, lines))
             shortened += sum(map(was_cut, lines))
-        kept.add(lines, levelled("\n".join(lines)).split("\n"), total + 1)
+        kept.add(lines, without_numbers("\n".join(lines)).split("\n"), total + 1)
         total += len(lines)
     return Log(_cleaned(kept.entries()), total, kept.left_out, shortened)
 
@@ -382,7 +382,7 @@ def was_cut(line: str) -> bool:
     return len(line) == LONGEST and line.startswith(_GAP, _SHOWN)
 
 
-def levelled(text: str) -> str:
+def without_numbers(text: str) -> str:
     """Return the text without numbers and addresses."""
     if "gfx" in text:
         text = _GFX.sub(lambda match: match[0].translate(_SPELLED), text)
@@ -398,7 +398,7 @@ def same(text: str) -> str:
     """Return a key of a clean line. Lines with the same key differ only in blanks and numbers."""
     if "comgr" in text or "tmp" in text:
         text = _TEMPORARY.sub("", text)
-    return levelled(text.replace(" ", ""))
+    return without_numbers(text.replace(" ", ""))
 
 
 def wrapped(raw: str, before: str, width: int) -> bool:

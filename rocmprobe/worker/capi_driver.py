@@ -7,11 +7,11 @@ import traceback
 from typing import Optional
 
 from rocmprobe.backends.capi import Call, Place
-from rocmprobe.backends.capi.ladder import Ladder
+from rocmprobe.backends.capi.ladder import CapiChecks
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
-from rocmprobe.knowledge.settings import Versions, meaningless
+from rocmprobe.knowledge.settings import Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.worker.main import Emit, Spec
 
@@ -28,7 +28,7 @@ class CapiDriver:
         self._version: Optional[str] = None
         device = int(spec.device.partition(":")[2] or 0)
         interface = spec.setting.search or "find"
-        self._ladder = Ladder(place, device, interface, self._observe, self._report_phase)
+        self._ladder = CapiChecks(place, device, interface, self._observe, self._report_phase)
 
     def library_version(self) -> Optional[str]:
         # Load the library only for a case, because loading it can crash the process.
@@ -65,7 +65,7 @@ class CapiDriver:
             self._report_phase("first-call")
             self._version = self._ladder.miopen_version() or ""
             self._emit({"event": "library", "library": self._version or None})
-        reason = meaningless(self._setting, Versions("MIOpen", self._version or None))
+        reason = reason_without_effect(self._setting, Versions("MIOpen", self._version or None))
         if reason:
             raise NotApplicable(reason)
 

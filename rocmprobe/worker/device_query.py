@@ -25,7 +25,7 @@ from rocmprobe.backends.capi import (
     NotAvailable,
     Rocblas,
 )
-from rocmprobe.checks.opinfo import judged
+from rocmprobe.checks.opinfo import tested_operators
 from rocmprobe.lifetime import die_with_parent
 from rocmprobe.runtimes.loaded import mapped
 from rocmprobe.worker.main import import_torch
@@ -98,7 +98,7 @@ def query_operators(device_type: str) -> None:
     """Print the names of the operators that a sweep tests on ``device_type``, by dtype."""
     try:
         import_torch()
-        _emit("operators", judged(device_type), None)
+        _emit("operators", tested_operators(device_type), None)
     except Exception as error:
         _emit("operators", None, f"{type(error).__name__}: {error}")
 

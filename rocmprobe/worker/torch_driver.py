@@ -22,7 +22,7 @@ from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.case import Case
 from rocmprobe.checks.tools.context import CheckContext, CheckResult, Soak
 from rocmprobe.checks.tools.failures import DeviceFailure, NotApplicable, out_of_memory
-from rocmprobe.knowledge.settings import FLAGS, Versions, meaningless
+from rocmprobe.knowledge.settings import FLAGS, Versions, reason_without_effect
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Setting
 from rocmprobe.simulate.injector import Injector
@@ -75,9 +75,9 @@ class TorchDriver:
             backend=self.backend,
             problem=parse_problem(case.problem) if case.problem else None,
             direction=case.direction,
-            under=holding(setting, self.backend, self.faults, self.versions()),
+            apply_setting=holding(setting, self.backend, self.faults, self.versions()),
             report_phase=partial(self._report_phase, case),
-            settle=lambda answer: self.emit({"event": "settled", "answer": asdict(answer)}),
+            send_preliminary=lambda answer: self.emit({"event": "settled", "answer": asdict(answer)}),
             seconds=self.spec.seconds,
             exact=setting.bypass or not setting.vendor_library or self.backend.demands_exactness(),
             bypass=setting.bypass,
@@ -177,7 +177,7 @@ def holding(
 
     @contextmanager
     def context() -> Iterator[None]:
-        reason = meaningless(setting, versions)
+        reason = reason_without_effect(setting, versions)
         if reason:
             raise NotApplicable(reason)
         with ExitStack() as stack:

@@ -18,9 +18,9 @@ from rocmprobe.knowledge.miopen_log import (
     Status,
     Tuning,
     family,
-    forced_in_vain,
-    left_no_solver,
+    had_no_solver,
     parse,
+    reason_not_tested,
 )  # fmt: skip
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -474,7 +474,7 @@ class TestForced:
     )
     def test_in_recorded_runs(self, log, solver, state, told):
         text = (RUNS / "matrix" / f"v-MIOPEN_DEBUG_{log}.log").read_text("utf-8")
-        assert forced_in_vain(solver, state, Miopen().read(text)) == told
+        assert reason_not_tested(solver, state, Miopen().read(text)) == told
 
     @pytest.mark.parametrize(
         "said",
@@ -488,9 +488,9 @@ class TestForced:
             "MIOpen(HIP): Error [ValidateGcnAssemblerImpl] Path to assembler is not provided. Expect "
             f"performance degradation.\nMIOpen Error: src/ocl/convolutionocl.cpp:{said}\n"
         )
-        assert left_no_solver("error", told)
-        assert not left_no_solver("crash", told)
-        assert not left_no_solver("error", Miopen().read(""))
+        assert had_no_solver("error", told)
+        assert not had_no_solver("crash", told)
+        assert not had_no_solver("error", Miopen().read(""))
 
     @pytest.mark.parametrize("state", ["error", "crash"])
     def test_a_kernel_that_does_not_compile_is_its_own_failure(self, state):
@@ -499,5 +499,5 @@ class TestForced:
             "MIOpen Error: /MIOpen/src/ocl/convolutionocl.cpp:276: No suitable algorithm was found to "
             "execute the required convolution\n"
         )
-        assert forced_in_vain(GEMM, state, Miopen().read(text)) is None
-        assert forced_in_vain(GEMM, state, Miopen().read("")) is None
+        assert reason_not_tested(GEMM, state, Miopen().read(text)) is None
+        assert reason_not_tested(GEMM, state, Miopen().read("")) is None

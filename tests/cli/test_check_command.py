@@ -22,7 +22,7 @@ from stand_in_libraries import python_without_torch
 from rocmprobe.engine.check import cases_of, setting_of
 from rocmprobe.engine.lease import DeviceLease
 from rocmprobe.engine.targets import Device
-from rocmprobe.judge.check_verdict import CONVENTIONS, CheckProgress, Verdict, exit_code, judged
+from rocmprobe.judge.check_verdict import CONVENTIONS, CheckProgress, Verdict, exit_code, make_verdict
 from rocmprobe.model.results_file import read_results, write_results
 from rocmprobe.report.metrics import text, write
 
@@ -344,7 +344,7 @@ def verdict(*answers: dict[str, Any], ended: str = "over", **changes: Any) -> Ve
     progress = CheckProgress(
         facts=dict(FACTS), planned=[CONVOLUTION], answers=list(answers), ended=ended, **changes
     )
-    return judged(progress, 50.0, "2026-01-01T00:00:00Z")
+    return make_verdict(progress, 50.0, "2026-01-01T00:00:00Z")
 
 
 STATES = {

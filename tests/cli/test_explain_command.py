@@ -143,7 +143,7 @@ def test_what_the_installed_torch_holds_rules_a_cause_out(tmp_path: Path) -> Non
     by_hand = answer("--fact", "true_gfx=gfx1010", "--fact", "torch_targets=gfx900,gfx1010", log=log)
     for found in (of_detect, by_hand):
         assert "arch-not-in-wheel" not in {cause["cause"] for cause in found["causes"]}
-        assert "Not arch-not-in-wheel: the installed PyTorch holds code for the chip" in found["note"]
+        assert "Not arch-not-in-wheel: the installed PyTorch has code for the chip" in found["note"]
     assert answer(log=log)["causes"][0]["cause"] == "arch-not-in-wheel"
 
 

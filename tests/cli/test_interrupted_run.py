@@ -211,8 +211,9 @@ def test_such_tests_work_where_pytest_was_started_to_ignore_ctrl_c() -> None:
 
 def test_a_signal_while_a_dataclass_is_made_ends_a_command_by_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text(
-        "from rocmprobe.cli.base import answering\n"
-        "answering(lambda: exec('import os, signal; os.kill(os.getpid(), signal.SIGINT); dict()'))()\n"
+        "from rocmprobe.cli.base import exit_code_command\n"
+        "code = 'import os, signal; os.kill(os.getpid(), signal.SIGINT); dict()'\n"
+        "exit_code_command(lambda: exec(code))()\n"
     )
     done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, check=False)
     assert done.returncode == 130

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from runs import SMALL, environment, machine_file
 
 from rocmprobe.cli import main
-from rocmprobe.cli.base import answering, exhausted
+from rocmprobe.cli.base import exhausted, exit_code_command
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from rocmprobe.cli.base import answering, exhausted
 def test_a_limit_is_one_line(
     monkeypatch: pytest.MonkeyPatch, error: Exception, words: str, wrapped: bool
 ) -> None:
-    @answering
+    @exit_code_command
     def fail() -> int:
         if wrapped:
             raise ImportError("not loaded") from error

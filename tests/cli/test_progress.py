@@ -125,8 +125,8 @@ def test_what_was_answered_tells_of_the_rest() -> None:
     left = [f"cpu/torch/default/convolution/x{n}/fwd" for n in range(10)]
     time_left = TimeLeft(0.5)
     guessed = time_left.of(left)
-    time_left.answered("cpu/torch/default/convolution/y/fwd", 40.0)
-    time_left.answered("cpu/torch/default/convolution/z/fwd", 20.0)
+    time_left.add_finished("cpu/torch/default/convolution/y/fwd", 40.0)
+    time_left.add_finished("cpu/torch/default/convolution/z/fwd", 20.0)
     assert time_left.of(left) == 300.0 > guessed
     # A check that was not asked yet is as much slower than the guess.
     assert time_left.of(["cpu/torch/default/training-step/float32"]) == pytest.approx(300 * 2.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runs import rocmprobe, run
 
-from rocmprobe.cli.verify import verifying
+from rocmprobe.cli.verify import verification_options
 from rocmprobe.engine.options import RunOptions
 from rocmprobe.model.results import Configuration, Recommendation
 from rocmprobe.model.results_file import from_json
@@ -71,5 +71,5 @@ def test_a_model_from_its_recording_to_the_time_of_its_step(tmp_path: Path) -> N
     assert "Your model" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
     expected = replace(results, recommendation=Recommendation("native", "", Configuration("default")))
-    again = verifying(RunOptions(), expected)
+    again = verification_options(RunOptions(), expected)
     assert (again.problems, again.shapes) == (tuple(asked), from_json(Shapes, shapes))

@@ -50,14 +50,14 @@ WRONG: dict[str, tuple[int, str, Make]] = {
     "setting": (2, "no setting 'warp'", lambda at: ["run", "--device", "cpu", "--settings", "warp"]),
     "problem": (2, "'conv9d' is not a kind", lambda at: ["run", "--problem", "conv9d-fp32"]),
     "no shapes": (2, "cannot be read", lambda at: ["run", "--shapes", at / "none.json"]),
-    "shapes of nothing": (2, "holds no problem", lambda at: ["run", "--shapes", written(
+    "shapes of nothing": (2, "contains no problem", lambda at: ["run", "--shapes", written(
         at / "shapes.json", '{"schema_version": 1, "problems": []}')]),
     "shapes and a problem": (2, "leave one of them out", lambda at: [
         "run", "--shapes", shapes(at), "--problem", "conv1d-fp32-n1-c1-i9-k1-f3"]),
     "machine": (2, "no machine 'vega'", lambda at: ["run", "--simulate", "vega"]),
     "machine file": (2, "none.toml", lambda at: ["run", "--simulate", at / "none.toml"]),
     "field of a machine": (2, "colour", lambda at: ["run", "--simulate", broken_machine(at)]),
-    "used folder": (2, "holds a run already",
+    "used folder": (2, "already has a run",
                     lambda at: ["run", "--device", "cpu", "--out", used_folder(at)]),
     "file in the way": (2, "cannot be written",
                         lambda at: ["run", "--device", "cpu", "--out", written(at / "file", "") / "out"]),

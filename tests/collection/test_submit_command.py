@@ -214,7 +214,7 @@ def test_a_partial_run_needs_a_word(real: Path, tmp_path: Path) -> None:
     refused = cli("submit", folder, "--yes", "-o", tmp_path / "b.zip")
     assert (refused.returncode, "--partial" in refused.stderr) == (2, True)
     assert cli("submit", folder, "--yes", "--partial", "-o", tmp_path / "b.zip").returncode == 0
-    assert check(tmp_path / "b.zip")[1].endswith("a partial run: it did not come to its end\n")
+    assert check(tmp_path / "b.zip")[1].endswith("a partial run: it is not complete\n")
     assert check(tmp_path / "b.zip", options=("--partial",)) == (0, "")
 
 
@@ -337,7 +337,7 @@ def test_an_identifier_that_somebody_put_in_is_refused(real: Path, bundle: Path,
 
     code, refused = check(repacked(bundle, tmp_path / "b.zip", swapped))
     assert code == 1
-    assert "holds an identifier: " in refused
+    assert "contains an identifier: " in refused
     assert "someone@" not in refused
 
 
@@ -418,8 +418,8 @@ HOSTILE: dict[str, tuple[str, Callable[[list[tuple[str, bytes]]], bytes]]] = {
     "a bomb": ("larger than 65,536 bytes", lambda whole: zipped(
         ("manifest.json", b" " * 20_000_000), *whole[1:])),
     "a bomb that claims to be small": ("damaged", lambda whole: claiming_less(zipped(*whole))),
-    "data before": ("data beside its files", lambda whole: b"#!/bin/sh\n" + zipped(*whole)),
-    "a comment": ("data beside its files", lambda whole: zipped(*whole, comment=b"hello")),
+    "data before": ("data outside of its files", lambda whole: b"#!/bin/sh\n" + zipped(*whole)),
+    "a comment": ("data outside of its files", lambda whole: zipped(*whole, comment=b"hello")),
     "damaged": ("damaged", lambda whole: zipped(*whole).replace(b"PK\x01\x02", b"PK\x01\x09")),
 }  # fmt: skip
 
@@ -479,7 +479,7 @@ def test_a_repository_holds_bundles_by_chip_and_hash_and_nothing_else(bundle: Pa
     assert code == 1
     lines = [line.partition(str(folder))[2] for line in refused.splitlines()]
     assert len(lines) == 4
-    assert sum("CHIP/SHA256.zip and nothing else" in line for line in lines) == 2
+    assert sum("contains only CHIP/SHA256.zip" in line for line in lines) == 2
     assert any("not the SHA-256" in line for line in lines)
     assert any("belongs into the folder gfx1010" in line for line in lines)
 

@@ -59,7 +59,7 @@ def test_a_sensor_without_a_label_is_the_edge(build):
     gpu = gpu_with(build, hwmon__hwmon0__temp1_input="27000", hwmon__hwmon0__temp2_input="99000")
     assert gpu.temperature_edge_c.value == 27
     assert gpu.temperature_junction_c.value is None
-    assert "none is junction" in gpu.temperature_junction_c.source
+    assert "no sensor is junction" in gpu.temperature_junction_c.source
 
 
 def test_power_is_the_average_where_there_is_one(build):

@@ -66,7 +66,7 @@ def test_kernels_of_another_chip_or_version(build: Build) -> None:
     kernel(build, f"{HOME}/.triton/cache", ["hip", "gfx1030", 32])
     found = findings(build)["caches-triton"]
     assert (found.severity, found.cause) == ("info", "benign-warning")
-    assert found.title == "Triton's cache holds kernels that were made for another chip (gfx1030)"
+    assert found.title == "Triton's cache has kernels that were made for another chip (gfx1030)"
     assert "`mv ~/.triton/cache ~/.triton/cache-$(date +%F)`" in found.advice
 
     wheel(build, hip="6.4.0")
@@ -101,7 +101,7 @@ def test_generated_code_names_its_chip(build: Build) -> None:
     build.file("tmp/torchinductor_x/ab/other.py", "DeviceProperties(type='cuda', cc=86)")
     build.file("tmp/torchinductor_x/fxgraph/ab/abc/xyz", b"\x80\x04.")
     (found,) = findings(build).values()
-    assert found.title == "Inductor's cache holds kernels that were made for another chip (gfx1030)"
+    assert found.title == "Inductor's cache has kernels that were made for another chip (gfx1030)"
 
 
 def test_files_of_miopen_for_another_gpu_or_version(build: Build, tmp_path: Path) -> None:

@@ -50,6 +50,14 @@ def test_each_gpu_by_its_native_and_effective_isa(build):
     assert found.value("miopen.kernel_db") == {"gfx1010_18": None, "gfx1030_18": "gfx1030.kdb"}
 
 
+def test_the_file_with_the_exact_number_comes_before_the_one_without(build):
+    build.rx_5600_xt()
+    system(build)
+    for name in ("gfx1010.kdb", "gfx1010_18.kdb"):
+        build.file(f"{DB}/{name}", "")
+    assert build.detect().value("miopen.kernel_db") == {"gfx1010_18": "gfx1010_18.kdb"}
+
+
 def test_kernels_of_another_size_do_not_serve(build):
     build.rx_5600_xt()
     system(build)

@@ -60,7 +60,7 @@ class backends:
 
 
 def test_what_torch_tells(torch_of):
-    facts = deep.ask_torch(60, torch_of(FAKE))
+    facts = deep.query_torch(60, torch_of(FAKE))
     assert {name: fact.value for name, fact in facts.items()} == {
         "deep.version": "2.4.1",
         "deep.hip": "6.1.40093-7a39d5d83",
@@ -90,7 +90,7 @@ def test_what_torch_tells(torch_of):
 def test_questions_that_raise_or_crash_keep_what_was_told_before(torch_of):
     crash = "import os\ncuda.device_count = staticmethod(lambda: os.kill(os.getpid(), 11))\n"
     crash += "def broken(): 1 / 0\ncuda.get_arch_list = staticmethod(broken)\n"
-    facts = deep.ask_torch(60, torch_of(FAKE + crash))
+    facts = deep.query_torch(60, torch_of(FAKE + crash))
     assert facts["deep.arch_list"].source == "torch.cuda.get_arch_list(): ZeroDivisionError: division by zero"
     assert facts["deep.available"].value is True
     assert facts["deep.device_count"].value is None
@@ -101,13 +101,13 @@ def test_questions_that_raise_or_crash_keep_what_was_told_before(torch_of):
 @pytest.mark.thorough
 def test_a_question_that_hangs(torch_of):
     hanging = "import time\ncuda.device_count = staticmethod(lambda: time.sleep(600))\n"
-    facts = deep.ask_torch(10, torch_of(FAKE + hanging))
+    facts = deep.query_torch(10, torch_of(FAKE + hanging))
     assert facts["deep.available"].value is True
     assert facts["deep.error"].value.startswith("no answer in 10 s")
 
 
 def test_torch_that_cannot_be_imported(torch_of):
-    facts = deep.ask_torch(
+    facts = deep.query_torch(
         60, torch_of("raise ImportError('libMIOpen.so.1: cannot open shared object file')")
     )
     assert facts["deep.error"].value == (
@@ -120,7 +120,7 @@ def test_torch_that_cannot_be_imported(torch_of):
 def test_the_installed_torch_beside_files_of_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "json.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
-    facts = deep.ask_torch()
+    facts = deep.query_torch()
     assert "deep.error" not in facts
     assert facts["deep.version"].value
     assert json.dumps({name: fact.value for name, fact in facts.items()})

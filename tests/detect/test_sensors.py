@@ -85,9 +85,7 @@ def test_what_is_not_there_or_no_number_is_absent(build, odd):
 def test_a_reading_that_hangs_is_given_up(build, monkeypatch):
     reading, writing = os.pipe()
     monkeypatch.setattr(sensors, "_PATIENCE", 0.05)
-    monkeypatch.setattr(
-        sensors, "processor", lambda tree: {"core_clock_mhz": float(len(os.read(reading, 1)))}
-    )
+    monkeypatch.setattr(sensors, "read_cpu", lambda tree: {"core_clock_mhz": float(len(os.read(reading, 1)))})
     assert conditions(build) == {}
     # The thread that reads ends with what it waited for.
     os.close(writing)

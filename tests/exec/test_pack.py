@@ -179,11 +179,11 @@ def followed(path: Path) -> None:
 DISHONEST: dict[str, tuple[Callable[[Path], object], str]] = {
     "no zip file": (lambda path: path.write_bytes(b"x"), "a damaged zip file"),
     "a path that leads out": (
-        lambda path: write(path, {"db/../../evil.HIP.2_17_0_.ufdb.txt": b"x"}), "holds a file called"
+        lambda path: write(path, {"db/../../evil.HIP.2_17_0_.ufdb.txt": b"x"}), "contains a file called"
     ),
-    "an absolute path": (lambda path: write(path, {"/etc/gfx1030_18.ukdb": b"x"}), "holds a file called"),
-    "another file": (lambda path: write(path, {"db/run.sh": b"x"}), "holds a file called 'db/run.sh'"),
-    "kernels among records": (lambda path: write(path, {"db/gfx1030_18.ukdb": b"x"}), "holds a file called"),
+    "an absolute path": (lambda path: write(path, {"/etc/gfx1030_18.ukdb": b"x"}), "contains a file called"),
+    "another file": (lambda path: write(path, {"db/run.sh": b"x"}), "contains a file called 'db/run.sh'"),
+    "kernels among records": (lambda path: write(path, {"db/gfx1030_18.ukdb": b"x"}), "contains a file"),
     "a link": (linked, "is a link or another special file"),
     "two files of one name": (twice, "more than once"),
     "a bomb": (bomb, "is larger than"),

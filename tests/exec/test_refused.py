@@ -10,7 +10,7 @@ import pytest
 from launched import executed, program
 from rows import every_row
 
-from rocmprobe.exec.command import checked, environment
+from rocmprobe.exec.command import environment, find_program
 from rocmprobe.model.results import BadInput
 
 LONG = "#!/bin/sh\n'''exec' /a/long/way/to/python -I \"$0\" \"$@\"\n' '''\nprint(1)\n"
@@ -61,12 +61,12 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_refused(environ: dict[str, str], command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(environ["HOME"])
     with pytest.raises(BadInput, match=r"is not loaded|takes away"):
-        checked(command, environ)
+        find_program(command, environ)
 
 
 @every_row("command", TAKEN)
 def test_taken(environ: dict[str, str], command: list[str]) -> None:
-    assert checked(command, environ)
+    assert find_program(command, environ)
 
 
 @pytest.mark.parametrize("form", ["option", "script"])

@@ -161,7 +161,7 @@ WITHOUT_MIOPEN = Setting("vendor-off", "", "vendor-off", vendor_library=False)
         ("both", 2, "cannot be combined"),
         ("no miopen", 3, "the setting vendor-off runs no convolution in MIOpen"),
         ("another machine", 2, "from the simulated machine card; add --simulate card"),
-        ("no shapes", 2, "holds no problem"),
+        ("no shapes", 2, "contains no problem"),
         ("own caches", 2, "keeps your own databases and caches"),
     ],
 )

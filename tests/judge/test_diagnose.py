@@ -467,7 +467,7 @@ def test_a_crash_below_everything_is_not_blamed_on_a_torch_that_holds_the_chip(t
     machine = card("gfx1010", "gfx1010")
     machine = dataclasses.replace(machine, facts={**machine.facts, "torch.targets": Fact(targets, "files")})
     found = finding(run({"*/copy/*": CRASHED_IN_HIP}, machine=machine), "rung-copy")
-    ruled_out = "not arch-not-in-wheel: the installed PyTorch holds code for the chip that the runtime sees"
+    ruled_out = "not arch-not-in-wheel: the installed PyTorch has code for the chip that the runtime sees"
     assert (found.cause, ruled_out in found.evidence) == (cause, targets == ["gfx1010"])
     if cause == "unknown":
         assert found.layer == "hip"

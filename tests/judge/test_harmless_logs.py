@@ -5,7 +5,7 @@ from __future__ import annotations
 from rows import every_row
 
 from rocmprobe.explain.explain import explain
-from rocmprobe.explain.log_facts import Facts, facts_in, together
+from rocmprobe.explain.log_facts import Facts, facts_in, merge_and_derive
 from rocmprobe.text.log import of_text
 
 NOTHING = Facts()
@@ -61,7 +61,7 @@ LOGS = {
 @every_row(("text", "facts"), LOGS.values())
 def test_it_is_called_no_failure(text, facts):
     log = of_text(text)
-    found = explain(log, together(facts, facts_in(log))).causes
+    found = explain(log, merge_and_derive(facts, facts_in(log))).causes
     assert (found[0].cause if found else "nothing") in HARMLESS
 
 

@@ -8,7 +8,7 @@ import pytest
 from rows import every_row
 from sample_logs import COLLECT_ENV, ROCMINFO
 
-from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, gfx_of_card, known, together
+from rocmprobe.explain.log_facts import Facts, facts_in, facts_of, gfx_of_card, known, merge_and_derive
 from rocmprobe.model.results import BadInput
 from rocmprobe.text.log import of_text
 
@@ -88,7 +88,7 @@ PRINTED = {
 
 @every_row("printed", PRINTED)
 def test_what_programs_print_is_known(printed: str) -> None:
-    assert known(together(Facts(), facts_in(of_text(printed)))) == PRINTED[printed]
+    assert known(merge_and_derive(Facts(), facts_in(of_text(printed)))) == PRINTED[printed]
 
 
 def test_what_is_given_wins() -> None:
@@ -98,7 +98,7 @@ def test_what_is_given_wins() -> None:
 
     # What is given wins.
     given = facts_of({"gpu": "RX 5500 XT", "rocm": 5.4, "env": {OVERRIDE: "10.3.0"}, "log": "a report's"})
-    facts = together(
+    facts = merge_and_derive(
         given, facts_in(of_text(f"{COLLECT_ENV}\nHSA_OVERRIDE_GFX_VERSION=9.0.0 HIP_VISIBLE_DEVICES=0 x"))
     )
     assert known(facts) == {
@@ -108,7 +108,10 @@ def test_what_is_given_wins() -> None:
     }  # fmt: skip
 
     # Without an override the effective target is not known.
-    assert together(facts_of({"true_gfx": "gfx1010", "effective_gfx": None}), Facts()).effective_gfx is None
+    assert (
+        merge_and_derive(facts_of({"true_gfx": "gfx1010", "effective_gfx": None}), Facts()).effective_gfx
+        is None
+    )
 
 
 @every_row(
@@ -144,6 +147,7 @@ def test_wrong_facts(wrong: dict[str, object], said: str) -> None:
         ("AMD Radeon Graphics", None),
         ("AMD GPU", None),
         ("GeForce RTX 3090", None),
+        ("10 x NVIDIA Quadro RTX 8000", None),
         ("", None),
     ],
 )
@@ -160,8 +164,8 @@ def test_facts_found_in_recorded_reports_agree_with_what_is_recorded() -> None:
 
     wrong = []
     for report in map(json.loads, CORPUS.read_text("utf-8").splitlines()):
-        found = together(Facts(), facts_in(of_text(report["log"])))
-        recorded = together(facts_of(report), Facts())
+        found = merge_and_derive(Facts(), facts_in(of_text(report["log"])))
+        recorded = merge_and_derive(facts_of(report), Facts())
         for name in ("true_gfx", "effective_gfx"):
             pair = getattr(found, name), getattr(recorded, name) or recorded.true_gfx
             if None not in pair and pair[0] != pair[1]:

@@ -13,7 +13,7 @@ from rows import every_row
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.normal_speed import SEEN, SLOW, NormalSpeed, normal_speeds
 from rocmprobe.knowledge.gpus import all_targets
-from rocmprobe.knowledge.reference_speeds import explanations, figures_for, peak_of, published
+from rocmprobe.knowledge.reference_speeds import explanations, peak_of, published, published_for
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import Fact, Gpu, Machine, Results
 from rocmprobe.model.roofline import work
@@ -243,7 +243,7 @@ class TestTable:
         assert all("http" in each.source or "finding" in each.source for each in explanations())
 
     def test_figures_are_those_of_the_family(self):
-        assert {each.gfx for each in figures_for("gfx1010", "gemm", "float32")} == {"gfx1010", "gfx1012"}
-        assert {each.gfx for each in figures_for("gfx1012", "copy", "float32")} == {"gfx1012"}
-        assert {each.gfx for each in figures_for("gfx1010", "copy", "float32")} == {"gfx1012"}
-        assert figures_for("gfx942", "gemm", "float32") == ()
+        assert {each.gfx for each in published_for("gfx1010", "gemm", "float32")} == {"gfx1010", "gfx1012"}
+        assert {each.gfx for each in published_for("gfx1012", "copy", "float32")} == {"gfx1012"}
+        assert {each.gfx for each in published_for("gfx1010", "copy", "float32")} == {"gfx1012"}
+        assert published_for("gfx942", "gemm", "float32") == ()

@@ -18,7 +18,7 @@ from runs import CHECKOUT
 from sample_logs import DAMAGED
 
 from rocmprobe.explain.explain import Explanation, explain
-from rocmprobe.explain.log_facts import Facts, facts_in, together
+from rocmprobe.explain.log_facts import Facts, facts_in, merge_and_derive
 from rocmprobe.explain.signatures import KINDS, rules, signatures
 from rocmprobe.explain.situations import KNOWN_WORDS
 from rocmprobe.knowledge.causes import SITUATIONS, causes, layers
@@ -86,7 +86,7 @@ NO_LLVM = (
 
 def answer(text: str, facts: Facts = NOTHING) -> Explanation:
     log = of_text(text)
-    return explain(log, together(facts, facts_in(log)))
+    return explain(log, merge_and_derive(facts, facts_in(log)))
 
 
 def score(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -278,7 +278,7 @@ class TestTheAnswerIsAtTheLevelOfTheEvidence:
 
         # Where the log is silent the facts are told.
         found = answer("loading", Facts(true_gfx="gfx1010", torch="2.9.1+rocm6.4"))
-        assert "no official wheel of this version holds code for the chip" in found.summary
+        assert "no official wheel of this version has code for the chip" in found.summary
 
 
 class TestByStanders:
@@ -355,7 +355,7 @@ class TestWhatIsSaid:
         # What speaks against is told.
         found = answer(NO_FUNCTION, NAVI21).causes
         assert any(
-            "official wheels of this version hold code" in each for cause in found for each in cause.against
+            "official wheels of this version have code" in each for cause in found for each in cause.against
         )
 
         # Two close causes come with what would decide.
@@ -377,7 +377,7 @@ class TestWhatIsInstalledSettles:
         found = answer(f"Segmentation fault\nlibamdhip64.so.6\n{NO_FUNCTION}", self.HELD)
         assert "arch-not-in-wheel" not in {each.cause for each in found.causes}
         assert found.causes[0].cause == "arch-not-in-rocm-lib"
-        assert "Not arch-not-in-wheel: the installed PyTorch holds code for the chip" in found.note
+        assert "Not arch-not-in-wheel: the installed PyTorch has code for the chip" in found.note
 
         # One that lacks it is at fault.
         facts = Facts(true_gfx="gfx1030", torch="2.6.0", torch_targets="gfx900,gfx1010")

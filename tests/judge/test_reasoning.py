@@ -11,7 +11,7 @@ from rocmprobe.explain.errors import meanings
 from rocmprobe.explain.explain import Explanation, explain, without_torch, without_what_is_set
 from rocmprobe.explain.extraction import PYTHON, USER, answers, extract, owner_of
 from rocmprobe.explain.known_reports import fingerprint, known_reports, similar
-from rocmprobe.explain.log_facts import Facts, facts_in, together
+from rocmprobe.explain.log_facts import Facts, facts_in, merge_and_derive
 from rocmprobe.knowledge.causes import causes, layers
 from rocmprobe.text.log import of_text
 
@@ -26,7 +26,7 @@ SITE = "/home/x/venv/lib/python3.10/site-packages"
 
 def answer(text: str, facts: Facts = NOTHING) -> Explanation:
     log = of_text(text)
-    return explain(log, together(facts, facts_in(log)))
+    return explain(log, merge_and_derive(facts, facts_in(log)))
 
 
 class TestMeaningsOfErrors:
@@ -105,7 +105,7 @@ class TestMeaningsOfErrors:
 
     def test_an_error_of_the_program_s_own(self):
         found = answer(f'{RUN}  File "{SITE}/demucs/x.py", line 3\nRuntimeError: no such stem')
-        assert "demucs stops with an error of its own" in found.summary
+        assert "demucs stops with its own error" in found.summary
         assert found.layer.name == "user-code"
 
     @every_row(
@@ -174,7 +174,7 @@ class TestExtraction:
     )  # fmt: skip
     def test_the_last_error(self, text, kind, message, raiser):
         record = extract(of_text(text))
-        assert (record.error.kind, record.error.message, record.raiser) == (kind, message, raiser)
+        assert (record.error.kind, record.error.message, record.python_owner) == (kind, message, raiser)
 
     @every_row(
         ("text", "kind", "symbol"),
@@ -269,7 +269,10 @@ class TestScope:
         ("error", "do"),
         [
             ("ModuleNotFoundError: No module named 'yaml'", "the package that brings the module yaml"),
-            ("ImportError: cannot import name 'X' from 'gradio.y' (/b.py)", "The installed gradio is older"),
+            (f"ImportError: cannot import name 'X' from 'gradio.y' ({SITE}/gradio/y.py)",
+             "The installed gradio is older"),
+            ("ImportError: cannot import name 'db' from 'base' (C:\\srv\\base.py)", "of the program's own"),
+            ("AttributeError: module 'numpy' has no attribute 'i'", "The name is misspelt"),
             ("AttributeError: module 'onnx' has no attribute 'load'", "print(onnx.__file__)"),
             ("RuntimeError: Error(s) in loading state_dict for A: size mismatch", "made for another model"),
             ("KeyError: 'state_dict'", "made for another model"),
@@ -289,6 +292,50 @@ class TestScope:
         found = answer(f"{RUN}{error}")
         assert do in found.action
         assert found.action == found.causes[0].advice
+
+    def test_a_name_that_numpy_removed_is_another_version_and_a_misspelt_one_is_not(self):
+        removed = answer(f"{RUN}AttributeError: module 'numpy' has no attribute 'bool'")
+        assert removed.causes[0].cause == "python-package-conflict"
+        misspelt = answer(f"{RUN}AttributeError: module 'numpy' has no attribute 'i'")
+        assert misspelt.causes[0].cause == "outside"
+
+    def test_in_a_journal_nothing_says_which_program_failed(self):
+        lines = (
+            "Sep 17 10:28:43 host gnome-shell[3580]: assertion 'window' failed",
+            "Sep 17 10:28:44 host gsd-screensaver[3008]: Error releasing name: the connection is closed",
+        )
+        assert "stops with its own error" not in answer("\n".join(lines)).summary
+        assert "stops with its own error" in answer(lines[1]).summary
+
+    def test_a_target_without_a_suffix_is_a_question_of_the_compiler_s_age(self):
+        found = answer("clang: error: invalid target ID 'gfx1200'; format is e.g. 'gfx908:sramecc+'")
+        assert found.causes[0].cause == "source-build-failure"
+        assert "older than the chip" in found.action
+        found = answer("error: invalid target ID 'gfx900:sramecc-'", Facts(true_gfx="gfx900"))
+        assert found.causes[0].cause == "comgr-target-id-mismatch"
+
+    def test_a_function_of_every_hip_that_is_absent_means_that_hip_is_not_linked(self):
+        every = answer("./a.out: undefined symbol: hipGetDeviceCount", NAVI10)
+        assert "linked without it" in " ".join(every.causes[0].evidence)
+        newer = answer("libMIOpen.so.1: undefined symbol: hipGraphAddExternalNode", NAVI10)
+        assert newer.causes[0].cause == "rocm-versions-mixed"
+
+    def test_an_unavailable_gpu_is_a_failure_though_only_remarks_precede_it(self):
+        text = "amdgpu: SMU driver if version not matched\ntorch.cuda.is_available: False"
+        assert answer(text, Facts(gpu="Radeon RX 7600")).causes[:1] != ("benign-warning",)
+        assert "no line says that something failed" not in answer(text).summary
+
+    def test_a_page_fault_of_no_process_is_the_driver_s(self):
+        fault = "amdgpu 0000:33:00.0: [gfxhub] page fault (src_id:0 vmid:{} pasid:0, for process {})"
+        nobody = answer(fault.format(0, " pid 0 thread  pid 0"), Facts(true_gfx="gfx1100"))
+        assert "no kernel of a program" in nobody.summary
+        program = answer(fault.format(8, "python pid 42 thread python pid 42"), Facts(true_gfx="gfx1100"))
+        assert "no kernel of a program" not in program.summary
+
+    def test_words_alone_do_not_blame_miopen(self):
+        frame = "#0 0x8a6 in llvm::RegisterTargetMachine<llvm::GCNTargetMachine> ()"
+        found = answer(f"Thread 1 received signal SIGSEGV\n{frame}", Facts(true_gfx="gfx90a", rocm="5.6"))
+        assert "MIOpen" not in found.summary
 
     def test_a_traceback_at_the_end_is_not_excused_by_a_warning_about_something_else(self):
         text = f"WARNING | 6 samples were skipped\n{RUN}ValueError: numpy.ndarray size changed"
@@ -589,7 +636,7 @@ class TestArithmetic:
              "limits itself to 4.0 GiB"),
             ("GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free. Of the allocated memory "
              "3.00 GiB is allocated by PyTorch, and 0.10 GiB is reserved by PyTorch but unallocated.",
-             "other processes hold 11.9 GiB of 16.0 GiB"),
+             "other processes use 11.9 GiB of 16.0 GiB"),
             ("GPU 0 has a total capacity of 1.00 GiB of which 0.50 GiB is free.", "asks for 2.0 GiB"),
         ],
     )  # fmt: skip
@@ -604,7 +651,7 @@ class TestArithmetic:
         small = "HIP out of memory. Tried to allocate 72.00 MiB. GPU 0 has a total capacty of 512.00 MiB"
         large = "HIP out of memory. Tried to allocate 66.54 GiB.\nGPU 0 has a total capacity of 96.00 GiB"
         of_apu = Facts(gpu="Radeon 8060S", true_gfx="gfx1151")
-        assert "The GPU has 0.5 GiB of its own" in answer(small).action
+        assert "The GPU has 0.5 GiB of dedicated memory" in answer(small).action
         assert "BIOS" not in answer(large, of_apu).action
 
     def test_much_is_free_and_little_was_refused(self):
@@ -675,7 +722,7 @@ class TestWhatIsAskedAndAdvised:
     def test_facts_alone_rank_a_cause_of_a_failure(self):
         text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f'
         risky = Facts(true_gfx="gfx1010", torch="2.9.1+rocm6.4", exit="exception")
-        assert "no official wheel of this version holds code for the chip" in answer(text, risky).summary
+        assert "no official wheel of this version has code for the chip" in answer(text, risky).summary
         first = answer(f"{text}\nError: it failed", risky).causes[0]
         assert (first.cause, first.score < 0.7) == ("arch-not-in-wheel", True)
 

@@ -9,7 +9,7 @@ import synthetic
 from rows import every_row
 from synthetic import FP32, STATUS, blocked_by_convolution, card, everywhere, natively, run
 
-from rocmprobe.cli.verify import verified
+from rocmprobe.cli.verify import verify
 from rocmprobe.judge.judgement import judge
 from rocmprobe.judge.recommendation.recommend import recommend
 from rocmprobe.knowledge.layers import by_layer as by_layer_of
@@ -618,7 +618,7 @@ def test_what_is_verified_is_the_dtype_that_is_recommended():
 
     def holds(changes):
         again = dataclasses.replace(run(changes), options=expected.options)
-        return verified(expected, again)[0]
+        return verify(expected, again)[0]
 
     assert holds({})
     assert holds({f"default/convolution/{FP32}/*": "wrong"})

@@ -113,14 +113,14 @@ class Problem:
             count = shapes[self.result][1]
             of_bias = exact.integers(seed + 3, count)
             self.bias = Placed((count,), item, "first", seed)
-            self.bias.fill(exact.encoded(of_bias, dtype))
+            self.bias.fill(exact.encode(of_bias, dtype))
         for name, placed in self.tensors.items():
             if name != self.result:
-                placed.fill(exact.encoded(values[name], dtype))
+                placed.fill(exact.encode(values[name], dtype))
         expected = exact.convolved(
             direction, plain, values["image"], values["weight"], values["feature"], of_bias
         )
-        self.expected = exact.encoded(expected, dtype)
+        self.expected = exact.encode(expected, dtype)
 
     def prepared(self, family: Family, option: Option) -> Optional[tuple[Launch, ...]]:
         image, weight, feature = (

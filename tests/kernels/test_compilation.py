@@ -33,7 +33,7 @@ def hiprtc():
 
 
 def compiled(hiprtc, target, folder=None, source=PROBE, compiler="hiprtc of ROCm 5.2"):
-    return compilation.compiled(hiprtc, compiler, target, source, folder)
+    return compilation.compile_cached(hiprtc, compiler, target, source, folder)
 
 
 def isa_by_comgr(code):
@@ -56,7 +56,7 @@ def isa_by_comgr(code):
 def test_the_probe_compiles_and_its_metadata_are_read(hiprtc, target):
     done = compiled(hiprtc, target)
     assert (done.log, done.kept) == ("", False)
-    assert code_object.flags(done.code) == TARGETS[target]
+    assert code_object.elf_flags(done.code) == TARGETS[target]
     assert code_object.metadata(done.code)["amdhsa.target"] == f"amdgcn-amd-amdhsa--{target}"
     kernel = code_object.kernels(done.code)["write_indices"]
     # Without hidden arguments nothing but the structure.
@@ -69,7 +69,7 @@ def test_the_probe_compiles_and_its_metadata_are_read(hiprtc, target):
 @pytest.mark.parametrize("target", ["gfx1010:xnack-", "gfx1012:xnack-"])
 def test_code_with_the_isa_of_the_override_is_taken_for_it_and_differs_in_nothing_else(hiprtc, target):
     code = compiled(hiprtc, target).code
-    patched = code_object.shown_as(code, "gfx1030")
+    patched = code_object.with_isa(code, "gfx1030")
     assert isa_by_comgr(code) == f"amdgcn-amd-amdhsa--{target}"
     assert isa_by_comgr(patched) == "amdgcn-amd-amdhsa--gfx1030"
     assert [at for at, pair in enumerate(zip(code, patched)) if len(set(pair)) > 1] == [48, 49]
@@ -157,5 +157,7 @@ def test_nvrtc_takes_the_same_source():
             continue
     else:
         pytest.skip("no NVRTC on the loader's path")
-    done = compilation.compiled(nvrtc, f"nvrtc {nvrtc.version()}", "sm_90", source_text("float16"), None)
+    done = compilation.compile_cached(
+        nvrtc, f"nvrtc {nvrtc.version()}", "sm_90", source_text("float16"), None
+    )
     assert done.code.startswith(b"\x7fELF")

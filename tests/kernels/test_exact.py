@@ -61,10 +61,10 @@ def test_the_bias_of_bwd_data_is_of_the_images_channels():
 def test_values_are_stored_as_pytorch_stores_them(values):
     for dtype in ("float32", "bfloat16"):
         stored = torch.tensor(values, dtype=torch.float64).float().to(getattr(torch, dtype))
-        assert exact.encoded(values, dtype) == stored.view(torch.uint8).numpy().tobytes()
+        assert exact.encode(values, dtype) == stored.view(torch.uint8).numpy().tobytes()
     small = [value % 4096 - 2048 for value in values]
     stored = torch.tensor(small, dtype=torch.float64).half()
-    assert exact.encoded(small, "float16") == stored.view(torch.uint8).numpy().tobytes()
+    assert exact.encode(small, "float16") == stored.view(torch.uint8).numpy().tobytes()
 
 
 @given(st.lists(st.integers(1, 4), min_size=4, max_size=5))
@@ -74,6 +74,6 @@ def test_a_tensor_in_channels_last_lies_as_pytorch_lays_it(shape):
     other = plain.contiguous(memory_format=layout)
     strides = exact.channels_last(shape)
     assert torch.equal(torch.empty(prod(shape)).as_strided(shape, strides).copy_(plain), plain)
-    moved = exact.reordered(plain.numpy().tobytes(), 4, shape, strides)
+    moved = exact.reorder(plain.numpy().tobytes(), 4, shape, strides)
     assert moved == other.as_strided((prod(shape),), (1,)).numpy().tobytes()
     assert exact.contiguous(shape) == plain.stride()

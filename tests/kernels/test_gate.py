@@ -68,13 +68,13 @@ def child(*statements: str) -> list[str]:
 
 def test_a_child_prints_its_verdict_last():
     verdict = KernelVerdict("failed", "no kernel")
-    command = child("print('a line of a library')", f"print(gate.printed(gate.{verdict!r}))")
+    command = child("print('a line of a library')", f"print(gate.to_line(gate.{verdict!r}))")
     assert gate.tried_in_child(command) == verdict
 
 
 def test_a_child_is_not_to_try_again_by_itself():
     command = child(
-        "import os", "print(gate.printed(gate.KernelVerdict('failed', reason=os.environ[gate.VARIABLE])))"
+        "import os", "print(gate.to_line(gate.KernelVerdict('failed', reason=os.environ[gate.VARIABLE])))"
     )
     assert gate.tried_in_child(command).reason == "0"
 

@@ -55,9 +55,9 @@ def test_the_silicon_at_an_address(tmp_path, versions, address, isa):
 
 def test_silicon_that_cannot_be_told_from_another_is_not_known(tmp_path):
     nodes = str(kfd_nodes(tmp_path, 100100, 110000))
-    with pytest.raises(KernelsUnavailable, match="gfx1010, gfx1100, and none is at 0001:03:00"):
+    with pytest.raises(KernelsUnavailable, match="gfx1010, gfx1100, and no GPU is at 0001:03:00"):
         native_isa("0001:03:00.0", nodes)
-    with pytest.raises(KernelsUnavailable, match="none is at a known PCI address"):
+    with pytest.raises(KernelsUnavailable, match="no GPU is at a known PCI address"):
         native_isa(None, nodes)
 
 

@@ -79,13 +79,13 @@ values = st.recursive(
 
 @given(values)
 def test_messagepack_is_read_as_it_was_written(value):
-    assert code_object.unpacked(packed(value)) == value
+    assert code_object.parse_messagepack(packed(value)) == value
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_a_value_error(content):
     with suppress(ValueError):
-        code_object.unpacked(content)
+        code_object.parse_messagepack(content)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_any_bytes_are_a_value_or_a_value_error(content):
 )
 def test_what_is_no_messagepack_is_a_value_error(content):
     with pytest.raises(ValueError):  # noqa: PT011
-        code_object.unpacked(content)
+        code_object.parse_messagepack(content)
 
 
 def test_the_numbers_of_a_kernel():
@@ -136,7 +136,11 @@ def test_a_damaged_code_object_is_read_or_a_value_error(data):
     for _ in range(data.draw(st.integers(1, 4))):
         code[data.draw(st.integers(0, len(code) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(code[: data.draw(st.integers(0, len(code)))])
-    for read in (code_object.kernels, code_object.flags, lambda code: code_object.shown_as(code, "gfx1030")):
+    for read in (
+        code_object.kernels,
+        code_object.elf_flags,
+        lambda code: code_object.with_isa(code, "gfx1030"),
+    ):
         with suppress(ValueError):
             read(damaged)
 
@@ -150,11 +154,11 @@ def test_segments_beyond_any_address_are_a_value_error():
 
 def test_the_isa_in_the_header():
     code = made((b"AMDGPU", 32, packed({})))
-    shown = code_object.shown_as(code, "gfx1030")
-    assert (code_object.flags(code), code_object.flags(shown)) == (0x233, 0x36)
+    shown = code_object.with_isa(code, "gfx1030")
+    assert (code_object.elf_flags(code), code_object.elf_flags(shown)) == (0x233, 0x36)
     assert shown[:48] + code[48:52] + shown[52:] == code
     with pytest.raises(ValueError, match="no code is loaded as gfx1100"):
-        code_object.shown_as(code, "gfx1100")
+        code_object.with_isa(code, "gfx1100")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF\2\1", b"\x7fELF\2\1" + bytes(100), made()])

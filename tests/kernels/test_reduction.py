@@ -21,11 +21,11 @@ def test_splits_are_summed_into_any_strides(dtype: str, shape: tuple[int, ...], 
     item, values = extents.ITEM_BYTES[dtype], prod(shape)
     strides = tuple(reversed(exact.contiguous(tuple(reversed(shape)))))
     partial = exact.integers(values, splits * values)
-    workspace = ctypes.create_string_buffer(b"\x55" * 16 + exact.encoded(partial, "float32"))
+    workspace = ctypes.create_string_buffer(b"\x55" * 16 + exact.encode(partial, "float32"))
     assert reduction.workspace_bytes(shape, splits) == len(workspace.raw) - 17
     target = ctypes.create_string_buffer(b"\xaa" * (values * item + 16))
     addresses = {"workspace": ctypes.addressof(workspace), "weight": ctypes.addressof(target)}
     on_cpu.run(library, [reduction.launch(shape, strides, splits, workspace_offset=16)], addresses)
     sums = [sum(partial[value::values]) for value in range(values)]
-    expected = exact.reordered(exact.encoded(sums, dtype), item, shape, strides)
+    expected = exact.reorder(exact.encode(sums, dtype), item, shape, strides)
     assert target.raw == expected + b"\xaa" * 16 + b"\0"

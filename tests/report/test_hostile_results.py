@@ -54,7 +54,7 @@ def results(made: Path) -> Any:
 @pytest.fixture
 def asked(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What every command says of some data as results: pairs of its words and how it ended."""
-    monkeypatch.setattr(command, "become", lambda *_: None)
+    monkeypatch.setattr(command, "replace_process", lambda *_: None)
     good, path = made / "results.json", tmp_path / "results.json"
     case = json.loads(good.read_text("utf-8"))["outcomes"][-1]["id"]
     forms: dict[str, tuple[object, ...]] = {

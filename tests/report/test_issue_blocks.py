@@ -74,7 +74,7 @@ def test_seven_questions_are_answered() -> None:
     assert "`bypass` pass" in off
     assert "`MIOPEN_FIND_MODE` was not set" in find
     assert "`MIOPEN_LOG_LEVEL=5 MIOPEN_ENABLE_LOGGING_CMD=1`" in log
-    assert "of its own, empty when the run began" in caches
+    assert "its own user database and kernel cache, empty when the run began" in caches
     assert "gfx1010" in supported
     assert "Yes, to `10.3.0`; the GPU is `gfx1010`, the runtime treats it as `gfx1030`" in override
     assert "`gpu-reset`" in dmesg

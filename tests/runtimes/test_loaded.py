@@ -71,7 +71,7 @@ def test_the_nvrtc_of_the_runtime(process, tmp_path, mapped, beside, expected):
 
 
 def test_without_nvrtc_the_reason_says_so(process):
-    with pytest.raises(loaded.NotLoaded, match="there is no libnvrtc beside"):
+    with pytest.raises(loaded.NotLoaded, match="there is no libnvrtc next to"):
         loaded.nvrtc(process(["x/libcudart.so.12"], "x/libnvrtc.so.11"))
 
 
@@ -93,4 +93,4 @@ def test_a_library_that_is_not_in_the_process_is_not_loaded_by_asking(tmp_path):
     path = tmp_path / "libamdhip64.so"
     path.write_bytes(b"not a library")
     with pytest.raises(loaded.NotLoaded, match="is another file now"):
-        loaded.resident(str(path))
+        loaded.require_resident(str(path))

@@ -24,7 +24,7 @@ def context(problem: str, setting: str = "default", **changes: Any) -> CheckCont
     values = {
         "dtype": getattr(torch, parsed.dtype), "device": "cpu", "backend": BACKEND, "problem": parsed,
         "direction": None, "seconds": 0.2, "exact": True, "bypass": row.bypass,
-        "under": holding(row, BACKEND, below, Versions("oneDNN", None, torch.__version__, None)),
+        "apply_setting": holding(row, BACKEND, below, Versions("oneDNN", None, torch.__version__, None)),
         "report_phase": lambda phase: None,
     }  # fmt: skip
     return CheckContext(**{**values, **changes})

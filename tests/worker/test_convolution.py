@@ -20,13 +20,15 @@ CPU = BACKENDS["onednn"]
 SMALL = "conv2d-fp32-n2-c4-i6x6-k4-f3x3-p1"
 
 
-def asked(text: str, direction: str = "fwd", under: Any = nullcontext, exact: bool = True) -> CheckResult:
+def asked(
+    text: str, direction: str = "fwd", apply_setting: Any = nullcontext, exact: bool = True
+) -> CheckResult:
     problem = parse_problem(text)
     return convolution(
         CheckContext(
             dtype=getattr(torch, problem.dtype), device="cpu", backend=CPU, problem=problem,
-            direction=direction, under=under, report_phase=lambda phase: None, seconds=0.0, exact=exact,
-            bypass=False,
+            direction=direction, apply_setting=apply_setting, report_phase=lambda phase: None, seconds=0.0,
+            exact=exact, bypass=False,
         )
     )  # fmt: skip
 
@@ -70,7 +72,7 @@ def test_what_is_owed_decides_what_is_asked() -> None:
 
 
 def test_a_shape_of_its_own_is_wrong() -> None:
-    answer = asked(SMALL, under=changed(lambda output: output[:1]))
+    answer = asked(SMALL, apply_setting=changed(lambda output: output[:1]))
     assert (answer.state, answer.message) == ("wrong", "output: shape (1, 4, 6, 6) instead of (2, 4, 6, 6)")
 
 
@@ -79,7 +81,7 @@ def test_the_worst_element_and_a_map_are_told() -> None:
         output[1, 2] *= 2
         return output
 
-    answer = asked(SMALL, under=changed(doubled))
+    answer = asked(SMALL, apply_setting=changed(doubled))
     assert answer.state == "wrong"
     assert "by MIOpen's own rule it fails" in answer.message
     assert answer.numerics["worst"]["index"][:2] == [1, 2]
@@ -93,7 +95,7 @@ def test_small_errors_everywhere_have_a_worst_one_and_no_map() -> None:
     def blurred(output: Any) -> Any:
         return output + 2.5e-3 * output.abs().max() * torch.sign(output)
 
-    answer = asked("conv2d-fp16-n2-c4-i6x6-k4-f3x3-p1", under=changed(blurred), exact=False)
+    answer = asked("conv2d-fp16-n2-c4-i6x6-k4-f3x3-p1", apply_setting=changed(blurred), exact=False)
     assert answer.state == "wrong"
     assert "rms_range" in answer.message
     assert "bad_share" not in answer.numerics
@@ -105,7 +107,7 @@ def test_not_a_number_twice_is_repeatable() -> None:
         output[0, 0] = float("nan")
         return output
 
-    answer = asked(SMALL, under=changed(lost))
+    answer = asked(SMALL, apply_setting=changed(lost))
     assert answer.numerics["repeatable"] is True
     assert "not finite" in answer.message
 
@@ -116,5 +118,5 @@ def test_a_result_that_comes_and_goes_is_judged_each_time() -> None:
     def second(output: Any) -> Any:
         return output * 2 if next(calls) == 1 else output
 
-    answer = asked(SMALL, under=changed(second))
+    answer = asked(SMALL, apply_setting=changed(second))
     assert (answer.state, answer.numerics["repeatable"]) == ("wrong", False)

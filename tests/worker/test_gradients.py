@@ -9,7 +9,7 @@ from asking import context, planted
 
 from rocmprobe.bypass import dispatch
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.gradients import WAYS
+from rocmprobe.checks.gradients import METHODS
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
 from rocmprobe.model.problems import KINDS, problems
@@ -104,14 +104,14 @@ def test_every_way_is_right_on_this_cpu(problem: str, setting: str) -> None:
 @pytest.mark.parametrize(
     ("spoil", "ways", "operand"),
     [
-        (zero_row_of_weight, set(WAYS) - {"weight frozen"}, "weight"),
-        (scaled_bias, set(WAYS), "bias"),
-        (shifted_input, set(WAYS), "input"),
+        (zero_row_of_weight, set(METHODS) - {"weight frozen"}, "weight"),
+        (scaled_bias, set(METHODS), "bias"),
+        (shifted_input, set(METHODS), "input"),
         (wrong_of_channels_last, {"input channels-last", "model channels-last"}, "weight"),
         (wrong_of_expanded, {"of a sum"}, "input"),
         (wrong_without_input, {"input without gradient"}, "weight"),
         (OneBuffer(), {"accumulated", "graph retained", "weight shared"}, "weight"),
-        (EverySecondLost(), set(WAYS), "weight"),
+        (EverySecondLost(), set(METHODS), "weight"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__) if callable(value) else "",
 )

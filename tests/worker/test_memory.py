@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rocmprobe.backends import BACKENDS
 from rocmprobe.bypass import dispatch
 from rocmprobe.checks import CHECKS
-from rocmprobe.checks.memory import taken_kernel
+from rocmprobe.checks.memory import selected_backend
 from rocmprobe.checks.memory_sweep import search
 from rocmprobe.checks.tools.context import CheckContext, CheckResult
 from rocmprobe.checks.tools.failures import DeviceFailure, out_of_memory
@@ -66,8 +66,10 @@ class TestMemory:
     def test_pytorch_s_own_kernels_take_what_their_source_says(self, problem: str) -> None:
         asked = context(problem, "vendor-off")
         shapes = (asked.the_problem.input_shape, asked.the_problem.weight_shape)
-        with asked.under():
-            taken = taken_kernel(asked.the_problem, *(torch.ones(each, dtype=asked.dtype) for each in shapes))
+        with asked.apply_setting():
+            taken = selected_backend(
+                asked.the_problem, *(torch.ones(each, dtype=asked.dtype) for each in shapes)
+            )
         assert taken == OWN[problem]
         found = memory(problem, "vendor-off")
         assert (found.state, found.message) == ("pass", "")

@@ -12,7 +12,7 @@ import pytest
 from rows import every_row
 from runs import CHECKOUT, Run, environment, machine_file, rocmprobe, run
 
-from rocmprobe.checks.opinfo import DTYPES, group, unjudged
+from rocmprobe.checks.opinfo import DTYPES, group, skip_reason
 from rocmprobe.text.tables import table
 
 SWEPT = ("--only", "elementwise", "--only", "*/operator/float32/e*", "--level", "standard")
@@ -41,7 +41,7 @@ def test_every_row_of_the_table_has_a_reason_and_a_source() -> None:
     ],
 )
 def test_what_is_left_out(name: str, dtype: str, reason: str | None) -> None:
-    found = unjudged(name, dtype)
+    found = skip_reason(name, dtype)
     assert found is None if reason is None else found is not None and reason in found
 
 

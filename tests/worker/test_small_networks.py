@@ -30,10 +30,10 @@ def _hardly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(
-    check: str, dtype: str = "float32", under: Any = nullcontext, batch: Optional[int] = None
+    check: str, dtype: str = "float32", apply_setting: Any = nullcontext, batch: Optional[int] = None
 ) -> CheckResult:
     context = CheckContext(
-        getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, under, lambda phase: None, 0.0,
+        getattr(torch, dtype), "cpu", BACKENDS["onednn"], None, None, apply_setting, lambda phase: None, 0.0,
         exact=True, bypass=False, batch=batch,
     )  # fmt: skip
     return CHECKS[check].function(context)
@@ -126,12 +126,12 @@ def test_a_faulty_lstm_shows() -> None:
                 return result
             return (torch.cat((2 * result[0][..., :1], result[0][..., 1:]), -1), *result[1:])
 
-    assert asked("train-lstm", under=Doubling).state == "wrong"
+    assert asked("train-lstm", apply_setting=Doubling).state == "wrong"
 
 
 def test_a_loss_that_does_not_fall_is_told() -> None:
     flat = replace(training.reference("lstm"), losses=(1.0,) * training.STEPS)
-    answer = models._held(flat, flat, models.limits()["lstm"]["float32"])
+    answer = models._compare_training(flat, flat, models.limits()["lstm"]["float32"])
     assert (answer.state, answer.message) == ("wrong", "the loss does not fall: 1 to 1")
 
 

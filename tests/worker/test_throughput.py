@@ -36,8 +36,8 @@ def asked(text=TINY, direction=None, naive=False):
     problem = parse_problem(text)
     return CheckContext(
         dtype=getattr(torch, problem.dtype), device="cpu", backend=BACKENDS["onednn"], problem=problem,
-        direction=direction, under=nullcontext, report_phase=lambda phase: None, seconds=0.0, exact=False,
-        bypass=False, naive=naive,
+        direction=direction, apply_setting=nullcontext, report_phase=lambda phase: None, seconds=0.0,
+        exact=False, bypass=False, naive=naive,
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_calls_take_turns():
         return lambda: order.append(name)
 
     context = replace(asked(), report_phase=order.append)
-    timing._compared(context, {"a": called("a"), "b": called("b")}, {"gemm": called("gemm")}, 0)
+    timing._measure_in_turn(context, {"a": called("a"), "b": called("b")}, {"gemm": called("gemm")}, 0)
     turns = [name for name, _ in groupby(order)]
     assert turns == ["steady", "a", "b", "yardstick", "gemm"] * 5
 
@@ -97,7 +97,7 @@ def test_what_convolution_takes_is_settled_before_the_first_yardstick_runs(monke
 
     monkeypatch.setitem(yardsticks.YARDSTICKS, "gemm", ends_the_process)
     with pytest.raises(SystemExit):
-        throughput(replace(asked(), report_phase=told.append, settle=told.append))
+        throughput(replace(asked(), report_phase=told.append, send_preliminary=told.append))
     assert told[-1] == "yardstick"
     assert names(told[-2].timings) == {*NAMES}
 

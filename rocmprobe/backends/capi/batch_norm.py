@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 
 from rocmprobe.backends.capi.miopen import SPATIAL, Descriptor, MiopenLibrary
 from rocmprobe.backends.capi.reference import decode
-from rocmprobe.kernels.exact import encoded
-from rocmprobe.runtimes.calls import released
+from rocmprobe.kernels.exact import encode
+from rocmprobe.runtimes.calls import releasing
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
@@ -96,7 +96,7 @@ class BatchNorm:
             )
 
     def _uploaded(self, stack: ExitStack, *contents: Sequence[float]) -> list[Buffer]:
-        return [stack.enter_context(self._hip.upload(encoded(values, "float32"))) for values in contents]
+        return [stack.enter_context(self._hip.upload(encode(values, "float32"))) for values in contents]
 
     def _empty(self, stack: ExitStack, size: int) -> Buffer:
         return stack.enter_context(self._hip.upload(b"\xff" * size))
@@ -120,8 +120,8 @@ def batch_norm(
     """Yield a ``BatchNorm`` of ``x`` with ``shape`` (N, C, ...) on the device."""
     with ExitStack() as stack:
         tensor = miopen.tensor_descriptor("float32", shape)
-        stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(tensor)))
+        stack.enter_context(releasing(lambda: miopen.destroy_tensor_descriptor(tensor)))
         derived = miopen.derived_descriptor(tensor, SPATIAL)
-        stack.enter_context(released(lambda: miopen.destroy_tensor_descriptor(derived)))
-        buffer = stack.enter_context(hip.upload(encoded(x, "float32")))
+        stack.enter_context(releasing(lambda: miopen.destroy_tensor_descriptor(derived)))
+        buffer = stack.enter_context(hip.upload(encode(x, "float32")))
         yield BatchNorm(hip, miopen, tensor, derived, buffer)

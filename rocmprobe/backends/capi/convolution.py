@@ -11,7 +11,7 @@ from typing import Optional
 
 from rocmprobe.backends.capi.miopen import Descriptor, MiopenLibrary, Tensor
 from rocmprobe.model.problems import Problem
-from rocmprobe.runtimes.calls import INT, SIZE, released
+from rocmprobe.runtimes.calls import INT, SIZE, releasing
 from rocmprobe.runtimes.hip import Hip
 from rocmprobe.runtimes.memory import Buffer
 
@@ -167,7 +167,7 @@ class Convolution:
                 self.descriptor.address,
                 self._direction.number,
             )
-            stack.enter_context(released(lambda: library.call("miopenDestroyProblem", problem)))
+            stack.enter_context(releasing(lambda: library.call("miopenDestroyProblem", problem)))
             for name, tensor in self.tensors.items():
                 library.call(
                     "miopenSetProblemTensorDescriptor", problem, _TENSOR_IDS[name], tensor.descriptor.address
@@ -185,7 +185,7 @@ class Convolution:
             )
             offered = [address or 0 for address in solutions[: count.value]]
             for solution in offered:
-                stack.enter_context(released(partial(library.call, "miopenDestroySolution", solution)))
+                stack.enter_context(releasing(partial(library.call, "miopenDestroySolution", solution)))
             yield [(self._describe(solution), solution) for solution in offered]
 
     def run_found(self, solution: int, workspace: Optional[Buffer] = None) -> None:
@@ -257,7 +257,7 @@ def convolution(
         for name, shape in shapes.items():
             lifted_shape = (*shape[:2], *lifted, *shape[2:])
             descriptor = miopen.tensor_descriptor(problem.dtype, lifted_shape, problem.channels_last)
-            stack.enter_context(released(partial(miopen.destroy_tensor_descriptor, descriptor)))
+            stack.enter_context(releasing(partial(miopen.destroy_tensor_descriptor, descriptor)))
             size = itemsize
             for length in shape:
                 size *= length
@@ -273,7 +273,7 @@ def convolution(
             lifted + problem.dilation,
             problem.groups,
         )
-        stack.enter_context(released(partial(miopen.destroy_convolution_descriptor, descriptor)))
+        stack.enter_context(releasing(partial(miopen.destroy_convolution_descriptor, descriptor)))
         yield Convolution(miopen, descriptor, tensors, direction)
 
 

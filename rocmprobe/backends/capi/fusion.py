@@ -11,7 +11,7 @@ from typing import Any
 from rocmprobe.backends.capi.batch_norm import EPSILON
 from rocmprobe.backends.capi.miopen import SPATIAL, Descriptor, MiopenLibrary, Tensor
 from rocmprobe.checks.tools.failures import NotApplicable
-from rocmprobe.runtimes.calls import CallFailed, released
+from rocmprobe.runtimes.calls import CallFailed, releasing
 
 _VERTICAL = 0
 _RELU = 3
@@ -91,7 +91,7 @@ def fusion_plan(miopen: MiopenLibrary, x: Tensor) -> Iterator[FusionPlan]:
     with ExitStack() as stack:
         call = miopen.library.call
         plan = miopen.created("miopenCreateFusionPlan", _VERTICAL, x.descriptor.address)
-        stack.enter_context(released(partial(call, "miopenDestroyFusionPlan", plan.address)))
+        stack.enter_context(releasing(partial(call, "miopenDestroyFusionPlan", plan.address)))
         arguments = miopen.created("miopenCreateOperatorArgs")
-        stack.enter_context(released(partial(call, "miopenDestroyOperatorArgs", arguments.address)))
+        stack.enter_context(releasing(partial(call, "miopenDestroyOperatorArgs", arguments.address)))
         yield FusionPlan(miopen, plan, arguments)

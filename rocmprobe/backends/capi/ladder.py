@@ -26,7 +26,7 @@ from rocmprobe.backends.capi.rocblas import Rocblas
 from rocmprobe.backends.capi.tensor_operations import StrayWrites
 from rocmprobe.checks.tools.context import CheckResult
 from rocmprobe.checks.tools.failures import NotApplicable
-from rocmprobe.kernels.exact import encoded
+from rocmprobe.kernels.exact import encode
 from rocmprobe.knowledge import miopen_log
 from rocmprobe.model.numerics import SUMS, TRANSFORMS, exact_fill, judge_float, miopen_rule
 from rocmprobe.model.problems import Problem
@@ -54,7 +54,7 @@ def _nothing(phase: str) -> None:
     pass
 
 
-class Ladder:
+class CapiChecks:
     """Checks that run on HIP's ``device`` with the libraries of ``place``.
 
     ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. The first check that needs a
@@ -98,9 +98,9 @@ class Ladder:
         elif check == "gemm":
             ask = partial(self._multiply, dtype)
         elif check in OPERATOR_CHECKS:
-            ask = partial(self._operate, check, dtype)
+            ask = partial(self._check_operator, check, dtype)
         else:
-            ask = {"copy": self._copy, "elementwise": self._fill, "batch-norm": self._normalise}[check]
+            ask = {"copy": self._copy, "elementwise": self._fill, "batch-norm": self._check_batch_norm}[check]
         try:
             return ask()
         except (NotAvailable, NotApplicable) as error:
@@ -157,12 +157,12 @@ class Ladder:
         fill = exact_fill(dtype, k)
         a = reference.integers(m * k, fill.largest, fill.density, seed=1)
         b = reference.integers(k * n, fill.largest, seed=2)
-        empty = b"\xff" * len(encoded([0] * (m * n), dtype))
+        empty = b"\xff" * len(encode([0] * (m * n), dtype))
         self._report_phase("first-call")
         started = time.perf_counter()
         hip, rocblas = self._opened_hip(), self._opened_rocblas()
         with ExitStack() as stack:
-            factors = [stack.enter_context(hip.upload(encoded(each, dtype))) for each in (a, b)]
+            factors = [stack.enter_context(hip.upload(encode(each, dtype))) for each in (a, b)]
             c = stack.enter_context(hip.upload(empty))
             rocblas.gemm(dtype, m, n, k, factors[0], factors[1], c)
             hip.synchronize()
@@ -172,7 +172,7 @@ class Ladder:
         expected = reference.matrix_product(m, n, k, a, b)
         step = CheckResult(timings={"first_call": seconds})
         # The operands are integers, so the result must be exact in any order of summation.
-        return _judged(step, {"product": (result, expected)}, dtype, k, exact=True)
+        return _compare(step, {"product": (result, expected)}, dtype, k, exact=True)
 
     def _convolve(self, asked: Problem, direction: str) -> CheckResult:
         problem, direction = reference.plain(asked, direction)
@@ -189,7 +189,7 @@ class Ladder:
         inputs = reference.operands(problem, direction, fill)
         lying = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
         contents = {
-            name: encoded(
+            name: encode(
                 reference.channels_last(values, lying[name]) if problem.channels_last else values,
                 problem.dtype,
             )
@@ -224,7 +224,7 @@ class Ladder:
         )
         expected = reference.convolve(problem, direction, inputs)
         compared = {"result": (result, expected)}
-        judged = _judged(step, compared, problem.dtype, problem.terms(direction), exact=False)
+        judged = _compare(step, compared, problem.dtype, problem.terms(direction), exact=False)
         rule = miopen_rule(reference.errors(result, expected), problem.dtype, direction, asked.transposed)
         extra = {"repeatable": content == again, "miopen_rule": rule}
         judged = replace(judged, numerics={**judged.numerics, **extra})
@@ -235,7 +235,7 @@ class Ladder:
             )
         return judged
 
-    def _normalise(self) -> CheckResult:
+    def _check_batch_norm(self) -> CheckResult:
         """Test batch norm: training, backward of training, and inference.
 
         Each of the three gets its own inputs, so a failure does not affect the others.
@@ -260,7 +260,7 @@ class Ladder:
             }
             return self._by_parts(started, parts, "float32", terms, exact=False)
 
-    def _operate(self, name: str, dtype: str) -> CheckResult:
+    def _check_operator(self, name: str, dtype: str) -> CheckResult:
         """Run every part of the operator check ``name``. No part uses results of another part."""
         check = OPERATOR_CHECKS[name](dtype)
         self._report_phase("first-call")
@@ -293,7 +293,7 @@ class Ladder:
         }
         if not failures:
             together = {what: pair for each in compared.values() for what, pair in each.items()}
-            return _judged(step, together, dtype, terms, exact)
+            return _compare(step, together, dtype, terms, exact)
         alike: dict[str, list[str]] = {}
         for name, failure in failures.items():
             alike.setdefault(str(failure), []).append(name)
@@ -301,7 +301,7 @@ class Ladder:
         right = [
             name
             for name, each in compared.items()
-            if _judged(step, each, dtype, terms, exact).state == "pass"
+            if _compare(step, each, dtype, terms, exact).state == "pass"
         ]
         if right:
             message += f"; {' and '.join(right)} correct"
@@ -371,7 +371,7 @@ def _exactly(wrong: int, what: str, seconds: float) -> CheckResult:
     return CheckResult("wrong", f"{wrong} {what}", timings=timings) if wrong else CheckResult(timings=timings)
 
 
-def _judged(
+def _compare(
     step: CheckResult,
     compared: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     dtype: str,

@@ -20,10 +20,10 @@ from rocmprobe.backends.capi.convolution import convolution
 from rocmprobe.backends.capi.fusion import fusion_plan
 from rocmprobe.backends.capi.miopen import SPATIAL, MiopenLibrary
 from rocmprobe.backends.capi.tensor_operations import TensorOperations, tensor_operations
-from rocmprobe.kernels.exact import channels_last, contiguous, encoded
+from rocmprobe.kernels.exact import channels_last, contiguous, encode
 from rocmprobe.model.numerics import TRANSFORMS, exact_fill
 from rocmprobe.model.problems import Problem, parse_problem
-from rocmprobe.runtimes.calls import released
+from rocmprobe.runtimes.calls import releasing
 from rocmprobe.runtimes.hip import Hip
 
 
@@ -223,7 +223,7 @@ def _fused_convolution(
     hip: Hip,
     miopen: MiopenLibrary,
 ) -> list[float]:
-    contents = {name: encoded(values, problem.dtype) for name, values in inputs.items()}
+    contents = {name: encode(values, problem.dtype) for name, values in inputs.items()}
     with ExitStack() as stack:
         on_device = stack.enter_context(tensor_operations(hip, miopen, problem.dtype))
         made = stack.enter_context(convolution(hip, miopen, problem, "fwd", contents))
@@ -248,7 +248,7 @@ def batch_norm_relu(dtype: str) -> OperatorCheck:
             # The result is filled with NaN to show elements that the kernel does not write.
             result = on_device.tensor(_NORMALIZED, [float("nan")] * len(x))
             derived = miopen.derived_descriptor(image.descriptor, SPATIAL)
-            stack.enter_context(released(partial(miopen.destroy_tensor_descriptor, derived)))
+            stack.enter_context(releasing(partial(miopen.destroy_tensor_descriptor, derived)))
             plan = stack.enter_context(fusion_plan(miopen, image))
             single = [
                 on_device.tensor((1, channels, 1, 1), each, dtype="float32")

@@ -17,7 +17,7 @@ from operator import mul
 
 from rocmprobe.geometry import geometry
 from rocmprobe.kernels.exact import convolved
-from rocmprobe.model.numerics import Errors, ExactFill, share
+from rocmprobe.model.numerics import Errors, ExactFill, relative_error
 from rocmprobe.model.problems import Problem
 
 _ARRAY_CODES = {"float32": "f", "float64": "d"}
@@ -167,8 +167,8 @@ def errors(result: Sequence[float], reference: Sequence[float]) -> Errors:
     squares = math.fsum(difference * difference for difference in differences)
     return Errors(
         count=len(reference),
-        rms_range=share(math.sqrt(squares / max(1, len(reference))), max(largest, top)),
-        max_ratio=share(max(differences, default=0.0), top),
+        rms_range=relative_error(math.sqrt(squares / max(1, len(reference))), max(largest, top)),
+        max_ratio=relative_error(max(differences, default=0.0), top),
         max_result=largest,
         max_reference=top,
         non_finite=len(reference) - len(pairs),

@@ -12,8 +12,8 @@ from typing import Any, Optional
 from rocmprobe.backends.capi.convolution import MARGIN
 from rocmprobe.backends.capi.miopen import CAST_TENSOR, COPY_TENSOR, MiopenLibrary, Tensor
 from rocmprobe.backends.capi.reference import decode
-from rocmprobe.kernels.exact import encoded
-from rocmprobe.runtimes.calls import released
+from rocmprobe.kernels.exact import encode
+from rocmprobe.runtimes.calls import releasing
 from rocmprobe.runtimes.hip import Hip
 
 #: Numbers of the operations (``miopenTensorOp_t``).
@@ -45,8 +45,8 @@ class TensorOperations:
     ) -> Tensor:
         """Return a tensor on the device. ``memory`` is the whole buffer, including gaps between elements."""
         descriptor = self.miopen.tensor_descriptor(dtype or self._dtype, shape, strides=strides)
-        self._stack.enter_context(released(partial(self.miopen.destroy_tensor_descriptor, descriptor)))
-        content = encoded(memory, dtype or self._dtype)
+        self._stack.enter_context(releasing(partial(self.miopen.destroy_tensor_descriptor, descriptor)))
+        content = encode(memory, dtype or self._dtype)
         buffer = self._stack.enter_context(self._hip.allocate(len(content), MARGIN))
         buffer.write(content)
         return Tensor(descriptor, buffer)
@@ -95,11 +95,11 @@ class TensorOperations:
 
     def set_all(self, tensor: Tensor, value: float) -> None:
         """Set every element to ``value``."""
-        self._call("miopenSetTensor", *_of(tensor), encoded([value], self._dtype))
+        self._call("miopenSetTensor", *_of(tensor), encode([value], self._dtype))
 
     def scale(self, tensor: Tensor, factor: float) -> None:
         """Multiply every element by ``factor``."""
-        self._call("miopenScaleTensor", *_of(tensor), encoded([factor], self._dtype))
+        self._call("miopenScaleTensor", *_of(tensor), encode([factor], self._dtype))
 
     def add_bias(self, bias: Tensor, y: Tensor) -> None:
         """Add ``bias`` (1, C, 1, ...) to y (N, C, ...)."""

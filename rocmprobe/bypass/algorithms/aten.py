@@ -32,7 +32,7 @@ class Aten(Algorithm):
     def plan(self, direction: str, plain: Geometry, operands: Operands, cap: int) -> Plan | None:
         fits = (
             len(plain.kernel) == 2 and plain.groups == 1 and set(plain.dilation) == {1}
-            and min(plain.padding) >= 0 and operands.wide == operands.size and _whole(plain)
+            and min(plain.padding) >= 0 and operands.wide == operands.size and _has_full_feature(plain)
         )  # fmt: skip
         if not fits:
             return None
@@ -64,7 +64,9 @@ class Aten(Algorithm):
         feature: torch.Tensor,
     ) -> None:
         sizes = (list(plain.kernel), bias, list(plain.stride), list(plain.padding))
-        found = torch.ops.aten._slow_conv2d_forward(_plainly(image), _plainly(weight), *sizes)
+        found = torch.ops.aten._slow_conv2d_forward(
+            _with_contiguous_strides(image), _with_contiguous_strides(weight), *sizes
+        )
         _become(feature, found)
 
     def backward_data(
@@ -103,7 +105,7 @@ def _become(result: torch.Tensor, found: torch.Tensor) -> None:
         result.copy_(found)
 
 
-def _whole(plain: Geometry) -> bool:
+def _has_full_feature(plain: Geometry) -> bool:
     """Return True if ``plain.feature`` is the output size that PyTorch computes for ``plain.image``.
 
     For a transposed problem, ``feature`` can be smaller.
@@ -116,7 +118,7 @@ def _whole(plain: Geometry) -> bool:
     )
 
 
-def _plainly(tensor: torch.Tensor) -> torch.Tensor:
+def _with_contiguous_strides(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape.
 
     PyTorch's kernels derive the memory layout of all operands from one operand. A contiguous tensor with a
@@ -131,9 +133,9 @@ def _backward(
     plain: Geometry, gradient: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, mask: list[bool]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.aten._slow_conv2d_backward.output_mask(
-        _plainly(gradient),
-        _plainly(image),
-        _plainly(weight),
+        _with_contiguous_strides(gradient),
+        _with_contiguous_strides(image),
+        _with_contiguous_strides(weight),
         list(plain.kernel),
         list(plain.stride),
         list(plain.padding),

@@ -169,7 +169,9 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def fitted(windows: tuple[int, ...], most: int, needed: Needed, cap: int) -> tuple[int, tuple[int, ...], int]:
+def largest_chunk(
+    windows: tuple[int, ...], most: int, needed: Needed, cap: int
+) -> tuple[int, tuple[int, ...], int]:
     """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes.
 
     If even a single window needs more, return the values for a single window.
@@ -220,6 +222,16 @@ def gemm_flops(plain: Geometry) -> int:
 
 
 __all__ = [
-    "BWD_DATA", "BWD_WEIGHTS", "FWD", "Algorithm", "Needed", "Operands", "Plan", "accumulation_dtype",
-    "fitted", "gemm_flops", "largest", "weight_traffic",
+    "BWD_DATA",
+    "BWD_WEIGHTS",
+    "FWD",
+    "Algorithm",
+    "Needed",
+    "Operands",
+    "Plan",
+    "accumulation_dtype",
+    "gemm_flops",
+    "largest",
+    "largest_chunk",
+    "weight_traffic",
 ]  # fmt: skip

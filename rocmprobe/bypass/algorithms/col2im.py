@@ -18,8 +18,8 @@ from rocmprobe.bypass.algorithms.base import (
     Needed,
     Operands,
     Plan,
-    fitted,
     gemm_flops,
+    largest_chunk,
     weight_traffic,
 )
 from rocmprobe.bypass.algorithms.columns import add_back
@@ -35,7 +35,7 @@ class Col2im(Algorithm):
         if direction != BWD_DATA:
             return None
         needed = _needed(plain, operands)
-        samples, tile, workspace = fitted(plain.feature, chunk(plain, operands), needed, cap)
+        samples, tile, workspace = largest_chunk(plain.feature, chunk(plain, operands), needed, cap)
         pieces = ceil(plain.batch / samples) * prod(ceil(w / t) for w, t in zip(plain.feature, tile))
         columns = plain.batch * plain.channels * plain.taps * prod(plain.feature) * operands.wide
         return Plan(

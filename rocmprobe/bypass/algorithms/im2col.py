@@ -25,8 +25,8 @@ from rocmprobe.bypass.algorithms.base import (
     Operands,
     Plan,
     accumulation_dtype,
-    fitted,
     gemm_flops,
+    largest_chunk,
     weight_traffic,
 )
 from rocmprobe.bypass.algorithms.columns import Box, Windows, index
@@ -45,7 +45,7 @@ class Im2col(Algorithm):
         if direction == BWD_DATA:
             return None
         needed = _needed(plain, operands, direction == FWD)
-        samples, tile, workspace = fitted(plain.feature, chunk(plain, operands), needed, cap)
+        samples, tile, workspace = largest_chunk(plain.feature, chunk(plain, operands), needed, cap)
         pieces = ceil(plain.batch / samples) * prod(ceil(w / t) for w, t in zip(plain.feature, tile))
         columns = plain.batch * plain.channels * plain.taps * prod(plain.feature) * operands.wide
         moved = 2 * columns + weight_traffic(plain, operands, direction, pieces)

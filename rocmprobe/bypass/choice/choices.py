@@ -67,7 +67,7 @@ class Choice:
         self._problem = problem
         self._device = device
         by_rule = not measures()
-        kept = None if by_rule or len(plans) == 1 else plan_file.kept(device, problem)
+        kept = None if by_rule or len(plans) == 1 else plan_file.load(device, problem)
         self.settled = next((plan for plan in plans if plan.name == kept), None)
         asked = self.settled is not None or len(plans) == 1 or by_rule or capturing(device)
         rates = USUAL[device.type] if asked else measured(device)
@@ -107,17 +107,17 @@ class Choice:
             if model(plan) > _PROMISING * model(plans[0]) or time.perf_counter() > ends:
                 break
             try:
-                least[plan.name] = self._least(plan, run, min(least.values(), default=inf), ends)
+                least[plan.name] = self._fastest_seconds(plan, run, min(least.values(), default=inf), ends)
             except RuntimeError:
                 # Most likely out of memory. Another plan may need less.
                 failed = True
         best = min(plans, key=lambda plan: least.get(plan.name, inf))
         # If a plan failed or only one plan was measured, the result is valid for this process only.
         if len(least) > 1 and not failed:
-            plan_file.keep(self._device, self._problem, best.name)
+            plan_file.store(self._device, self._problem, best.name)
         return best
 
-    def _least(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
+    def _fastest_seconds(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
         """Run ``plan`` at least twice, and return the seconds of the fastest run.
 
         Skip runs 3 and 4 after ``ends`` (a value of ``time.perf_counter``), or if run 2 takes at least

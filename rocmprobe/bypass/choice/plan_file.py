@@ -32,7 +32,7 @@ _known: dict[tuple[str, Path | None], dict[str, str]] = {}
 _warned: set[Path] = set()
 
 
-def kept(device: torch.device, problem: str) -> str | None:
+def load(device: torch.device, problem: str) -> str | None:
     """Return the fastest measured algorithm for ``problem``, or None if no process has measured the problem.
 
     Invalid lines, and records of another version, device or torch, are ignored with one warning.
@@ -40,7 +40,7 @@ def kept(device: torch.device, problem: str) -> str | None:
     return _records(device).get(problem)
 
 
-def keep(device: torch.device, problem: str, algorithm: str) -> None:
+def store(device: torch.device, problem: str, algorithm: str) -> None:
     """Store that ``algorithm`` was the fastest for ``problem``. Warn if the file cannot be written."""
     _records(device)[problem] = algorithm
     path = _path(device)
@@ -56,11 +56,11 @@ def keep(device: torch.device, problem: str, algorithm: str) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        _warn(path, f"cannot be written ({error.strerror}); what is measured is not kept")
+        _warn(path, f"cannot be written ({error.strerror}); measured times are not saved")
 
 
 def forget() -> None:
-    """Forget the records that this process has read. The next :func:`kept` or :func:`keep` reads the file."""
+    """Forget the records that this process has read. :func:`load` and :func:`store` then read the file."""
     with _lock:
         _known.clear()
         _warned.clear()

@@ -70,7 +70,7 @@ def compare(context: CheckContext, computation: Computation) -> CheckResult:
     compared, seconds = _computed(context, computation)
     (measure,) = computation.measures
     answer = CheckResult(timings={"first_call": seconds})
-    return held(compared, answer, computation.limit("max_error"), measure)
+    return check_errors(compared, answer, computation.limit("max_error"), measure)
 
 
 def compare_exactly(
@@ -109,7 +109,7 @@ def _computed(context: CheckContext, computation: Computation) -> tuple[Compared
     return [(name, results[name], reference.detach()) for name, reference in expected.items()], seconds
 
 
-def held(
+def check_errors(
     compared: Compared, answer: CheckResult, limit: float, measure: Callable[..., float] = _UNIT_ERROR
 ) -> CheckResult:
     """Measure the error of every result with ``measure``. If an error is above ``limit``, set the state of

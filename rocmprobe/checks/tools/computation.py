@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Optional
 
-from rocmprobe.model.numerics import LAYER_LIMITS, share
+from rocmprobe.model.numerics import LAYER_LIMITS, relative_error
 
 #: An error is divided by the largest value, but at least by this number. UNIT is for layers whose gradients
 #: nearly cancel (batch norm, training).
@@ -215,7 +215,7 @@ def max_error(result: Any, reference: Any, least: float) -> float:
 def max_ratio(result: Any, reference: Any) -> float:
     """Return the largest error relative to the reference's largest value."""
     error = (result.cpu().double() - reference).abs().max()
-    return share(float(error), float(reference.abs().max()))
+    return relative_error(float(error), float(reference.abs().max()))
 
 
 def rms_range(result: Any, reference: Any) -> float:
@@ -223,7 +223,7 @@ def rms_range(result: Any, reference: Any) -> float:
     reference."""
     actual = result.cpu().double()
     error = (actual - reference).square().mean().sqrt()
-    return share(float(error), float(max(actual.abs().max(), reference.abs().max())))
+    return relative_error(float(error), float(max(actual.abs().max(), reference.abs().max())))
 
 
 def rounding(sums: Any, reference: Any, of_sums: float, of_reference: float, least: float) -> Any:

@@ -102,11 +102,11 @@ class CheckContext:
     """Argument of a check's function: the case, and functions and objects that the check needs in this
     process.
 
-    ``device`` is torch's name of the device. ``under`` creates a context in which the setting applies (its
-    environment variables are already set). ``report_phase`` tells the controller which time limit applies
-    from now on. ``settle`` sends a preliminary result to the controller, which uses this result if the
-    process dies in the phase ``yardstick``. ``seconds`` is the time for a throughput measurement.
-    ``sweep_bytes`` is how much memory a memory sweep may fill on a CPU.
+    ``device`` is torch's name of the device. ``apply_setting`` creates a context in which the setting applies
+    (its environment variables are already set). ``report_phase`` tells the controller which time limit
+    applies from now on. ``send_preliminary`` sends a preliminary result to the controller, which uses this
+    result if the process dies in the phase ``yardstick``. ``seconds`` is the time for a throughput
+    measurement. ``sweep_bytes`` is how much memory a memory sweep may fill on a CPU.
 
     ``exact`` is True if results for integer operands must equal the reference. ``bypass`` is True if the
     setting installs the bypass. ``naive`` is True if naive im2col is also timed. ``batch`` is the batch size
@@ -119,7 +119,7 @@ class CheckContext:
     backend: TestedLibrary
     problem: Optional[Problem]
     direction: Optional[str]
-    under: Callable[[], AbstractContextManager[None]]
+    apply_setting: Callable[[], AbstractContextManager[None]]
     report_phase: Callable[[str], None]
     seconds: float
     exact: bool
@@ -130,13 +130,13 @@ class CheckContext:
     operator: Optional[str] = None
     compiler: Compiler = field(default_factory=Compiler)
     clock: Callable[[], float] = time.perf_counter
-    settle: Callable[[CheckResult], None] = lambda answer: None
+    send_preliminary: Callable[[CheckResult], None] = lambda answer: None
     measured: Callable[[], AbstractContextManager[None]] = nullcontext
     soak: Soak = field(default_factory=Soak)
 
     @property
     def the_problem(self) -> Problem:
-        assert self.problem is not None, "this check asks about a problem"
+        assert self.problem is not None, "this check needs a problem"
         return self.problem
 
     @property
@@ -148,13 +148,13 @@ class CheckContext:
         return seed_of(self.problem.text if self.problem else self.dtype_name)
 
     @contextmanager
-    def tested(self) -> Iterator[None]:
+    def under_setting(self) -> Iterator[None]:
         """Apply the setting inside of a ``with`` block, and wait for the device at its end.
 
         Turn exceptions into DeviceFailure, or into NotApplicable if PyTorch has no such kernel on a CPU.
         """
         try:
-            with self.under():
+            with self.apply_setting():
                 yield
                 self.backend.synchronize(self.device)
         except NotApplicable:
@@ -171,7 +171,7 @@ class CheckContext:
         DeviceFailure if ``move`` fails.
         """
         self.report_phase("first-call")
-        with self.tested():
+        with self.under_setting():
             result = move()
         self.report_phase("prepare")
         return result
@@ -181,7 +181,7 @@ class CheckContext:
         compile them."""
         self.report_phase("first-call")
         started = self.clock()
-        with self.tested():
+        with self.under_setting():
             result = call()
         seconds = self.clock() - started
         self.report_phase("steady")
@@ -191,6 +191,6 @@ class CheckContext:
         """Run ``call`` once more, and return (result, seconds)."""
         self.report_phase("steady")
         started = self.clock()
-        with self.tested():
+        with self.under_setting():
             result = call()
         return result, self.clock() - started

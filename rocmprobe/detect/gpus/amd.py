@@ -40,7 +40,7 @@ def read_gpus(
     nodes = [node for node in every_node if node.properties.get("vendor_id", kfd.AMD) == kfd.AMD]
     amd = {address: device for address, device in devices.items() if device.vendor == kfd.AMD}
     states = _states(tree, amd)
-    functions = [_function(node.address, amd) for node in nodes]
+    functions = [_card_address(node.address, amd) for node in nodes]
     sharing = Counter(functions)
     listed = []
     for node, function in zip(nodes, functions):
@@ -50,7 +50,7 @@ def read_gpus(
     found = visible_devices.with_numbers(listed, environ)
     unlisted = sorted(set(amd) - set(functions))
     found += [_from_device(tree, amd[address], environ, hip, states[address]) for address in unlisted]
-    cards = _cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
+    cards = _count_cards(zip(functions, (node.address for node in nodes))) + len(unlisted)
     facts = {"amd.cards": Fact(cards, f"{NODES} and {pci.DEVICES}")}
     if unlisted:
         facts["kfd.unlisted"] = Fact(unlisted, f"{pci.DEVICES}; {_why_unlisted(tree, refused)}")
@@ -130,7 +130,7 @@ def _from_node(
         max_core_clock_mhz=node.fact("max_engine_clk_fcompute"),
         max_memory_clock_mhz=node.max_memory_clock,
         memory_bus_bits=node.bus_bits,
-        **(_of_a_part(state, node, parts) if parts > 1 else state),
+        **(_partition_state(state, node, parts) if parts > 1 else state),
     )
 
 
@@ -232,7 +232,7 @@ def _name(
             return in_libdrm
     shared = gpus.marketing_name(pci_id, None)
     if shared:
-        return Fact(shared, f"{here}, for every revision without a name of its own")
+        return Fact(shared, f"{here}, for every revision without its own name")
     if device is not None and device.product.value:
         return device.product
     chip = gpus.chip(gpus.gfx_of(pci_id))
@@ -241,7 +241,7 @@ def _name(
     return Fact(None, f"{_TABLE} has no PCI id {_shown(pci_id, 4)}")
 
 
-def _of_a_part(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
+def _partition_state(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> dict[str, Fact]:
     """Return the facts of ``state`` for one partition of the card.
 
     Facts that hold only for the whole card lose their value.
@@ -273,12 +273,12 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
     return dataclasses.replace(card, source=f"{card.source} ({node.vram_source}: {node.vram_bytes})")
 
 
-def _function(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
+def _card_address(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
     """Return the PCI address of the card whose KFD node or partition has ``address``."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
-def _cards(nodes: Iterable[tuple[str, str]]) -> int:
+def _count_cards(nodes: Iterable[tuple[str, str]]) -> int:
     """Return the number of cards among the nodes.
 
     Each item is a pair of PCI addresses: the card's and the node's. Partitions of a card differ only in the

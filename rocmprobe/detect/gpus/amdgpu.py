@@ -153,7 +153,7 @@ def _fact(tree: Tree, folder: str, sensor: Sensor, names: Sequence[str]) -> Fact
     found = Fact()
     for name in names:
         if "*" in name:
-            found = Fact(None, f"{_label(name)}: none is {sensor.label}")
+            found = Fact(None, f"{_label(name)}: no sensor is {sensor.label}")
         else:
             found = _scaled(pci.number_fact(tree, name), sensor.divisor)
         if found.value is not None:

@@ -95,7 +95,7 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
             properties,
             *_vram(tree, f"{NODES}/{index}", properties),
             _atomics(tree, index, found),
-            *(_of_a_bank(tree, f"{NODES}/{index}", name) for name in ("width", "mem_clk_max")),
+            *(_memory_bank_property(tree, f"{NODES}/{index}", name) for name in ("width", "mem_clk_max")),
         )
         for index, properties in found.items()
     )
@@ -144,7 +144,7 @@ def _local_banks(tree: Tree, node: str) -> list[dict[str, int]]:
     return [bank for bank in banks if bank.get("heap_type") in _LOCAL_HEAPS]
 
 
-def _of_a_bank(tree: Tree, node: str, name: str) -> Fact:
+def _memory_bank_property(tree: Tree, node: str, name: str) -> Fact:
     source = f"{node}/mem_banks/*/properties {name}"
     values = [bank[name] for bank in _local_banks(tree, node) if bank.get(name)]
     return Fact(max(values), source) if values else Fact(None, f"{source}: not given")

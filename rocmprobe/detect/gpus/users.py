@@ -29,7 +29,7 @@ _HOST_NAMESPACE = 0xEFFFFFFC
 
 
 @dataclass(frozen=True)
-class User:
+class GpuProcess:
     """A process that uses a GPU."""
 
     pid: int
@@ -37,24 +37,24 @@ class User:
     source: str
 
 
-def users(tree: Tree, gpu: Gpu, own: int) -> tuple[User, ...]:
+def users(tree: Tree, gpu: Gpu, own: int) -> tuple[GpuProcess, ...]:
     """Return the processes other than ``own`` that use ``gpu``, sorted by pid.
 
     Leave out processes for which the kernel lists neither memory nor queues on the GPU, e.g. sensor monitors.
     A process that was found only in /proc counts as a user of every GPU.
     """
     vendor = str(gpu.vendor.value)
-    found: dict[int, User] = {}
+    found: dict[int, GpuProcess] = {}
     known: set[int] = set()
     if vendor == "amd":
         wanted = _gpu_id(tree, gpu)
         known = {pid for pid in map(number, tree.names(PROCESSES)) if pid is not None}
         for pid in known:
             if _uses(tree, pid, wanted):
-                found[pid] = User(pid, _name(tree, pid), PROCESSES)
+                found[pid] = GpuProcess(pid, _name(tree, pid), PROCESSES)
     for pid in _with_open(tree, _NODES[vendor]) if vendor in _NODES else ():
         if pid not in known:
-            found[pid] = User(pid, tree.text(f"/proc/{pid}/comm") or "", f"/proc/{pid}/fd")
+            found[pid] = GpuProcess(pid, tree.text(f"/proc/{pid}/comm") or "", f"/proc/{pid}/fd")
     found.pop(own, None)
     return tuple(found[pid] for pid in sorted(found))
 

@@ -108,7 +108,7 @@ def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, 
         "wsl.dxcore": Fact(tree.exists(_DXCORE), _DXCORE),
         "wsl.librocdxg": Fact(
             [torch.shown(path) for path in found] or None,
-            f"{loader.OPT}/rocm*/lib, LD_LIBRARY_PATH, the loader's folders, the packages beside torch",
+            f"{loader.OPT}/rocm*/lib, LD_LIBRARY_PATH, the loader's folders, the packages next to torch",
         ),
         "wsl.dids": Fact(added or None, where),
         "wsl.takes": Fact(wsl.takes(added.values()), f"data/wsl.toml; {where}")

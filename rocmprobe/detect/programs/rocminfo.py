@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Optional
 
-from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
+from rocmprobe.detect.programs.tool_failures import Failure, cleaned, failure
 from rocmprobe.knowledge.gpus import isa_name
 
 #: A heading near the top, after a quote mark or a log prefix. The width of the prefix is removed from all
@@ -24,7 +24,7 @@ _LABELS = (
     "Internal Node ID", "Compute Unit", "SIMDs per CU", "Shader Engines", "Memory Properties", "Features",
     "Wavefront Size", "Pool Info", "Segment", "Size", "Allocatable", "Alloc Granule", "ISA Info",
 )  # fmt: skip
-_OF_AN_AGENT = frozenset({"Uuid", "Marketing Name", "Vendor Name", "Device Type", "Chip ID", "BDFID"})
+_AGENT_LABELS = frozenset({"Uuid", "Marketing Name", "Vendor Name", "Device Type", "Chip ID", "BDFID"})
 _LABEL = re.compile(
     r"(?<![\w.])(?:Agent\s+[0-9]+(?=\s+\*)|"
     rf"(?:{'|'.join(map(re.escape, _LABELS))})(?=:\s))"
@@ -108,7 +108,7 @@ def parse(text: str) -> RocmInfo:
 
     If there are no GPU agents, ``failure`` of the result says why, or is None if the text is not understood.
     """
-    text = plain(text)
+    text = cleaned(text)
     header: dict[str, str] = {}
     drafts: list[_Draft] = []
     for line in _lines(text):
@@ -117,8 +117,8 @@ def parse(text: str) -> RocmInfo:
             continue
         match = _FIELD.match(line)
         name, value = (match.group(1), match.group(2).strip()) if match else ("", line.strip())
-        if name in _OF_AN_AGENT:
-            _begin(drafts, name)
+        if name in _AGENT_LABELS:
+            _append_if_new(drafts, name)
         if drafts and (name or drafts[-1].label):
             _take(drafts[-1], name or drafts[-1].label, value)
             drafts[-1].label = "" if value else name
@@ -159,7 +159,7 @@ def _parted(line: str) -> list[str]:
     return [line[start:end].rstrip("* \t") for start, end in zip(edges, edges[1:])]
 
 
-def _begin(drafts: list[_Draft], name: str) -> None:
+def _append_if_new(drafts: list[_Draft], name: str) -> None:
     """Append a new agent if the field ``name`` cannot belong to the last agent.
 
     Pasted text can lack the headings of agents.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from rocmprobe.detect.programs.tool_failures import Failure, failure, plain
+from rocmprobe.detect.programs.tool_failures import Failure, cleaned, failure
 
 #: Texts that both tools print for a value that they could not read.
 _NOTHING = ("", "N/A", "n/a", "None", "UNKNOWN", "unknown")
@@ -72,7 +72,7 @@ class Smi:
 
 def parse_rocm_smi(text: str) -> Smi:
     """Parse the output of rocm-smi as JSON, lines or tables. Never raise an exception."""
-    text = plain(text)
+    text = cleaned(text)
     cards: dict[int, dict[str, Any]] = {}
     driver = None
     for data in _json_values(text):
@@ -96,7 +96,7 @@ def parse_amd_smi(text: str) -> Smi:
 
     The output is JSON or text from ``static``, ``metric`` or ``list``, or amd-smi's first table.
     """
-    text = plain(text)
+    text = cleaned(text)
     blocks: dict[int, dict[str, Any]] = {}
     listed = [gpu for data in _json_values(text) for gpu in _amd_smi_list(data)]
     for block in listed or _amd_smi_blocks(text):

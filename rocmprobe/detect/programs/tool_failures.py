@@ -63,7 +63,8 @@ _MEANINGS = tuple(
         (r"hsa api call failure|hsa_init Failed|HSA_STATUS_ERROR|HSA Error:", "hsa-init-failed", _NO_RUNTIME),
         (r"(?i)unable to detect any GPU devices|no (?:AMD )?GPUs? (?:devices? )?(?:found|detected|available)",
          "no-gpu", "the tool finds no AMD GPU"),
-        (r"(?i)permission denied", "permission-denied", "this user may not open what the tool needs"),
+        (r"(?i)permission denied", "permission-denied",
+         "this user has no permission for a file that the tool needs"),
         (r"Traceback \(most recent call last\)", "tool-broken", "the tool itself failed"),
     )
 )  # fmt: skip
@@ -71,7 +72,7 @@ _MEANINGS = tuple(
 
 def failure(text: str) -> Optional[Failure]:
     """Return why a tool failed, according to its output, or None if the output has no known error message."""
-    text = "\n".join(line[:_WIDEST] for line in plain(text).splitlines()[:_MOST_LINES])
+    text = "\n".join(line[:_WIDEST] for line in cleaned(text).splitlines()[:_MOST_LINES])
     for pattern, state, meaning in _MEANINGS:
         match = pattern.search(text)
         if match:
@@ -79,14 +80,14 @@ def failure(text: str) -> Optional[Failure]:
     return None
 
 
-def plain(text: str) -> str:
+def cleaned(text: str) -> str:
     """Return ``text`` without colours, control characters and user names."""
     return _MEMBER.sub("<user>", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def first_lines(text: str, count: int = 3) -> str:
     """Return the first lines of a text, each truncated, as one line."""
-    return "; ".join(line[:_LONGEST] for _, line in zip(range(count), _filled(plain(text))))
+    return "; ".join(line[:_LONGEST] for _, line in zip(range(count), _filled(cleaned(text))))
 
 
 def _filled(text: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ SECONDS = 5.0
 #: Number of bytes stored of each output stream. rocminfo prints about 6 kB per GPU, for up to 64 GPUs.
 _KEPT = 1 << 21
 _NOT_INSTALLED = "not on PATH and not in /opt/rocm*/bin"
-_NOTHING = children.Ended("no answer, and it cannot be killed")
+_NOTHING = children.ProgramResult("no answer, and it cannot be killed")
 
 
 @dataclass
@@ -37,9 +37,9 @@ class ToolRun:
     tool: Tool
     path: str
     thread: threading.Thread
-    ended: Optional[children.Ended] = None
+    ended: Optional[children.ProgramResult] = None
 
-    def result(self) -> children.Ended:
+    def result(self) -> children.ProgramResult:
         # Limit the wait, because even starting a program can hang if its disk is on the network.
         self.thread.join(SECONDS + 2 * children.KILLED_AFTER)
         return self.ended or _NOTHING
@@ -112,9 +112,9 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
     command = " ".join((run.path, *run.tool.arguments))
     text = f"{ended.out}\n{ended.err}"
     found, failure = run.tool.read(text)
-    failure = _by_ending(ended.failure or "", text) or failure
+    failure = _failure_by_exit(ended.failure or "", text) or failure
     if failure is None and not any(found.values()):
-        failure = Failure("not-understood", "what it printed is not understood")
+        failure = Failure("not-understood", "its output is not understood")
     status = (ended.failure or "0").replace("exit status ", "")
     facts: dict[str, Any] = {"exit": status, "state": failure.state if failure else "ok", **found}
     if failure:
@@ -123,7 +123,7 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
     return {f"{run.tool.prefix}.{name}": Fact(value, command) for name, value in facts.items()}
 
 
-def _by_ending(how: str, text: str) -> Optional[Failure]:
+def _failure_by_exit(how: str, text: str) -> Optional[Failure]:
     """Return the failure if a tool timed out, crashed or did not start, else None.
 
     If the tool exited by itself, only its output shows whether it failed.

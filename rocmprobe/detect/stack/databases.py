@@ -54,7 +54,7 @@ def read_facts(
         system = dict.fromkeys(("miopen.db_path", *_FILES), Fact(None, _why_none(torch, places, source)))
     else:
         files = tree.names(folder)
-        found = {fact: {name: _taken(name, files, fact) for name in names} for fact in _FILES}
+        found = {fact: {name: _matching_file(name, files, fact) for name in names} for fact in _FILES}
         no_gpu = Fact(None, "no AMD GPU of known ISA and size")
         system = {
             fact: Fact(taken, "file names in miopen.db_path") if names else no_gpu
@@ -73,7 +73,7 @@ def _places(libraries: Libraries, environ: Mapping[str, str]) -> tuple[list[str]
         return [], "no libMIOpen is installed"
     beside = library.path.rpartition("/")[0]
     # The data of a library below lib/x86_64-linux-gnu are one folder higher.
-    return [f"{beside}/../share/miopen/db", f"{beside}/../../share/miopen/db"], "beside libMIOpen"
+    return [f"{beside}/../share/miopen/db", f"{beside}/../../share/miopen/db"], "next to libMIOpen"
 
 
 def _why_none(torch: TorchBuild, places: list[str], source: str) -> str:
@@ -94,11 +94,11 @@ def _database_names(gpu: Gpu) -> set[str]:
     return {database_name(isa, cus) for isa in isas} if cus else set()
 
 
-def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
+def _matching_file(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
     Choose the file of the same chip with the nearest number of multiprocessors. A file name without a number
-    fits every number. Compiled kernels must fit exactly.
+    fits every number, but a file name with the exact number comes first. Compiled kernels must fit exactly.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []
@@ -108,8 +108,8 @@ def _taken(name: str, files: Iterable[str], fact: str) -> Optional[str]:
             continue
         distance = 0 if size is None or count is None else abs(size - count)
         if distance == 0 or fact != "miopen.kernel_db":
-            distances.append((distance, file))
-    return min(distances)[1] if distances else None
+            distances.append((distance, size is None, file))
+    return min(distances)[-1] if distances else None
 
 
 def _chip_and_count(match: Optional[re.Match[str]]) -> tuple[Optional[str], Optional[int]]:

@@ -26,7 +26,7 @@ _SOURCES = {
 }
 
 
-def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
+def query_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]] = None) -> dict[str, Fact]:
     """Return the facts ``deep.*``, e.g. ``deep.version``, which a child process reads from torch.
 
     ``deep.arch_list`` and ``deep.devices`` are lists. ``deep.switches`` maps names in ``torch.backends``,
@@ -43,12 +43,12 @@ def ask_torch(timeout: float = ASK_SECONDS, environ: Optional[Mapping[str, str]]
         for question, source in _SOURCES.items()
     }
     if failure:
-        facts["deep.error"] = Fact(failure, "the child that asked torch")
+        facts["deep.error"] = Fact(failure, "the child that queried torch")
     facts["deep.library"] = _library_version(facts)
     return facts
 
 
-def _failure(ended: children.Ended) -> Optional[str]:
+def _failure(ended: children.ProgramResult) -> Optional[str]:
     last = (ended.err.strip().splitlines() or [""])[-1][:300]
     return f"{ended.failure}: {last}" if ended.failure and last else ended.failure
 
@@ -72,9 +72,9 @@ def _library_version(facts: Mapping[str, Fact]) -> Fact:
     torch stores MIOpen's version as one number.
     """
     # Imported late, because no other fact needs a backend, and the import takes time.
-    from rocmprobe.backends.gpu import unpacked
+    from rocmprobe.backends.gpu import format_version
 
     fact = facts["deep.library"]
     if facts["deep.hip"].value is None or not isinstance(fact.value, int):
         return fact
-    return Fact(unpacked(fact.value), fact.source)
+    return Fact(format_version(fact.value), fact.source)

@@ -148,7 +148,7 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
     }
     triton = next(filter(None, (_version_beside(tree, around, name) for name in _TRITON)), None)
     if not metadata and tree.exists(f"{around}/setup.py"):
-        build = Fact("source", "setup.py beside torch")
+        build = Fact("source", "setup.py next to torch")
     elif folder.startswith("/usr/lib") or installer in _DISTRIBUTION_INSTALLERS:
         # Only a distribution installs packages below /usr/lib. pip uses other folders.
         build = Fact(
@@ -157,14 +157,14 @@ def _package_facts(tree: Tree, folder: str) -> dict[str, Fact]:
     elif wheel:
         build = Fact("wheel", f"{metadata}/WHEEL")
     else:
-        build = Fact(None, "no torch-*.dist-info/WHEEL and no setup.py beside torch")
+        build = Fact(None, "no torch-*.dist-info/WHEEL and no setup.py next to torch")
     return {
         "torch.build": build,
         "torch.python_tag": Fact(tag.group(1), f"{metadata}/WHEEL")
         if tag
         else Fact(None, "no torch-*.dist-info/WHEEL"),
-        "triton.version": Fact(triton, "the packages beside torch"),
-        "torch.reroutes": Fact(reroutes or None, "the packages beside torch"),
+        "triton.version": Fact(triton, "the packages next to torch"),
+        "torch.reroutes": Fact(reroutes or None, "the packages next to torch"),
     }
 
 

@@ -25,12 +25,12 @@ def switch_off(devices: Iterable[str]) -> None:
     if "cpu" in devices:
         # torch has no full annotations for this class.
         library = cast(Any, Library)("aten", "IMPL", "MkldnnCPU")
-        library.impl("mkldnn_convolution", _of_the_librarys_own)
+        library.impl("mkldnn_convolution", _mkldnn_convolution)
         library.impl("convolution", _convolution)
         _libraries.append(library)
 
 
-def _of_the_librarys_own(
+def _mkldnn_convolution(
     input: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], padding: Sequence[int],
     stride: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> torch.Tensor:  # fmt: skip

@@ -81,7 +81,7 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
     )
 
 
-def unlearned(lost: Iterable[Change]) -> tuple[Change, ...]:
+def unexplained_losses(lost: Iterable[Change]) -> tuple[Change, ...]:
     """Return the cases in ``lost`` (cases that have no result any more) for which a CI job should fail.
 
     A CI job should fail for cases on which rocmprobe itself failed, and for cases that worked before and are
@@ -99,7 +99,7 @@ def worse(results: Results) -> bool:
     """Return True if ``--fail-on regressions`` should fail."""
     if not results.changes:
         return bool(regressions(results)) or any(each.state == "probe-error" for each in results.outcomes)
-    return bool(regressions(results) or unlearned(results.changes.of(LOST)) or _strange(results))
+    return bool(regressions(results) or unexplained_losses(results.changes.of(LOST)) or _strange(results))
 
 
 def _strange(results: Results) -> str:

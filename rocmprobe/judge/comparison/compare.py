@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
-from rocmprobe.judge.comparison.changes import changes, unlearned
+from rocmprobe.judge.comparison.changes import changes, unexplained_losses
 from rocmprobe.judge.comparison.environment_changes import Difference, differences
 from rocmprobe.judge.comparison.measurement_changes import LESS, MORE, Measured, Measurements, measured
-from rocmprobe.model.baseline import cards, named, states
+from rocmprobe.model.baseline import describe_gpus, gpu_identities, states
 from rocmprobe.model.changes import KINDS, LOST, MENDED, MISSING, NEW, REGRESSION, Change
 from rocmprobe.model.results import BadInput, Outcome, Results
 
@@ -59,7 +59,7 @@ def compare(old: Results, new: Results, old_path: str, new_path: str) -> Compari
             raise BadInput(f"{path}: contains no outcomes; name the results.json of another run")
     found = differences(old, new)
     shared = sorted(_devices(old) & _devices(new))
-    apart = {device: why for device in shared if (why := _apart(old, new, device))}
+    apart = {device: why for device in shared if (why := _not_comparable_reason(old, new, device))}
     before, after = (states(_of(each, _devices(each) - apart.keys())) for each in (old, new))
     both = len(before.keys() & after.keys())
     timed = {device for device in shared if device not in apart and not _other_processor(old, new, device)}
@@ -83,7 +83,7 @@ def worse(comparison: Comparison) -> bool:
     Reasons are regressions, lost results, more time or memory, and devices or cases that cannot be compared.
     """
     slower = _changed_as(comparison, MORE)
-    lost = unlearned(comparison.of(LOST))
+    lost = unexplained_losses(comparison.of(LOST))
     nothing = comparison.not_comparable or not comparison.compared
     return bool(comparison.of(REGRESSION) or lost or slower or nothing)
 
@@ -164,7 +164,7 @@ def _of(results: Results, devices: set[str]) -> tuple[Outcome, ...]:
     return tuple(outcome for outcome in results.outcomes if outcome.device in devices)
 
 
-def _apart(old: Results, new: Results, device: str) -> str:
+def _not_comparable_reason(old: Results, new: Results, device: str) -> str:
     """Return the reason why ``device`` is not compared, or "" if it is the same hardware in both runs.
 
     The reason contains no text from the results, which can come from an untrusted source.
@@ -172,7 +172,11 @@ def _apart(old: Results, new: Results, device: str) -> str:
     if old.simulated != new.simulated:
         one_is_real = not (old.simulated and new.simulated)
         return "a simulated machine and a real one" if one_is_real else "different simulated machines"
-    return "" if _is_cpu(device) or cards(old.machine) == cards(new.machine) else "different GPUs"
+    return (
+        ""
+        if _is_cpu(device) or gpu_identities(old.machine) == gpu_identities(new.machine)
+        else "different GPUs"
+    )
 
 
 def _other_processor(old: Results, new: Results, device: str) -> bool:
@@ -190,8 +194,8 @@ def _processor(results: Results) -> str:
 
 def _machine(results: Results) -> str:
     kind = f"simulated ({results.simulated})" if results.simulated else "real"
-    ids = [" ".join(word for word in each[1:] if word != "None") for each in cards(results.machine)]
-    return f"{kind}, {named(results.machine)}" + (f", PCI {'; '.join(ids)}" if any(ids) else "")
+    ids = [" ".join(word for word in each[1:] if word != "None") for each in gpu_identities(results.machine)]
+    return f"{kind}, {describe_gpus(results.machine)}" + (f", PCI {'; '.join(ids)}" if any(ids) else "")
 
 
 def _notes(

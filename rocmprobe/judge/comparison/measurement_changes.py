@@ -18,7 +18,7 @@ from rocmprobe.judge.noise import SAME_TIME, Ratio, Seconds, drift, ratio, secon
 from rocmprobe.judge.recommendation.ranking import WORTH_A_CHANGE
 from rocmprobe.knowledge.expectations import observed
 from rocmprobe.model.results import Outcome
-from rocmprobe.model.roofline import roof
+from rocmprobe.model.roofline import measure_roof
 
 MORE, LESS, OPEN = "more", "less", "too noisy"
 #: Value of ``Measured.what`` for all times of a setting together.
@@ -177,7 +177,7 @@ def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:
         factor = drift(old.timings, new.timings)
-        if roof(old.timings) and roof(new.timings) and math.isfinite(factor):
+        if measure_roof(old.timings) and measure_roof(new.timings) and math.isfinite(factor):
             found.setdefault((old.device, old.driver, old.setting), []).append(math.log(factor))
     return math.exp(max(map(fmean, found.values()))) if found else None
 

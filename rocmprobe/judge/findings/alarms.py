@@ -12,7 +12,14 @@ from statistics import median
 
 from rocmprobe.knowledge.causes import advice_for
 from rocmprobe.model.results import Finding, Results
-from rocmprobe.model.telemetry import LASTING_SAMPLES, QUANTITIES, TEMPERATURES, DeviceTelemetry, Limit, lasts
+from rocmprobe.model.telemetry import (
+    LASTING_SAMPLES,
+    QUANTITIES,
+    TEMPERATURES,
+    DeviceTelemetry,
+    Limit,
+    is_sustained,
+)
 
 Reading = Mapping[str, float]
 
@@ -74,7 +81,7 @@ def _known(device: DeviceTelemetry, quantity: str) -> bool:
 
 
 def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
-    """Return True if ``holds`` is true for enough consecutive samples (see ``lasts``).
+    """Return True if ``holds`` is true for enough consecutive samples (see ``is_sustained``).
 
     A sample missing from the results interrupts the sequence.
     """
@@ -87,7 +94,7 @@ def _lasting(device: DeviceTelemetry, holds: Callable[[Reading], bool]) -> bool:
             stretch = []
         last = number
         stretch = [*stretch, second] if second is not None and holds(moment) else []
-        if lasts(stretch):
+        if is_sustained(stretch):
             return True
     return False
 
@@ -201,7 +208,7 @@ def _vram(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
     """
     limit, used = device.limits["vram_used_bytes"], device.values.get("vram_used_bytes")
     seen = [at for at, each in _timed(device) if "vram_used_bytes" in each]
-    if used is None or used.min is None or used.max is None or not lasts(seen):
+    if used is None or used.min is None or used.max is None or not is_sustained(seen):
         return
     least, most = used.min / limit.value, used.max / limit.value
     if max(least, most) > 1:
@@ -236,7 +243,7 @@ def _power(device: DeviceTelemetry, suffix: str) -> Iterator[Finding]:
         if each.get("busy_percent", 0.0) >= _BUSY and "power_w" in each
     ]
     capped = [(at, each) for at, each in busy if each["power_w"] >= _AT_CAP * limit.value]
-    if lasts([at for at, _ in capped]) and 2 * len(capped) >= len(busy):
+    if is_sustained([at for at, _ in capped]) and 2 * len(capped) >= len(busy):
         yield _finding(
             device, "power-cap", suffix, "info", "benign-warning",
             f"The GPU runs at its power limit: {limit.value:.0f} W",

@@ -49,7 +49,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
     if number and broken:
         yield Finding(
             finding, "warning", "triton-writes-nothing", "triton",
-            f"{title}'s cache holds kernels that were compiled without {_BUFFER_OPS}=0",
+            f"{title}'s cache has kernels that were compiled without {_BUFFER_OPS}=0",
             (f"{number} of {cache['kernels']} kernels use buffer instructions", evidence, broken),
             f"Set {_BUFFER_OPS}=0 and move the cache away, because its kernels still have the fault: "
             f"{_moving(path)}",
@@ -65,7 +65,7 @@ def _compiled(machine: Machine, name: str, title: str, fact: Fact) -> Iterator[F
     else:
         return
     yield Finding(
-        finding, "info", "benign-warning", "triton", f"{title}'s cache holds kernels that were made {what}",
+        finding, "info", "benign-warning", "triton", f"{title}'s cache has kernels that were made {what}",
         (evidence, f"here: {', '.join(sorted(isas)) or 'unknown chip'}, Triton {version or 'unknown'}"),
         f"To rule it out as a cause, move the cache away: {_moving(path)}",
     )  # fmt: skip

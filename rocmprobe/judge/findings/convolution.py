@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from rocmprobe.judge.assessment import (
     Assessment,
-    broken,
+    convolutions_pass,
     driver_of,
     dtypes,
     failed,
+    failed_convolutions,
     in_matrix,
-    native,
     quoted,
-    sound,
+    vendor_library_assessments,
     without_library,
 )
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
@@ -26,16 +26,16 @@ def native_convolution(results: Results) -> Iterator[Finding]:
     """Yield a finding if convolution fails under ``default`` in float32. If float32 was not tested, use the
     first tested dtype instead."""
     for dtype in dtypes(results)[:1]:
-        settings = native(results, dtype)
+        settings = vendor_library_assessments(results, dtype)
         default = next((each for each in settings if each.setting.name == "default"), None)
-        if default is None or not broken(default):
+        if default is None or not failed_convolutions(default):
             continue
-        cures = [each.setting for each in settings if sound(each)]
+        cures = [each.setting for each in settings if convolutions_pass(each)]
         elsewhere = without_library(results, dtype)
-        works = [each.setting.name for each in elsewhere if sound(each)]
+        works = [each.setting.name for each in elsewhere if convolutions_pass(each)]
         if cures or works:
             yield _at_fault(results, dtype, settings, default, cures, works)
-        elif any(broken(each) for each in elsewhere):
+        elif any(failed_convolutions(each) for each in elsewhere):
             yield _below(results, dtype, default)
         else:
             yield _alone(results, dtype, settings, default)
@@ -50,8 +50,13 @@ def _at_fault(
     works: list[str],
 ) -> Finding:
     name = library(results)
-    cause, layer = blamed(results, broken(default), library_layer(results, broken(default)), cured=True)
-    cause, layer = _explained(results, cause, layer, broken(default), cures)
+    cause, layer = blamed(
+        results,
+        failed_convolutions(default),
+        library_layer(results, failed_convolutions(default)),
+        cured=True,
+    )
+    cause, layer = _explained(results, cause, layer, failed_convolutions(default), cures)
     title = _failure(dtype, name, settings)
     if layer.startswith(name.lower()):
         title = f"{name} fails on {dtype} convolution ({_failing(settings)} settings)"
@@ -86,7 +91,7 @@ def _explained(
 
 def _below(results: Results, dtype: str, default: Assessment) -> Finding:
     name = library(results)
-    cause, layer = blamed(results, broken(default), rung_layer(results, "copy"))
+    cause, layer = blamed(results, failed_convolutions(default), rung_layer(results, "copy"))
     return Finding(
         "native-convolution", "error", cause, layer,
         f"{dtype} convolution fails with and without {name}, so the fault is below {name}",
@@ -97,7 +102,9 @@ def _below(results: Results, dtype: str, default: Assessment) -> Finding:
 
 def _alone(results: Results, dtype: str, settings: list[Assessment], default: Assessment) -> Finding:
     name = library(results)
-    cause, layer = blamed(results, broken(default), library_layer(results, broken(default)))
+    cause, layer = blamed(
+        results, failed_convolutions(default), library_layer(results, failed_convolutions(default))
+    )
     return Finding(
         "native-convolution", "error", cause, layer,
         f"{_failure(dtype, name, settings)}; whether it works without {name} was not tested",
@@ -113,11 +120,11 @@ def _failure(dtype: str, name: str, settings: list[Assessment]) -> str:
 
 
 def _failing(settings: list[Assessment]) -> str:
-    return f"{sum(bool(broken(each)) for each in settings)} of {len(settings)}"
+    return f"{sum(bool(failed_convolutions(each)) for each in settings)} of {len(settings)}"
 
 
 def _evidence(default: Assessment) -> tuple[str, ...]:
-    outcomes = broken(default)
+    outcomes = failed_convolutions(default)
     return quoted(outcomes) + outcomes[0].evidence[1:4]
 
 
@@ -128,15 +135,17 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
     Ignore settings that fail in the first dtype (float32 if tested).
     """
     first, *others = dtypes(results) or ("float32",)
-    holds = {each.setting.name for each in native(results, first) if sound(each)}
+    holds = {
+        each.setting.name for each in vendor_library_assessments(results, first) if convolutions_pass(each)
+    }
     name = library(results)
     for dtype in others:
-        settings = [each for each in native(results, dtype) if each.setting.name in holds]
+        settings = [each for each in vendor_library_assessments(results, dtype) if each.setting.name in holds]
         default = next((each for each in settings if each.setting.name == "default"), None)
-        if default is None or not broken(default):
+        if default is None or not failed_convolutions(default):
             continue
-        outcomes = broken(default)
-        cures = [each.setting.name for each in settings if sound(each)]
+        outcomes = failed_convolutions(default)
+        cures = [each.setting.name for each in settings if convolutions_pass(each)]
         wrong = all(outcome.state == "wrong" for outcome in outcomes)
         cause, layer = blamed(results, outcomes, library_layer(results, outcomes), cured=bool(cures))
         if dtype == "float16" and cause.startswith("wrong-results"):

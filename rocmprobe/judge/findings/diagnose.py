@@ -12,10 +12,10 @@ from rocmprobe.judge.assessment import (
     AS_FOUND,
     MEASUREMENTS,
     by_severity,
+    case_key,
     concerns_convolution,
     failed,
     of_driver,
-    question,
     quoted,
 )
 from rocmprobe.judge.blame import blamed, cure, excluded, library, library_layer, rung_layer, search_layer
@@ -173,7 +173,7 @@ def _training_step(results: Results) -> Iterator[Finding]:
     if broken[0].device != "cpu" and all(outcome.state == "wrong" for outcome in broken):
         advice += (
             " To find the reason, run your program with PYTORCH_NO_CUDA_MEMORY_CACHING=1. If the numbers are "
-            "correct then, a kernel reads memory that holds old values. The variable makes programs much "
+            "correct then, a kernel reads memory with old values. The variable makes programs much "
             "slower."
         )
     yield Finding(
@@ -269,9 +269,9 @@ def _as_found(results: Results) -> Iterator[Finding]:
 
 
 def _failed_alone(results: Results, setting: str, other: str) -> tuple[Outcome, ...]:
-    passed = {question(each) for each in results.outcomes if each.setting == other and each.works}
+    passed = {case_key(each) for each in results.outcomes if each.setting == other and each.works}
     return tuple(
-        each for each in failed(results.outcomes) if each.setting == setting and question(each) in passed
+        each for each in failed(results.outcomes) if each.setting == setting and case_key(each) in passed
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rocmprobe.judge.assessment import assess, device_of, dtypes, sound
+from rocmprobe.judge.assessment import assess, convolutions_pass, device_of, dtypes
 from rocmprobe.judge.blame import library, search_layer
 from rocmprobe.judge.noise import time_of
 from rocmprobe.model.results import Finding, Outcome, Results
@@ -106,7 +106,7 @@ def slow_first_calls(results: Results) -> Iterator[Finding]:
     right = {
         setting.name
         for setting in results.settings
-        if setting.verdict != "cpu" and sound(assess(results, setting, dtype, "training"))
+        if setting.verdict != "cpu" and convolutions_pass(assess(results, setting, dtype, "training"))
     }
     for default in slow[:1]:
         others = [
@@ -203,7 +203,7 @@ def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tupl
         for setting in results.settings
         if setting.name in found
         and setting.verdict != "cpu"
-        and sound(assess(results, setting, dtype, "inference"))
+        and convolutions_pass(assess(results, setting, dtype, "inference"))
         and assess(results, setting, dtype, "inference").right
     ]
     own = found.get(than or "")
@@ -267,7 +267,7 @@ def for_changing_sizes(results: Results, dtype: str, chosen: Optional[str]) -> d
     return {f"{dtype}/{CHANGING_SIZES}": answer}
 
 
-def in_words(results: Results, dtype: str, chosen: Optional[str]) -> str:
+def changing_sizes_sentence(results: Results, dtype: str, chosen: Optional[str]) -> str:
     """Return a sentence that recommends a setting for changing input sizes, or "" if ``quickest`` finds no
     setting.
 

@@ -7,7 +7,7 @@ from typing import Optional
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.check import Explanation
-from rocmprobe.judge.assessment import failed, question, quoted
+from rocmprobe.judge.assessment import case_key, failed, quoted
 from rocmprobe.judge.blame import blamed, cure, rung_layer, signature
 from rocmprobe.judge.findings.primitives import joined
 from rocmprobe.knowledge.stacks import new_caches
@@ -83,7 +83,7 @@ def _with_new_caches(curing: Setting) -> str:
     return f", with new folders for compiled kernels ({joined(exports)})" if exports else ""
 
 
-def needed_besides(results: Results) -> tuple[str, ...]:
+def additional_changes(results: Results) -> tuple[str, ...]:
     """Return one line for each change, e.g. an environment variable, that a program needs in addition to the
     recommended setting."""
     explained = {name: check.explanation for name, check in CHECKS.items() if check.explanation}
@@ -92,10 +92,10 @@ def needed_besides(results: Results) -> tuple[str, ...]:
 
 
 def _curing(results: Results, broken: tuple[Outcome, ...]) -> Optional[Setting]:
-    questions = {question(each) for each in broken}
+    questions = {case_key(each) for each in broken}
     for setting in results.settings:
         again = [
-            each for each in results.outcomes if each.setting == setting.name and question(each) in questions
+            each for each in results.outcomes if each.setting == setting.name and case_key(each) in questions
         ]
         whole = setting.by_name and len(again) == len(questions)
         if whole and all(each.works for each in again):

@@ -9,7 +9,7 @@ from rocmprobe.judge.assessment import by_severity, device_of, failed
 from rocmprobe.judge.findings.caches import caches
 from rocmprobe.judge.findings.disagreements import disagreements, some_hidden
 from rocmprobe.judge.findings.several_gpus import hiding, integrated_beside_a_card
-from rocmprobe.judge.findings.wsl import way_through_wsl
+from rocmprobe.judge.findings.wsl import wsl_findings
 from rocmprobe.knowledge import gpus
 from rocmprobe.knowledge.compatibility import Combination, answer, needless, of_machine
 from rocmprobe.knowledge.gpus import OVERRIDE
@@ -143,7 +143,7 @@ def _no_gpu(results: Results) -> Iterator[Finding]:
     machine, cards = results.machine, results.machine.amd_gpus
     rocm_torch, node = machine.value("torch.kind") == "rocm", machine.value("kfd.device")
     why = _CLOSED.get(str(node))
-    # On WSL, programs reach the GPU in another way, which the rule ``way_through_wsl`` checks.
+    # On WSL, programs reach the GPU in another way, which the rule ``wsl_findings`` checks.
     if not _fell_back(results) or machine.value("container.wsl") not in (None, "no"):
         return
     if not (cards or rocm_torch) or not (why or (rocm_torch and device_of(results) == "cpu")):
@@ -502,6 +502,6 @@ def _worked(results: Results, gpu: Gpu) -> bool:
 
 MACHINE_RULES = (
     _isa_mismatch, _wrong_build, _no_gpu, _tools, _deep, _missing_code, _unlisted, integrated_beside_a_card,
-    way_through_wsl, older_than_the_chip, _kernel_log, _variables, _disagreements,
+    wsl_findings, older_than_the_chip, _kernel_log, _variables, _disagreements,
     _other_libraries, _databases, caches,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rocmprobe.checks import CHECKS, MODELS
-from rocmprobe.judge.assessment import failed, question, quoted, refuting
+from rocmprobe.judge.assessment import case_key, failed, failures_against_pytorch_layers, quoted
 from rocmprobe.judge.blame import blamed, library, library_layer, rung_layer
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.model.problems import KINDS
@@ -28,7 +28,7 @@ def joined(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def layers_asked(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
+def layer_outcomes(results: Results, setting: str) -> dict[str, tuple[Outcome, ...]]:
     """Return the float32 outcomes of each layer other than convolution under ``setting``, keyed by the
     layer's name in words, e.g. "batch norm"."""
     return {
@@ -95,7 +95,11 @@ def _primitive(
         title = f"{what} in {name}{dtypes}; {learned}"
         advice = f"Turn {name} off for this layer (`with {scoped_off(name)}:`), or for the whole program."
         options = options_for((words,))
-        against = refuting(results, options, sorted({each.dtype for each in affected})) if options else ()
+        against = (
+            failures_against_pytorch_layers(results, options, sorted({each.dtype for each in affected}))
+            if options
+            else ()
+        )
         if against:
             alone = not_alone(f"Convolution in {name}", words, name, against)
             advice = f"Use the recommended configuration, if there is one. {alone}"
@@ -121,9 +125,9 @@ def _id(words: str) -> str:
 
 
 def _without_library(results: Results, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    questions = {question(each) for each in outcomes}
+    questions = {case_key(each) for each in outcomes}
     return tuple(
-        each for each in results.outcomes if each.setting == "vendor-off" and question(each) in questions
+        each for each in results.outcomes if each.setting == "vendor-off" and case_key(each) in questions
     )
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rocmprobe.judge.assessment import assess, convolutions, device_of, failed, in_matrix, quoted, sound
+from rocmprobe.judge.assessment import (
+    assess,
+    convolutions,
+    convolutions_pass,
+    device_of,
+    failed,
+    in_matrix,
+    quoted,
+)
 from rocmprobe.judge.blame import blamed, library, library_layer
 from rocmprobe.knowledge import miopen_log
-from rocmprobe.knowledge.solvers import DERIVED, solver_of, swept
+from rocmprobe.knowledge.solvers import DERIVED, solver_of, sweep_result
 from rocmprobe.model.results import Finding, Outcome, Results
 
 FAULTY_SOLVERS = "faulty-solvers"
@@ -45,7 +53,7 @@ def summary(results: Results) -> str:
     """Return a sentence with the number of applicable solvers and the failing solvers, or "" if none is
     applicable."""
     outcomes = of_sweep(results)
-    found = swept(outcomes)
+    found = sweep_result(outcomes)
     applying = found.faulty.union(*found.sound.values())
     if not applying:
         return ""
@@ -84,7 +92,7 @@ def _advice(results: Results) -> str:
     if not derived.env:
         return "No set of switches disables the faulty solvers and leaves a correct one."
     switches = " ".join(f"{name}={value}" for name, value in derived.env.items())
-    off = f"{switches} switches {'it' if len(swept(of_sweep(results)).faulty) == 1 else 'them'} off"
+    off = f"{switches} switches {'it' if len(sweep_result(of_sweep(results)).faulty) == 1 else 'them'} off"
     dtypes = dict.fromkeys(
         each.dtype for each in convolutions(results.outcomes) if each.setting == derived.name
     )
@@ -92,6 +100,6 @@ def _advice(results: Results) -> str:
     asked = [each for each in held if each.counted]
     if not asked:
         return f"{off}. Whether that is enough was not tested."
-    if all(sound(each) and not any(map(in_matrix, each.against)) for each in asked):
+    if all(convolutions_pass(each) and not any(map(in_matrix, each.against)) for each in asked):
         return f"{off}. With it, every tested convolution is correct."
     return f"{off}, but convolution still fails: there is another fault, too."

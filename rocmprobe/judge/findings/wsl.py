@@ -11,7 +11,7 @@ from rocmprobe.knowledge.compatibility import answer, of_machine
 from rocmprobe.model.results import Fact, Finding, Machine, Results
 
 
-def way_through_wsl(results: Results) -> Iterator[Finding]:
+def wsl_findings(results: Results) -> Iterator[Finding]:
     """Yield a finding if ROCm is installed in WSL and cannot reach a GPU."""
     machine = results.machine
     kind = machine.value("container.wsl")

@@ -6,10 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rocmprobe.judge.assessment import AS_FOUND, Assessment, device_of, driver_of, failed, refuting
+from rocmprobe.judge.assessment import (
+    AS_FOUND,
+    Assessment,
+    device_of,
+    driver_of,
+    failed,
+    failures_against_pytorch_layers,
+)
 from rocmprobe.judge.blame import library
-from rocmprobe.judge.findings.kernels import needed_besides
-from rocmprobe.judge.findings.primitives import joined, layers_asked, not_alone, scoped_off
+from rocmprobe.judge.findings.kernels import additional_changes
+from rocmprobe.judge.findings.primitives import joined, layer_outcomes, not_alone, scoped_off
 from rocmprobe.knowledge.gpus import OVERRIDE
 from rocmprobe.knowledge.layers import LAYERS, install_line, options_for
 from rocmprobe.knowledge.variables import VARIABLE_NAME
@@ -40,7 +47,7 @@ _CHANNELS_LAST = "model = model.to(memory_format=torch.channels_last)  # and so 
 def configuration(results: Results, best: Assessment) -> Configuration:
     """Return the configuration of the setting ``best``, with the changes that layers other than convolution
     need."""
-    besides = () if best.setting.device == "cpu" else needed_besides(results)
+    besides = () if best.setting.device == "cpu" else additional_changes(results)
     clean = (_CLEAN_DATABASES,) if needs_clean_databases(results, best.setting) else ()
     return replace(of_setting(results, best.setting), layers=(*clean, *_layers(results, best), *besides))
 
@@ -109,7 +116,7 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         return tuple(_by_layer(results, best))
     if driver_of(results) == "capi":
         return _by_capi(results, best)
-    asked = layers_asked(results, "default" if setting.vendor_library else "vendor-off")
+    asked = layer_outcomes(results, "default" if setting.vendor_library else "vendor-off")
     asked = {words: outcomes for words, outcomes in asked.items() if words != _FUSED}
     broken = [words for words, outcomes in asked.items() if failed(outcomes)]
     fail = f"{joined(broken)} {'fails' if len(broken) == 1 else 'fail'}"
@@ -118,14 +125,14 @@ def _layers(results: Results, best: Assessment) -> tuple[str, ...]:
         return (f"{leave}. {fail} without {name} as well." if broken else f"{leave}.",)
     options = options_for(broken)
     if not setting.bypass:
-        against = refuting(results, options) if broken else ()
+        against = failures_against_pytorch_layers(results, options) if broken else ()
         if against:
             alone = not_alone(f"Convolution in {name}", joined(broken), name, against)
             return (f"{fail} in {name}. {alone}",)
         way = f"run it inside `with {scoped_off(name)}:`, or send only this layer to PyTorch's own kernels: "
         return (f"{fail} in {name}: {way}`{install_line(options)}`",) if broken else ()
     stay = f"Batch norm and RNN still run in {name}"
-    against = refuting(results, options, bypass=True) if broken else ()
+    against = failures_against_pytorch_layers(results, options, bypass=True) if broken else ()
     if against:
         return (f"{stay}, where {fail}. {not_alone('The bypass', joined(broken), name, against)}",)
     if broken:
@@ -168,7 +175,7 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
     name, setting = library(results), best.setting
     yield f"convolution: {name}{_with(setting)}, correct"
     sent = [layer.words for layer in LAYERS if layer.option in setting.pytorch_layers]
-    own, as_found = layers_asked(results, setting.name), layers_asked(results, "default")
+    own, as_found = layer_outcomes(results, setting.name), layer_outcomes(results, "default")
     for words in as_found:
         by, outcomes = (_PYTORCH, own[words]) if words in sent else (name, as_found[words])
         if _works(outcomes) or failed(outcomes):
@@ -178,7 +185,7 @@ def _by_layer(results: Results, best: Assessment) -> Iterator[str]:
 def _by_capi(results: Results, best: Assessment) -> tuple[str, ...]:
     name, setting = library(results), best.setting
     lines = [f"convolution: {name}{_with(setting)}, correct"]
-    for words, outcomes in layers_asked(results, setting.name).items():
+    for words, outcomes in layer_outcomes(results, setting.name).items():
         if failed(outcomes):
             line = install_line(options_for((words,)))
             lines.append(f"{words}: fails in {name}. Use {_PYTORCH}, which were not available here: `{line}`")

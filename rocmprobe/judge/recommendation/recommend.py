@@ -9,7 +9,12 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from rocmprobe.judge.assessment import Assessment, devices_of, dtypes, of_driver, quoted
-from rocmprobe.judge.findings.first_calls import CHANGING_SIZES, IN_WORDS, for_changing_sizes, in_words
+from rocmprobe.judge.findings.first_calls import (
+    CHANGING_SIZES,
+    IN_WORDS,
+    changing_sizes_sentence,
+    for_changing_sizes,
+)
 from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.judge.recommendation.advice import advice
 from rocmprobe.judge.recommendation.configuration import configuration, of_setting
@@ -21,7 +26,7 @@ from rocmprobe.judge.recommendation.speed import TOO_NOISY, Speed, peaks, speed,
 from rocmprobe.judge.recommendation.step_time import shapes_of
 from rocmprobe.judge.recommendation.untested import (
     about_the_cpu,
-    convolved,
+    has_convolution_outcome,
     not_judged,
     untested_gpu,
     untested_settings,
@@ -67,7 +72,7 @@ def _recommended(results: Results) -> Recommendation:
     if without_gpu:
         return replace(without_gpu, advice=advice(results, unchanged=True))
     purpose = results.purpose
-    asked = dtypes_asked(results)
+    asked = ordered_dtypes(results)
     order = ranked(results, asked[0], purpose)
     best = next((each for each in order if each.right), None)
     right = [each.setting for each in order if each.right]
@@ -84,7 +89,7 @@ def _recommended(results: Results) -> Recommendation:
         text = not_judged(results, untested_settings(results, asked[0]))
     else:
         text = about_the_cpu(results) + sentence(results, best, order, asked[0])
-        text += other_dtypes(per, asked, purpose) + in_words(results, asked[0], of_one_size)
+        text += other_dtypes(per, asked, purpose) + changing_sizes_sentence(results, asked[0], of_one_size)
         text += sentences(results, dtype_speeds(results, per))
         text += " The run was stopped before all checks were done." if results.partial else ""
     return Recommendation(
@@ -100,14 +105,14 @@ def _recommended(results: Results) -> Recommendation:
         advice=advice(results, best is not None and best.setting.unchanged),
         # A crashed run has no results.json, and the recommendation of a stopped run is based on only some of
         # the cases.
-        verify=f"rocmprobe run --verify {shlex.quote(results.named_file)}"
+        verify=f"rocmprobe run --verify {shlex.quote(results.relative_path)}"
         if best and not results.partial
         else "",
         others=_others(results, per, asked, purpose),
     )
 
 
-def dtypes_asked(results: Results) -> tuple[str, ...]:
+def ordered_dtypes(results: Results) -> tuple[str, ...]:
     """Return the tested dtypes, beginning with the dtype of the recommendation.
 
     Dtypes in which the user's program computes most come first. Without a program, float32 comes first.
@@ -142,7 +147,9 @@ def _answer(results: Results, dtype: str, purpose: str) -> dict[str, Any]:
 
 
 def _without_a_right_setting(results: Results, dtype: str) -> str:
-    return "none" if convolved(results) and not untested_settings(results, dtype) else "not-judged"
+    return (
+        "none" if has_convolution_outcome(results) and not untested_settings(results, dtype) else "not-judged"
+    )
 
 
 def _alternative(

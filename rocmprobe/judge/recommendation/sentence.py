@@ -8,16 +8,16 @@ from typing import Any, Optional
 from rocmprobe.judge.assessment import (
     TRAINING,
     Assessment,
-    broken,
     convolutions,
     driver_of,
     failed,
+    failed_convolutions,
     owed_to_the_user,
 )
 from rocmprobe.judge.blame import library
-from rocmprobe.judge.findings.primitives import joined, layers_asked
+from rocmprobe.judge.findings.primitives import joined, layer_outcomes
 from rocmprobe.judge.recommendation.configuration import chosen_gpu, isa_override
-from rocmprobe.judge.recommendation.untested import lowest
+from rocmprobe.judge.recommendation.untested import lowest_failure_sentence
 from rocmprobe.knowledge.layers import OPTIONS, options_for
 from rocmprobe.model.results import Results, Setting
 
@@ -32,8 +32,8 @@ def sentence(results: Results, best: Optional[Assessment], ranked: list[Assessme
     without = driver_of(results) == "capi"
     if best is None:
         return f"No safe configuration was found: {_held(ranked, dtype, name if without else '')}" + (
-            f" {lowest(results)} PyTorch was not available: vendor-off and the bypass can be tested "
-            "only with PyTorch."
+            f" {lowest_failure_sentence(results)} PyTorch was not available: vendor-off and the bypass can "
+            "be tested only with PyTorch."
             if without
             else _why(results, ranked)
         )
@@ -86,7 +86,7 @@ def _held(ranked: list[Assessment], dtype: str, library_alone: str) -> str:
         blocked = any(convolutions(each.counted) for each in ranked)
         return f"{what} was not tested{', because a test that it depends on fails' if blocked else ''}."
     alone = f" in {library_alone} itself" if library_alone else ""
-    holds = [each for each in convolved if not broken(each)]
+    holds = [each for each in convolved if not failed_convolutions(each)]
     asked = f"{len(convolved)} tested setting(s)"
     if not holds:
         return f"{what} failed{alone} under all {asked}."
@@ -103,16 +103,16 @@ def _answered(each: Assessment) -> bool:
 
 def _why(results: Results, ranked: list[Assessment]) -> str:
     tried = any(each.setting.verdict == "cpu" for each in ranked) or not any(map(_answered, ranked))
-    return f" {lowest(results)}{'' if tried else ' The CPU was not tested.'}"
+    return f" {lowest_failure_sentence(results)}{'' if tried else ' The CPU was not tested.'}"
 
 
 def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> str:
-    if broken(as_it_comes):
+    if failed_convolutions(as_it_comes):
         return f"Native {dtype} convolution fails in {name}. "
     without = driver_of(results) == "capi"
     # A setting that is correct for the purpose and only slower does not count as failing.
     counts = without or not as_it_comes.right
-    beside = layers_asked(results, as_it_comes.setting.name)["batch norm"] if counts else ()
+    beside = layer_outcomes(results, as_it_comes.setting.name)["batch norm"] if counts else ()
     others = dict.fromkeys(outcome.check for outcome in failed((*beside, *as_it_comes.against)))
     if "problem-matrix" in others:
         return f"Native {dtype} convolution works for common problems, but fails for others in {name}. "
@@ -124,7 +124,7 @@ def _fails(results: Results, as_it_comes: Assessment, dtype: str, name: str) -> 
 def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
     switches = [f"{variable}={value}" for variable, value in setting.env.items()]
     switches += [f"torch.backends.{flag} = {value}" for flag, value in setting.torch.items()]
-    dead = [words for words, outcomes in layers_asked(results, setting.name).items() if failed(outcomes)]
+    dead = [words for words, outcomes in layer_outcomes(results, setting.name).items() if failed(outcomes)]
     others = [OPTIONS[option] for option in setting.pytorch_layers if option not in options_for(dead)]
     parts = [f"Run convolution natively{f' with {chr(32).join(switches)}' if switches else ''}"]
     parts += [f"{joined(others)} with PyTorch's own kernels"] if others else []
@@ -138,7 +138,7 @@ def _by_layer(results: Results, setting: Setting, dtype: str) -> str:
 
 
 def _nothing_but(results: Results, name: str) -> str:
-    asked = layers_asked(results, "default").items()
+    asked = layer_outcomes(results, "default").items()
     training = results.purpose == "training"
     dead = [words for words, outcomes in asked if failed(outcomes) and (training or words != "batch norm")]
     if not dead:
@@ -159,7 +159,7 @@ def _lost(results: Results, best: Assessment) -> str:
 
     In such a run MIOpen computes batch norm under every setting, so no other setting can be tried.
     """
-    if not failed(layers_asked(results, best.setting.name)["batch norm"]):
+    if not failed(layer_outcomes(results, best.setting.name)["batch norm"]):
         return ""
     needed = "PyTorch's own kernels for it, which were not available here"
     return f" Batch norm fails there: a model with batch norm needs {needed}."

@@ -11,7 +11,7 @@ from typing import Optional
 from rocmprobe.judge.assessment import device_of, representative, timed_problems, times
 from rocmprobe.judge.noise import SAME_TIME, time_of
 from rocmprobe.model.results import NATIVE, Outcome, Results, Setting
-from rocmprobe.model.roofline import roof
+from rocmprobe.model.roofline import measure_roof
 
 #: For normally distributed times, the range from the 10th to the 90th percentile is 2.563 standard
 #: deviations, and the standard error of the median of n times is 1.253 standard deviations over the square
@@ -99,7 +99,9 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 
     The yardsticks are the same in every setting, so a difference is noise.
     """
-    roofs = [[found for outcome in outcomes if (found := roof(outcome.timings))] for outcomes in timed]
+    roofs = [
+        [found for outcome in outcomes if (found := measure_roof(outcome.timings))] for outcomes in timed
+    ]
     flops = [geometric_mean([each.flops for each in found]) for found in roofs if found]
     moved = [geometric_mean([each.bytes for each in found]) for found in roofs if found]
     return max((max(rates) / min(rates) for rates in (flops, moved) if rates), default=1.0)

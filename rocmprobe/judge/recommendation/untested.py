@@ -82,7 +82,7 @@ def _name(gpu: Gpu) -> str:
     return str(gpu.name.value or gpu.native_isa.value or "GPU")
 
 
-def convolved(results: Results) -> bool:
+def has_convolution_outcome(results: Results) -> bool:
     """Return True if a convolution check has an outcome (even blocked) on the recommendation's device."""
     return any(outcome.check in CONVOLUTIONS for outcome in _of_the_device(results))
 
@@ -120,8 +120,8 @@ def _of_the_device(results: Results) -> list[Outcome]:
 def not_judged(results: Results, untested: tuple[Setting, ...]) -> str:
     """Return a text for a run that allows no verdict. It says what passed, what failed and what was not
     tested."""
-    if convolved(results):
-        return f"{lowest(results)}{_left_out(results, untested)}"
+    if has_convolution_outcome(results):
+        return f"{lowest_failure_sentence(results)}{_left_out(results, untested)}"
     ran = [each for each in _of_the_device(results) if each.learned]
     passed = len(ran) - len(failed(ran))
     soaks = [each for each in _of_the_device(results) if each.check == CHECK and each.numerics]
@@ -147,7 +147,7 @@ def _was(ways: list[str]) -> str:
     return "was" if len(ways) == 1 and not ways[0][0].isdigit() else "were"
 
 
-def lowest(results: Results) -> str:
+def lowest_failure_sentence(results: Results) -> str:
     """Return a sentence about the failure in the lowest rung."""
     ran = _of_the_device(results)
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))

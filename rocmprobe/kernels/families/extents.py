@@ -96,6 +96,6 @@ def reciprocal(divisor: int) -> tuple[int, int]:
     return -(-(1 << (31 + shift)) // divisor), shift
 
 
-def up(value: int, step: int) -> int:
+def round_up(value: int, step: int) -> int:
     """Return ``value`` rounded up to a multiple of ``step``."""
     return -(-value // step) * step

@@ -29,7 +29,7 @@ from rocmprobe.kernels.families.extents import (
     addressable,
     padded,
     reciprocal,
-    up,
+    round_up,
 )
 from rocmprobe.kernels.families.gather import Axis, gathers
 from rocmprobe.kernels.families.tiles import Tile
@@ -199,26 +199,30 @@ def products(direction: str, plain: Geometry) -> list[Product]:
 
     The taps of each product are in ascending order of the positions that they read.
     """
-    solid = padded(plain)
-    ends = (solid.filters, solid.channels) if direction == FWD else (solid.channels, solid.filters)
-    rows, channels = (end // solid.groups for end in ends)
+    geometry_3d = padded(plain)
+    ends = (
+        (geometry_3d.filters, geometry_3d.channels)
+        if direction == FWD
+        else (geometry_3d.channels, geometry_3d.filters)
+    )
+    rows, channels = (end // geometry_3d.groups for end in ends)
     return [
         Product(
             tuple(axis.ascending() for axis in axes),
-            solid.groups,
+            geometry_3d.groups,
             rows,
             channels,
             prod(axis.count for axis in axes),
             prod(axis.taps for axis in axes),
         )
-        for axes in gathers(direction, solid)
+        for axes in gathers(direction, geometry_3d)
     ]
 
 
 def fits(tile: GatherTile, product: Product) -> bool:
     """Return True if a kernel of this tile can compute the product."""
-    rows, depth = up(product.rows, tile.rows), up(product.depth, tile.depth)
-    if max(product.groups * PHASES, rows // tile.rows, up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
+    rows, depth = round_up(product.rows, tile.rows), round_up(product.depth, tile.depth)
+    if max(product.groups * PHASES, rows // tile.rows, round_up(depth, _PACK_DEPTH) // _PACK_DEPTH) > GRID:
         return False
     if rows * depth * 4 >= REACH or product.positions >= REACH:
         return False
@@ -237,7 +241,7 @@ def splits_for(found: Sequence[Product], tile: GatherTile, blocks: int, busy_blo
 
     ``blocks`` is the number of blocks without splits.
     """
-    depth = up(max(each.depth for each in found), tile.depth)
+    depth = round_up(max(each.depth for each in found), tile.depth)
     splits = min(busy_blocks // blocks, depth // _LEAST_DEPTH, GRID // (found[0].groups * PHASES))
     # Rounding up to whole steps can leave the last parts empty, so count again.
     return -(-depth // split_depth(depth, tile, splits)) if splits > 1 else 1
@@ -262,10 +266,10 @@ def _packed_bytes(tile: GatherTile, product: Product) -> tuple[int, int]:
 
     The table has ``tile.depth`` extra entries, because some kernels read one step ahead.
     """
-    depth = up(product.depth, tile.depth)
+    depth = round_up(product.depth, tile.depth)
     return (
-        up(product.groups * depth * up(product.rows, tile.rows) * 4, _ALIGNMENT),
-        up((depth + tile.depth) * 8, _ALIGNMENT),
+        round_up(product.groups * depth * round_up(product.rows, tile.rows) * 4, _ALIGNMENT),
+        round_up((depth + tile.depth) * 8, _ALIGNMENT),
     )
 
 
@@ -301,7 +305,9 @@ def prepare(
         splits = 1
     read, write = ("image", "feature") if direction == FWD else ("feature", "image")
     reading, result = (image, feature) if direction == FWD else (feature, image)
-    writing = Target(result, item, 1) if splits == 1 else Target(Strides.of(contiguous(shape)), 4, splits)
+    writing = (
+        Destination(result, item, 1) if splits == 1 else Destination(Strides.of(contiguous(shape)), 4, splits)
+    )
     sizes = padded(plain).image if direction == FWD else padded(plain).feature
     if tile.direct and not (direction == FWD and _is_in_order(plain, weight, item, reading)):
         tile = tile.packing
@@ -354,7 +360,7 @@ def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) 
 
 
 @dataclass(frozen=True)
-class Target:
+class Destination:
     """Destination of the products: the result, or the workspace with ``splits`` parts of each sum."""
 
     strides: Strides
@@ -363,11 +369,11 @@ class Target:
 
 
 def _phase(
-    product: Product, tile: GatherTile, weight: Strides, writing: Target, workspace_offset: int
+    product: Product, tile: GatherTile, weight: Strides, writing: Destination, workspace_offset: int
 ) -> GatherPhase:
     """Return the arguments for a product, without ``columns``, which depends on the number of samples."""
     axes = product.axes
-    depth = up(product.depth, tile.depth)
+    depth = round_up(product.depth, tile.depth)
     divisors = (product.positions, axes[1].count * axes[2].count, axes[2].count)
     multipliers, shifts = zip(*map(reciprocal, divisors))
     start = sum(axis.write_first * step for axis, step in zip(axes, writing.strides.padded().axes))
@@ -389,7 +395,7 @@ def _phase(
 
 def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
     """Return the depth of each of ``splits`` parts, rounded up to whole steps of the tile."""
-    return up(-(-depth // splits), tile.depth)
+    return round_up(-(-depth // splits), tile.depth)
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
@@ -411,7 +417,7 @@ def _pack(
     forward = direction == FWD
     product, axes = batch[0], _steps(batch)
     # With 0 rows, the launch packs no weights and only writes the table.
-    rows = 0 if tile.direct else up(product.rows, tile.rows)
+    rows = 0 if tile.direct else round_up(product.rows, tile.rows)
     arguments = GatherPackArguments(
         group_step=weight.outer * (product.rows if forward else product.channels),
         row_step=weight.outer if forward else weight.inner,
@@ -432,7 +438,7 @@ def _pack(
         phases=_Phases(*phases),
     )
     grid = (
-        max(1, up(rows, _PACK_ROWS) // _PACK_ROWS),
+        max(1, round_up(rows, _PACK_ROWS) // _PACK_ROWS),
         -(-max(each.depth_padded for each in phases) // _PACK_DEPTH),
         len(batch) * product.groups,
     )
@@ -447,14 +453,14 @@ def _multiply(
     item: int,
     reading: Strides,
     weight: Strides,
-    writing: Target,
+    writing: Destination,
     sizes: Sequence[int],
     values: int,
     samples: int,
     pointers: tuple[Pointer, ...],
 ) -> Launch:
     product, axes = batch[0], _steps(batch)
-    rows = up(product.rows, tile.rows)
+    rows = round_up(product.rows, tile.rows)
     read_axes, write_axes = reading.padded().axes, writing.strides.padded().axes
     columns = [samples * each.positions for each in batch]
     arguments = GatherArguments(

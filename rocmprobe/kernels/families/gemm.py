@@ -40,7 +40,7 @@ _SUM_LAUNCH = 64
 
 
 @dataclass(frozen=True)
-class _Weighed:
+class _RankedOption:
     """An option, and the values by which it is sorted.
 
     Attributes:
@@ -102,7 +102,9 @@ def prepare(
     return gather_gemm.prepare(direction, plain, dtype, through, int(parts), **strides, has_bias=has_bias)
 
 
-def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
+def _gather_options(
+    direction: str, plain: Geometry, dtype: str, cap: int, every: bool
+) -> list[_RankedOption]:
     products = gather_gemm.products(direction, plain)
     narrow = all(gather_gemm.fits(tile, each) for tile in TILES if not tile.wide for each in products)
     item, found = ITEM_BYTES[dtype], []
@@ -141,7 +143,7 @@ def _gather_options(direction: str, plain: Geometry, dtype: str, cap: int, every
                 gemm_share=tile.share * _share(useful, turns),
             )
             share = tile.share * _share(useful, turns + (_SUM_LAUNCH if splits > 1 else 0))
-            found.append(_Weighed(option, share, loads + 2 * packed + through_workspace))
+            found.append(_RankedOption(option, share, loads + 2 * packed + through_workspace))
     return found
 
 
@@ -156,7 +158,7 @@ def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, sp
     return max(total / COMPUTE_UNITS * tile.threads / _FULL_THREADS * mean, of_block * max(depths))
 
 
-def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list[_Weighed]:
+def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list[_RankedOption]:
     chunks = weights_gemm.chunks_of_dense(plain, dtype)
     narrow = all(weights_gemm.fits(tile, plain) for tile in WEIGHTS_TILES if not tile.wide)
     sizes = weights_gemm.Sizes.of(plain)
@@ -184,7 +186,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
             )
             loads = blocks * (tile.rows + tile.columns) * pixels
             share = tile.share * _share(values * pixels, turns + (_SUM_LAUNCH if splits > 1 else 0))
-            found.append(_Weighed(option, share, loads + through_workspace))
+            found.append(_RankedOption(option, share, loads + through_workspace))
     return found
 
 

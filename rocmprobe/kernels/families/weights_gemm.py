@@ -25,8 +25,8 @@ from rocmprobe.kernels.families.extents import (
     addressable,
     padded,
     reciprocal,
+    round_up,
     span,
-    up,
 )
 from rocmprobe.kernels.families.tiles import Tile
 from rocmprobe.kernels.launches import Launch, Pointer
@@ -173,8 +173,8 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
         return False
     if plain.filters * sizes.columns * 4 >= REACH or sizes.period * 16 >= REACH:
         return False
-    solid = padded(plain)
-    return tile.holds(solid.kernel, solid.dilation)
+    geometry_3d = padded(plain)
+    return tile.holds(geometry_3d.kernel, geometry_3d.dilation)
 
 
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
@@ -198,7 +198,7 @@ def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -
 
 def split_depth(pixels: int, tile: WeightsTile, splits: int) -> int:
     """Return the number of pixels in each of ``splits`` parts, rounded up to whole steps of ``tile``."""
-    return up(-(-pixels // splits), tile.depth)
+    return round_up(-(-pixels // splits), tile.depth)
 
 
 def workspace_bytes(plain: Geometry, tile: WeightsTile, parts: int) -> int:
@@ -275,7 +275,7 @@ def prepare(
 def _partial_bytes(plain: Geometry, parts: int) -> int:
     if parts == 1:
         return 0
-    return up(reduction.workspace_bytes(shapes(plain)["weight"], parts), _ALIGNMENT)
+    return round_up(reduction.workspace_bytes(shapes(plain)["weight"], parts), _ALIGNMENT)
 
 
 def _table(

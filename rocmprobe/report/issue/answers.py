@@ -10,7 +10,7 @@ from rocmprobe.knowledge.gpus import OVERRIDE, target
 from rocmprobe.model.results import Fact, Outcome, Results
 from rocmprobe.report.escape import code, words
 from rocmprobe.report.identity import overridden
-from rocmprobe.report.issue.failure import Failure, same_question
+from rocmprobe.report.issue.failure import Failure, same_case_outcomes
 from rocmprobe.report.repro.script import backend
 
 _EVENTS = 10
@@ -23,7 +23,7 @@ def answers(results: Results, failure: Failure) -> str:
 
     There are seven questions for MIOpen, and one question for any other library.
     """
-    others = same_question(results, failure.outcome)
+    others = same_case_outcomes(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":
         return f"**Does it work with the vendor library off?** {_library_off(results, others)}"
     answers = (
@@ -82,7 +82,7 @@ def _log(results: Results, failure: Failure) -> str:
 
 
 def _caches(failure: Failure, others: Mapping[str, Outcome]) -> str:
-    answer = "The failing process had user database and kernel cache of its own, empty when the run began."
+    answer = "The failing process had its own user database and kernel cache, empty when the run began."
     if failure.setting.inherit_environment:
         answer = "The failing process used the user's own databases and caches."
     if _CLEAN in others:

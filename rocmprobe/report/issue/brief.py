@@ -9,8 +9,8 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from rocmprobe.knowledge.layers import leaves
-from rocmprobe.model.baseline import came_to
+from rocmprobe.knowledge.layers import uses_pytorch_kernels
+from rocmprobe.model.baseline import observed_state
 from rocmprobe.model.problems import Problem, parse_problem
 from rocmprobe.model.results import BadInput, Outcome, Results, Setting
 from rocmprobe.report import text
@@ -18,7 +18,7 @@ from rocmprobe.report.escape import code, fence, lines, words
 from rocmprobe.report.identity import first_value
 from rocmprobe.report.issue.answers import kernel_log, support
 from rocmprobe.report.issue.environment import gpu_line, library_version
-from rocmprobe.report.issue.failure import Failure, entered_miopen, same_question
+from rocmprobe.report.issue.failure import Failure, entered_miopen, same_case_outcomes
 from rocmprobe.report.issue.repeats import collapse
 from rocmprobe.report.repro.script import backend
 from rocmprobe.report.repro.short import short_script
@@ -60,7 +60,7 @@ def brief(results: Results, failure: Failure, tracker: str) -> str:
     problem, steps, environment = (heading and f"### {heading}" for heading in _HEADINGS[tracker])
     prefix = "[Issue]: " if _HEADINGS[tracker] == _ROCM else ""
     note = str(results.options.get("note") or "")
-    before = [*top(results, failure, prefix), problem, _sentence(failure)]
+    before = [*title_lines(results, failure, prefix), problem, _sentence(failure)]
     if note:
         before[-1] = f"Note on this run: {words(note.rstrip('.'), 300)}. {before[-1]}"
     after = [*_others(results, failure), "", *([steps] if steps else []), *_steps(results, failure), ""]
@@ -78,7 +78,7 @@ def _height(parts: Sequence[str]) -> int:
     return sum(part.count("\n") + 1 for part in parts) + 2
 
 
-def top(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
+def title_lines(results: Results, failure: Failure, prefix: str) -> Iterator[str]:
     """Yield the title. If the machine was simulated, yield a warning first."""
     if results.simulated:
         yield "**Do not file this: the machine was simulated, and the failure was put there on purpose.**"
@@ -163,8 +163,8 @@ def _others(results: Results, failure: Failure) -> Iterator[str]:
     different: list[str] = []
     with_library: list[str] = []
     without: list[str] = []
-    for name, outcome in same_question(results, failure.outcome).items():
-        state = came_to(outcome)
+    for name, outcome in same_case_outcomes(results, failure.outcome).items():
+        state = observed_state(outcome)
         if outcome.works:
             away = _is_without_library(settings[name], outcome)
             (without if away else with_library).append(code(name, 60))
@@ -190,7 +190,7 @@ def _others(results: Results, failure: Failure) -> Iterator[str]:
 
 def _is_without_library(setting: Setting, outcome: Outcome) -> bool:
     moved = bool(setting.device) and setting.device != outcome.device
-    return setting.bypass or not setting.vendor_library or moved or leaves(setting, outcome)
+    return setting.bypass or not setting.vendor_library or moved or uses_pytorch_kernels(setting, outcome)
 
 
 def _gist(outcome: Outcome) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rocmprobe.judge.assessment import concerns_convolution, failed
-from rocmprobe.knowledge.layers import leaves
-from rocmprobe.model.baseline import came_to
+from rocmprobe.knowledge.layers import uses_pytorch_kernels
+from rocmprobe.model.baseline import observed_state
 from rocmprobe.model.problems import source_of
 from rocmprobe.model.results import RUNGS, BadInput, Outcome, Results, Setting, Trial
 from rocmprobe.model.states import STATES
@@ -40,7 +40,7 @@ class Failure:
     @property
     def state(self) -> str:
         """Observed state, e.g. "wrong" instead of "xfail"."""
-        return came_to(self.outcome)
+        return observed_state(self.outcome)
 
     @property
     def message(self) -> str:
@@ -66,7 +66,7 @@ def gravest(results: Results, tracker: str) -> Optional[Failure]:
         return None
 
     def rank(outcome: Outcome) -> tuple[object, ...]:
-        state = came_to(outcome)
+        state = observed_state(outcome)
         return (
             outcome.driver != "torch",
             not settings[outcome.setting].vendor_library,
@@ -104,7 +104,7 @@ def failures(results: Results) -> tuple[Outcome, ...]:
 
 def _concerns(results: Results, outcome: Outcome, setting: Setting, tracker: str) -> bool:
     elsewhere = setting.device and setting.device != outcome.device
-    if setting.bypass or elsewhere or leaves(setting, outcome):
+    if setting.bypass or elsewhere or uses_pytorch_kernels(setting, outcome):
         return False
     on_amd = backend(results, outcome, setting) == "miopen"
     if tracker == "miopen":
@@ -133,7 +133,7 @@ def _failure(results: Results, outcome: Outcome, setting: Setting, ranked: list[
     return Failure(outcome, setting, code, why, driver, variables, others)
 
 
-def same_question(results: Results, outcome: Outcome) -> dict[str, Outcome]:
+def same_case_outcomes(results: Results, outcome: Outcome) -> dict[str, Outcome]:
     """Return the outcomes of the same test and driver under other settings, keyed by setting.
 
     Settings that change dtype or memory format are left out, because they test another problem.

@@ -16,7 +16,7 @@ from rocmprobe.model.results import BadInput, Outcome, Results
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, cut, fence, folded, joined, lines, words
 from rocmprobe.report.issue.answers import answers, support
-from rocmprobe.report.issue.brief import brief, top
+from rocmprobe.report.issue.brief import brief, title_lines
 from rocmprobe.report.issue.environment import collect_env, gpu_line, rocminfo, yolo_checks
 from rocmprobe.report.issue.failure import (
     TRACKERS,
@@ -24,7 +24,7 @@ from rocmprobe.report.issue.failure import (
     concerning,
     failures,
     gravest,
-    same_question,
+    same_case_outcomes,
     trials_of,
 )  # fmt: skip
 from rocmprobe.report.issue.repeats import collapse
@@ -71,7 +71,7 @@ def _nothing(results: Results, tracker: str) -> str:
 def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional[str]]:
     machine = results.machine
     component = "MIOpen" if tracker == "miopen" else _COMPONENTS.get(failure.outcome.rung, "MIOpen")
-    yield from top(results, failure, "[Issue]: ")
+    yield from title_lines(results, failure, "[Issue]: ")
     yield "### Problem Description"
     yield from _bug(results, failure)
     yield "### Operating System"
@@ -98,7 +98,7 @@ def _rocm(results: Results, failure: Failure, tracker: str) -> Iterator[Optional
 
 
 def _pytorch(results: Results, failure: Failure) -> Iterator[Optional[str]]:
-    yield from top(results, failure, "")
+    yield from title_lines(results, failure, "")
     yield "### 🐛 Describe the bug"
     yield from _bug(results, failure)
     yield from _reproduction(failure)
@@ -114,7 +114,7 @@ def _pytorch(results: Results, failure: Failure) -> Iterator[Optional[str]]:
 
 
 def _ultralytics(results: Results, failure: Failure) -> Iterator[Optional[str]]:
-    yield from top(results, failure, "")
+    yield from title_lines(results, failure, "")
     yield "### Search before asking"
     yield "- [ ] I have searched the Ultralytics YOLO issues and found no similar bug report."
     yield "### Ultralytics YOLO Component"
@@ -165,11 +165,13 @@ def _bug(results: Results, failure: Failure) -> Iterator[str]:
 
 
 def _subject(outcome: Outcome) -> str:
-    asked = "through PyTorch" if outcome.driver == "torch" else "without PyTorch, by calls into the libraries"
+    driver = (
+        "through PyTorch" if outcome.driver == "torch" else "without PyTorch, by calls into the libraries"
+    )
     direction = f", {_DIRECTIONS.get(outcome.direction, outcome.direction)}" if outcome.direction else ""
     if outcome.problem is None:
-        return f"the check {code(outcome.check, 60)} in {words(outcome.dtype, 30)}, asked {asked},"
-    return f"{code(outcome.problem, 120)}{_shapes(outcome.problem)}{direction}, asked {asked},"
+        return f"the check {code(outcome.check, 60)} in {words(outcome.dtype, 30)}, tested {driver},"
+    return f"{code(outcome.problem, 120)}{_shapes(outcome.problem)}{direction}, tested {driver},"
 
 
 def _shapes(problem: str) -> str:
@@ -216,7 +218,7 @@ def _reproduction(failure: Failure) -> Iterator[str]:
 
 def _additional(results: Results, failure: Failure) -> Iterator[str]:
     yield answers(results, failure)
-    others = same_question(results, failure.outcome).values()
+    others = same_case_outcomes(results, failure.outcome).values()
     passing = [each.setting for each in others if each.works]
     if passing:
         yield f"The same problem passes under: {', '.join(code(name, 60) for name in passing[:_OTHERS])}."
@@ -257,8 +259,8 @@ def _fact(results: Results, name: str) -> str:
 
 
 def _made(results: Results) -> str:
-    asked = text.count(len(results.outcomes), "question")
+    tested = text.count(len(results.outcomes), "outcome")
     return (
-        f"Filled in by rocmprobe {words(results.rocmprobe, 40)} from what it measured on "
-        f"{words(text.date(results.started), 60)} ({asked}); read it before you post it."
+        f"Filled in by rocmprobe {words(results.rocmprobe, 40)} from its measurements on "
+        f"{words(text.date(results.started), 60)} ({tested}); read it before you post it."
     )

@@ -100,9 +100,9 @@ def changing_sizes(results: Results) -> Optional[Sizes]:
         for each in found
     )
     caption = (
-        "A small network of two convolutions, asked for sizes that its process has not seen: seconds of the "
-        "first call of each (mean and largest), and of calls whose size is known. In an hour of work: the "
-        "calls where each has a new size, and the minutes that go into new sizes where one of "
+        "A small network of two convolutions, called with new input sizes: seconds of the "
+        "first call with each size (mean and largest), and of later calls. Per hour of work: the "
+        "calls if each has a new size, and the minutes lost to new sizes if one of "
         f"{CALLS} calls has one."
     )
     if results.simulated:

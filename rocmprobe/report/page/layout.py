@@ -78,7 +78,7 @@ FITS = (
     ),
     Fit(
         300, 200, 10, 500, 2_000, 0, False,
-        "all but the first lines of evidence and logs, matrices and tables of what was measured, "
+        "all but the first lines of evidence and logs, matrices and tables of measurements, "
         "results.json itself, and outcomes beyond the first 500 that failed and the first 2000 of the others",
     ),
     Fit(

@@ -138,7 +138,7 @@ def _summary(outcomes: Sequence[Outcome], groups: str, columns: int) -> str:
     return f"{groups} under {text.count(columns, 'setting')}: {states}."
 
 
-def unlearned(results: Results) -> list[tuple[State, str, int]]:
+def without_result(results: Results) -> list[tuple[State, str, int]]:
     """Return state, reason and count of outcomes without a result, the most frequent reason first."""
     counts = Counter(
         (outcome.meaning, text.one_line(reason(outcome)) or outcome.meaning.meaning)

@@ -37,7 +37,7 @@ def models(results: Results) -> Optional[Models]:
         return None
     caption = (
         "Each network was trained for some steps on fixed data and compared with the same training in "
-        "float64 on the CPU; dtypes other than float32 use autocast. Errors are shown beside their limits."
+        "float64 on the CPU; dtypes other than float32 use autocast. Errors are shown with their limits."
     )
     if results.simulated:
         whose = "simulated" if has_own_times(results) else "those of the simulating CPU"

@@ -239,6 +239,6 @@ def _rate(value: float, of_bytes: bool) -> str:
 
 
 RULE = (
-    f"Slow is what is below {SLOW:g} times the smallest share of their peak that others reached. Figures of "
+    f"A time is slow below {SLOW:g} times the smallest share of the peak that others reached. Figures of "
     "whole networks stand for layers of their kind; depthwise, strided and transposed layers have none."
 )

@@ -10,12 +10,12 @@ from typing import Any, Optional
 
 from markupsafe import Markup
 
-from rocmprobe.judge.assessment import assess, broken, by_given_problem
+from rocmprobe.judge.assessment import assess, by_given_problem, failed_convolutions
 from rocmprobe.judge.noise import Seconds, drift, ratio, seconds
 from rocmprobe.judge.normal_speed import has_own_times
 from rocmprobe.model.problems import parse_problem
 from rocmprobe.model.results import NATIVE, BadInput, Outcome, Results
-from rocmprobe.model.roofline import Roof, Work, roof, work
+from rocmprobe.model.roofline import Roof, Work, measure_roof, work
 from rocmprobe.model.telemetry import CONDITIONS
 from rocmprobe.report import text
 from rocmprobe.report.page import plots
@@ -209,7 +209,7 @@ def _working_natively(results: Results, device: str, dtype: str) -> frozenset[st
     return frozenset(
         setting.name
         for setting in results.settings
-        if setting.verdict in NATIVE and not broken(assess(here, setting, dtype, purpose))
+        if setting.verdict in NATIVE and not failed_convolutions(assess(here, setting, dtype, purpose))
     )
 
 
@@ -268,7 +268,7 @@ def _compared(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
 def _rates(timed: Sequence[_Timed], rivals: _Rivals) -> Table:
     naive = rivals.columns[_NAIVE]
     rows = [_rated(each) for each in [*timed, *(naive[key] for key in _PASSES if key in naive)]]
-    with_roof = next((each.outcome for each in timed if roof(each.outcome.timings)), None)
+    with_roof = next((each.outcome for each in timed if measure_roof(each.outcome.timings)), None)
     if with_roof is not None:
         rows += _yardsticks(with_roof.timings)
     header = ("setting", "pass", "median", "p10 to p90", "GFLOP/s", "GB/s", "of the roofline")
@@ -282,7 +282,7 @@ def _rated(each: _Timed) -> tuple[str, ...]:
     except BadInput:
         # Results from another version of rocmprobe can have problems that this version cannot parse.
         return (*start, "", "", "")
-    ceiling = roof(each.outcome.timings)
+    ceiling = measure_roof(each.outcome.timings)
     share = ""
     if ceiling:
         share = f"{text.number(100 * ceiling.share(todo, each.median))} % of {_bound(ceiling, todo)}"
@@ -295,7 +295,7 @@ def _bound(ceiling: Roof, todo: Work) -> str:
 
 
 def _yardsticks(timings: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    ceiling = roof(timings)
+    ceiling = measure_roof(timings)
     assert ceiling is not None, "checked before"
     rows: list[tuple[str, ...]] = []
     for name, shown, rates in (
@@ -331,7 +331,7 @@ def _rooflines(results: Results) -> tuple[Roofline, ...]:
     points: dict[tuple[str, str], dict[str, list[plots.Place]]] = defaultdict(lambda: defaultdict(list))
     roofs: dict[tuple[str, str], list[Roof]] = defaultdict(list)
     for outcome in results.outcomes:
-        ceiling, point = roof(outcome.timings), _roofline_point(outcome)
+        ceiling, point = measure_roof(outcome.timings), _roofline_point(outcome)
         if outcome.check == "throughput" and ceiling and point:
             points[outcome.device, outcome.dtype][outcome.setting].append(point)
             roofs[outcome.device, outcome.dtype].append(ceiling)
@@ -382,8 +382,8 @@ def _roofline(best: Roof, series: Mapping[str, Sequence[plots.Place]], name: str
 
 
 _OWN_KERNELS = (
-    "Its own kernels, compiled on this machine: what it takes to compile those of a dtype (nothing where "
-    "the code was kept) and to launch one, and what they reach in multiply-adds and copies; beside them "
+    "rocmprobe's own kernels, compiled on this machine: the seconds to compile the kernels of a dtype (0 if "
+    "the code was cached) and to launch one, and their rates in multiply-adds and copies. For comparison: "
     "torch.mm, by rows, inner size and columns."
 )
 

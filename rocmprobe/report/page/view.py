@@ -28,7 +28,14 @@ from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text  # fmt: skip
 from rocmprobe.report.commands import exec_command
 from rocmprobe.report.headline import headline
-from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, poses, tried_on
+from rocmprobe.report.identity import (
+    card,
+    changes_sentence,
+    changes_table,
+    identity,
+    poses,
+    tested_machines_sentence,
+)
 from rocmprobe.report.page import (
     evidence,  # fmt: skip
     first_calls,  # fmt: skip
@@ -122,7 +129,7 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         "cost_chart": cost_chart(results),
         "in_words": problem_words,
         "recommendation": recommendation,
-        "tried_on": tried_on(results),
+        "tried_on": tested_machines_sentence(results),
         "blocks": blocks(recommendation.configuration) if recommendation else (),
         "other_blocks": other_blocks(results),
         "identity": identity(results),
@@ -140,10 +147,10 @@ def build(results: Results, fit: Fit) -> dict[str, Any]:
         if recommendation
         else None,
         **_measured(results if fit.tables else replace(results, outcomes=())),
-        "facts": fact_rows(unlabelled(results.machine)),
-        "variables": fact_rows(labelled(results.machine)),
+        "facts": fact_rows(other_facts(results.machine)),
+        "variables": fact_rows(variable_facts(results.machine)),
         "gpus": [fact_rows(gpu_facts(gpu)) for gpu in results.machine.gpus],
-        "unlearned": matrix.unlearned(results),
+        "unlearned": matrix.without_result(results),
         "against": changes_sentence(results.changes) if results.changes else "",
         "changes": changes_table(results.changes),
         "settings": results.settings,
@@ -286,7 +293,7 @@ def ladder_caption(rungs: Sequence[Rung]) -> str:
             return f"Setting “default”: {_broken(applicable[:position], step)}"
     if all(map(_holds, applicable)):
         that_applies = " that applies" if len(applicable) < len(rungs) else ""
-        return f"Setting “default”: every rung{that_applies} holds."
+        return f"Setting “default”: every rung{that_applies} works."
     return "Setting “default”: no rung breaks, but not every rung could be tested."
 
 
@@ -294,9 +301,9 @@ def _broken(below: Sequence[Rung], step: Rung) -> str:
     held = [each.name for each in below if _holds(each)]
     unknown = [each.name for each in below if not _holds(each)]
     if unknown:
-        prefix = f"{', '.join(held)} {'hold' if len(held) > 1 else 'holds'}; " if held else ""
-        return f"{prefix}{step.name} breaks. Not learned below it: {', '.join(unknown)}."
-    prefix = f"everything up to {held[-1]} holds; " if held else ""
+        prefix = f"{', '.join(held)} {'work' if len(held) > 1 else 'works'}; " if held else ""
+        return f"{prefix}{step.name} breaks. Not tested below it: {', '.join(unknown)}."
+    prefix = f"everything up to {held[-1]} works; " if held else ""
     return f"{prefix}{step.name} is the first rung that breaks."
 
 
@@ -335,13 +342,13 @@ def gpu_facts(gpu: Gpu) -> dict[str, Fact]:
     return {name: fact for name, fact in vars(gpu).items() if fact.value is not None or fact.source}
 
 
-def unlabelled(machine: Machine) -> dict[str, Fact]:
+def other_facts(machine: Machine) -> dict[str, Fact]:
     """Return the facts, except facts that explain an environment variable."""
     own = {f"variables.{name}" for name in machine.variables}
     return {name: fact for name, fact in machine.facts.items() if name not in own}
 
 
-def labelled(machine: Machine) -> dict[str, Fact]:
+def variable_facts(machine: Machine) -> dict[str, Fact]:
     """Return the environment variables that are set. ``Fact.source`` is the variable's meaning, if known."""
     found = {}
     for name, fact in machine.variables.items():

@@ -24,7 +24,7 @@ def batch_norm_line(dtype: str) -> tuple[str, str]:
     If there is no command line, return "" and the reason.
     """
     if dtype == "float16":
-        return "", "none is known for float16 with the weights in float32, as PyTorch has them"
+        return "", "no command is known for float16 with weights in float32, which PyTorch uses"
     if dtype != "float32":
         return "", "PyTorch does not send batch norm of this dtype to MIOpen"
     return "MIOpenDriver bnorm -n 4 -c 16 -H 14 -W 14 -m 1 -F 1 -t 1", ""
@@ -43,7 +43,7 @@ def convolution_line(
         return "", "the driver has no convolution of this dtype"
     if torch is not None and _kept_from_miopen(problem, direction, torch):
         return "", "PyTorch does not send this problem to MIOpen"
-    if problem.transposed and _shrunk(problem) != problem.input_size:
+    if problem.transposed and _forward_size(problem) != problem.input_size:
         return "", "the driver has no option for this output padding"
     return " ".join(["MIOpenDriver", *_words(problem, direction), *(["-S 0"] if immediate else [])]), ""
 
@@ -58,7 +58,7 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
     return problem.dtype not in _BASES or (problem.groups > 1 and dilated) or old_bf16
 
 
-def _shrunk(problem: Problem) -> tuple[int, ...]:
+def _forward_size(problem: Problem) -> tuple[int, ...]:
     """Return the spatial size to which a plain convolution reduces the transposed convolution's output."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)

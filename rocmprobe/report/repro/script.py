@@ -17,7 +17,7 @@ from typing import Any, Union
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.tools.computation import Computation, Program, seed_of
-from rocmprobe.knowledge.layers import leaves
+from rocmprobe.knowledge.layers import uses_pytorch_kernels
 from rocmprobe.knowledge.settings import FLAGS
 from rocmprobe.knowledge.variables import find
 from rocmprobe.model.problems import DTYPES, Problem, parse_problem
@@ -87,7 +87,7 @@ def script(results: Results, outcome: Outcome) -> str:
             f"{one_line(outcome.id)}: ran without torch, so no torch script reproduces it; "
             + driver_line(results, outcome)
         )
-    if leaves(setting, outcome):
+    if uses_pytorch_kernels(setting, outcome):
         # Switch the library off, because PyTorch's own kernels compute this layer.
         setting = replace(setting, vendor_library=False)
     computation = computation_of(results, outcome, setting)
@@ -243,12 +243,12 @@ def driver_line(results: Results, outcome: Outcome) -> str:
     setting = setting_of(results, outcome)
     if backend(results, outcome, setting) != "miopen":
         why = "what runs here is not MIOpen"
-    elif setting.bypass or not setting.vendor_library or leaves(setting, outcome):
+    elif setting.bypass or not setting.vendor_library or uses_pytorch_kernels(setting, outcome):
         why = "under this setting nothing calls MIOpen"
     elif outcome.check == "batch-norm":
         line, why = batch_norm_line(outcome.dtype)
     elif outcome.rung in ("batch-norm", "primitives") and outcome.problem is None:
-        why = "none is known for this layer"
+        why = "no command is known for this layer"
     elif setting.search == "find-2.0":
         why = "the driver does not use Find 2.0"
     elif outcome.problem is None:

@@ -13,7 +13,7 @@ from rocmprobe.judge.findings.sweep import FAULTY_SOLVERS, summary
 from rocmprobe.model.results import Recommendation, Results
 from rocmprobe.report import text
 from rocmprobe.report.commands import env_command, exec_command
-from rocmprobe.report.identity import changes_sentence, run_seconds, tried_on
+from rocmprobe.report.identity import changes_sentence, run_seconds, tested_machines_sentence
 from rocmprobe.report.page import networks, shapes_table, view
 from rocmprobe.report.page.banners import banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_tone, verdict_word
@@ -169,7 +169,7 @@ def _further(results: Results) -> Iterator[Line]:
     sweep = summary(results)
     if sweep and not any(finding.id == FAULTY_SOLVERS for finding in results.findings):
         yield from _labelled("Solvers alone", f"{sweep}.", _COST)
-    yield from _labelled("Tried on", tried_on(results), _SURE)
+    yield from _labelled("Tried on", tested_machines_sentence(results), _SURE)
     if found:
         yield from _labelled("Not tested", "; ".join(found.not_covered), _COST)
         if found.verify:

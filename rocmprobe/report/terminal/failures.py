@@ -67,7 +67,7 @@ _APART = {"slow": "slow", "xpass": "expected to fail", "flaky": "flaky"}
 
 def counts(outcomes: Iterable[Outcome]) -> str:
     """Return how many outcomes passed, failed or did not run, e.g. "82 passed (8 slow), 3 not run"."""
-    found = Counter("skipped" if _not_learned(outcome) else outcome.state for outcome in outcomes)
+    found = Counter("skipped" if _was_interrupted(outcome) else outcome.state for outcome in outcomes)
     parts = []
     for words, names in _COUNTED.items():
         amount = sum(found[name] for name in names)
@@ -77,6 +77,6 @@ def counts(outcomes: Iterable[Outcome]) -> str:
     return ", ".join(parts) or "nothing was tested"
 
 
-def _not_learned(outcome: Outcome) -> bool:
+def _was_interrupted(outcome: Outcome) -> bool:
     """Return True for a case that was running when the user stopped the run."""
     return outcome.state == "aborted" and not outcome.fails

@@ -11,7 +11,13 @@ from rocmprobe.model.results import Configuration, Finding, Results
 from rocmprobe.model.states import STATES, State
 from rocmprobe.report import text
 from rocmprobe.report.escape import code, fence, folded, joined, lines, table, words
-from rocmprobe.report.identity import card, changes_sentence, changes_table, identity, tried_on
+from rocmprobe.report.identity import (
+    card,
+    changes_sentence,
+    changes_table,
+    identity,
+    tested_machines_sentence,
+)
 from rocmprobe.report.page import first_calls, layout, matrix, networks, shapes_table, view
 from rocmprobe.report.page.banners import banners as page_banners
 from rocmprobe.report.states import SEVERITY_SYMBOLS, verdict_word
@@ -65,7 +71,7 @@ def verdict(results: Results) -> Iterator[str]:
         ("Cost", recommendation.cost),
         ("Your model", shapes_table.sentence(results)),
         ("Confidence", ": ".join(filter(None, (recommendation.confidence_level, recommendation.confidence)))),
-        ("Tried on", tried_on(results)),
+        ("Tried on", tested_machines_sentence(results)),
         ("Estimate", networks.line(results) if results.estimate else ""),
     )
     yield "\n".join(f"- **{label}:** {words(value, 1000)}" for label, value in rows if value)
@@ -207,7 +213,7 @@ def _not_covered(results: Results) -> Iterator[str]:
     items = [f"- {words(line)}" for line in (*_never_run(results), *not_covered)][:30]
     items += [
         f"- {text.count(amount, 'outcome')} {look.symbol} {look.name}: {words(why)}"
-        for look, why, amount in matrix.unlearned(results)[:20]
+        for look, why, amount in matrix.without_result(results)[:20]
     ]
     yield "\n".join(items) or "Every test has a result."
     sweep = summary(results)
@@ -229,9 +235,9 @@ def _environment(results: Results) -> Iterator[str]:
     yield table(("", ""), ((label, words(value, 200)) for label, value in identity(results)))
     if machine.variables:
         yield "Variables that are set:"
-        rows = view.fact_rows(view.labelled(machine))
-        yield table(("variable", "value", "what is known of it"), map(_fact, rows), _ROWS)
-    facts = view.fact_rows(view.unlabelled(machine))
+        rows = view.fact_rows(view.variable_facts(machine))
+        yield table(("variable", "value", "meaning"), map(_fact, rows), _ROWS)
+    facts = view.fact_rows(view.other_facts(machine))
     if facts:
         inner = table(("fact", "value", "source"), map(_fact, facts), _ROWS)
         yield folded(f"{text.count(len(facts), 'fact')}, each with its source", inner)

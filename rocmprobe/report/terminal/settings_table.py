@@ -82,7 +82,7 @@ def _range(product: str, since: str, until: str) -> str:
     return f"{product} {until} and older" if until else ""
 
 
-def way_rows() -> list[tuple[str, str, str]]:
+def search_rows() -> list[tuple[str, str, str]]:
     """Return (description, torch versions, flags) for each method to get a solver from MIOpen."""
     return [
         (

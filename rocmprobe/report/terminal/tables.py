@@ -46,7 +46,7 @@ def _settings() -> Table:
                 Padding(Text("\n".join(details), overflow="fold"), (0, 0, 0, 2)),
             )
         )
-    for way, versions, flags in settings_table.way_rows():
+    for way, versions, flags in settings_table.search_rows():
         table.add_row(Text(f"{way}, {versions}: {flags}", overflow="fold"))
     return table
 
@@ -59,7 +59,7 @@ def _problems() -> Group:
             texts = [problem.text for problem in problems(level, purpose)]
             rows += [(purpose, level, text) for text in texts if text not in seen]
             seen |= set(texts)
-    return Group(_table(("asked for", "from level", "problem"), rows), Text(), _matrix())
+    return Group(_table(("purpose", "from level", "problem"), rows), Text(), _matrix())
 
 
 def _matrix() -> Table:

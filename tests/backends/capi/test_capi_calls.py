@@ -31,7 +31,7 @@ from rocmprobe.backends.capi.reference import (
     moments,
     operands,
 )
-from rocmprobe.kernels.exact import encoded
+from rocmprobe.kernels.exact import encode
 from rocmprobe.model.numerics import exact_fill
 from rocmprobe.model.problems import parse_problem
 
@@ -136,9 +136,9 @@ class TestRocblas:
 
     def product(self, hip, rocblas, dtype):
         a, b = integers(self.M * self.K, 4, seed=1), integers(self.K * self.N, 2, seed=2)
-        size = len(encoded([0], dtype)) * self.M * self.N
+        size = len(encode([0], dtype)) * self.M * self.N
         with ExitStack() as stack:
-            buffers = [stack.enter_context(hip.upload(encoded(values, dtype))) for values in (a, b)]
+            buffers = [stack.enter_context(hip.upload(encode(values, dtype))) for values in (a, b)]
             c = stack.enter_context(hip.allocate(size))
             c.fill(0xFF)
             rocblas.gemm(dtype, self.M, self.N, self.K, *buffers, c)
@@ -179,7 +179,7 @@ def computed(hip, miopen, problem, direction, run):
         name: channels_last(values, shapes[name]) if problem.channels_last else values
         for name, values in inputs.items()
     }
-    contents = {name: encoded(values, problem.dtype) for name, values in lying.items()}
+    contents = {name: encode(values, problem.dtype) for name, values in lying.items()}
     with convolution(hip, miopen, problem, direction, contents) as made:
         run(made)
         hip.synchronize()

@@ -8,7 +8,7 @@ import pytest
 from rows import every_row
 
 from rocmprobe.backends.capi import Place, places
-from rocmprobe.backends.capi.ladder import INTERFACES, MOST_PRODUCTS, Ladder
+from rocmprobe.backends.capi.ladder import INTERFACES, MOST_PRODUCTS, CapiChecks
 from rocmprobe.backends.capi.operator_checks import OPERATOR_CHECKS
 from rocmprobe.checks import CHECKS
 from rocmprobe.model.problems import parse_problem
@@ -54,7 +54,7 @@ def place(stand_in, tmp_path):
 
 @pytest.mark.parametrize(("check", "dtype", "problem", "direction"), RUNGS)
 def test_every_question_holds(place, check, dtype, problem, direction):
-    step = Ladder(place, 0).answer(check, dtype, problem, direction)
+    step = CapiChecks(place, 0).answer(check, dtype, problem, direction)
     assert (step.state, step.message) == ("pass", "")
     assert step.timings["first_call"] > 0
     if check in ("gemm", "convolution"):
@@ -64,7 +64,7 @@ def test_every_question_holds(place, check, dtype, problem, direction):
 
 @every_row("operator", OPERATORS)
 def test_every_operator_is_right(place, operator):
-    step = Ladder(place, 0).answer(*OPERATORS[operator])
+    step = CapiChecks(place, 0).answer(*OPERATORS[operator])
     if operator == "convolution-relu, float16":
         # The stand-in has no kernel for it, as MIOpen 3.4.0 on RDNA1.
         assert step.state == "n/a"
@@ -80,7 +80,7 @@ def test_an_operator_that_computes_wrong_numbers_or_writes_elsewhere_is_wrong(
 ):
     for fault, message in (("wrong", f"{part}: "), ("beyond", " bytes outside the result were written")):
         monkeypatch.setenv("LC_STAND_IN_FAULTS", f"{function}={fault}")
-        step = Ladder(place, 0).answer(*OPERATORS[operator])
+        step = CapiChecks(place, 0).answer(*OPERATORS[operator])
         assert step.state == "wrong"
         assert message in step.message
 
@@ -107,7 +107,7 @@ def test_a_status_of_an_operator_is_an_error_and_a_refused_plan_is_not_applicabl
     place, monkeypatch, faults, operator, state, message
 ):
     monkeypatch.setenv("LC_STAND_IN_FAULTS", faults)
-    step = Ladder(place, 0).answer(*OPERATORS[operator])
+    step = CapiChecks(place, 0).answer(*OPERATORS[operator])
     assert (step.state, step.cause) == (state, "miopen-status" if state == "error" else None)
     assert message in step.message
 
@@ -117,7 +117,7 @@ def test_a_status_of_an_operator_is_an_error_and_a_refused_plan_is_not_applicabl
     "problem, direction", product((WINOGRAD, NAIVE, TRANSPOSED, SMALL), ("fwd", "bwd-data", "bwd-weights"))
 )
 def test_convolution_by_every_interface(place, interface, problem, direction):
-    step = Ladder(place, 0, interface).answer("convolution", problem.dtype, problem, direction)
+    step = CapiChecks(place, 0, interface).answer("convolution", problem.dtype, problem, direction)
     assert (step.state, step.message) == ("pass", "")
     assert step.numerics["repeatable"]
     fastest = "Winograd" if problem is WINOGRAD and direction != "bwd-weights" else "Direct"
@@ -153,14 +153,14 @@ def test_convolution_by_every_interface(place, interface, problem, direction):
 )  # fmt: skip
 def test_a_fault_is_told(place, monkeypatch, faults, failing, state, message, cause):
     monkeypatch.setenv("LC_STAND_IN_FAULTS", faults)
-    step = Ladder(place, 0).answer(*failing)
+    step = CapiChecks(place, 0).answer(*failing)
     assert (step.state, step.cause) == (state, cause)
     assert message in step.message
 
 
 def test_a_fault_of_one_call_leaves_the_other_questions(place, monkeypatch):
     monkeypatch.setenv("LC_STAND_IN_FAULTS", "miopenFindConvolutionForwardAlgorithm=status:7")
-    ladder = Ladder(place, 0)
+    ladder = CapiChecks(place, 0)
     states = [ladder.answer(*rung).state for rung in RUNGS]
     assert states == ["error" if rung == RUNGS[6] else "pass" for rung in RUNGS]
     assert ladder.device_answers()
@@ -168,7 +168,7 @@ def test_a_fault_of_one_call_leaves_the_other_questions(place, monkeypatch):
 
 
 def test_a_device_that_is_lost_does_not_answer(place, monkeypatch):
-    ladder = Ladder(place, 0)
+    ladder = CapiChecks(place, 0)
     assert ladder.device_answers()
     monkeypatch.setenv("LC_STAND_IN_FAULTS", "hipMalloc=status:98")
     assert not ladder.device_answers()
@@ -177,7 +177,7 @@ def test_a_device_that_is_lost_does_not_answer(place, monkeypatch):
 @pytest.mark.parametrize(("devices", "device"), [("0", 0), ("2", 2)])
 def test_a_device_that_is_not_there(place, monkeypatch, devices, device):
     monkeypatch.setenv("LC_STAND_IN_DEVICES", devices)
-    step = Ladder(place, device).answer("copy")
+    step = CapiChecks(place, device).answer("copy")
     assert step.state == "n/a"
     assert step.message == f"HIP sees {devices} device(s), there is no device {device}"
 
@@ -185,23 +185,23 @@ def test_a_device_that_is_not_there(place, monkeypatch, devices, device):
 def test_what_a_library_or_the_reference_lacks_is_not_applicable(place, old_stand_in, tmp_path):
     files = dict(place.files)
     del files["librocblas"]
-    without = Ladder(Place("environment", "/libraries", files), 0)
+    without = CapiChecks(Place("environment", "/libraries", files), 0)
     step = without.answer("gemm")
     assert (step.state, step.message) == ("n/a", "/libraries has no librocblas")
     assert without.answer(*RUNGS[6]).state == "pass"
 
     large = parse_problem("conv2d-fp32-n8-c64-i56x56-k64-f3x3-p1")
     assert large.flops > 2 * MOST_PRODUCTS
-    step = Ladder(place, 0).answer("convolution", "float32", large, "fwd")
+    step = CapiChecks(place, 0).answer("convolution", "float32", large, "fwd")
     assert step.state == "n/a"
     assert "too many for the reference" in step.message
 
     [old] = places({"LD_LIBRARY_PATH": str(old_stand_in)}, tmp_path, [])
-    step = Ladder(old, 0, "find-2.0").answer(*RUNGS[6])
+    step = CapiChecks(old, 0, "find-2.0").answer(*RUNGS[6])
     assert step.state == "n/a"
     assert step.message.endswith("has no miopenCreateConvProblem")
     for check in ("tensor-copy", "tensor-cast"):
-        step = Ladder(old, 0).answer(check, "float16")
+        step = CapiChecks(old, 0).answer(check, "float16")
         assert step.state == "n/a"
         assert f"has no _ZN6miopen10{check[7:].capitalize()}Tensor" in step.message
 
@@ -209,13 +209,13 @@ def test_what_a_library_or_the_reference_lacks_is_not_applicable(place, old_stan
 def test_a_library_that_does_not_load(tmp_path):
     broken = tmp_path / "libamdhip64.so"
     broken.write_bytes(b"no library")
-    step = Ladder(Place("environment", str(tmp_path), {"libamdhip64": str(broken)}), 0).answer("copy")
+    step = CapiChecks(Place("environment", str(tmp_path), {"libamdhip64": str(broken)}), 0).answer("copy")
     assert (step.state, step.cause) == ("error", "exception")
 
 
 def test_every_call_is_observed_and_every_phase_told(place):
     calls, phases = [], []
-    ladder = Ladder(place, 0, observe=calls.append, report_phase=phases.append)
+    ladder = CapiChecks(place, 0, observe=calls.append, report_phase=phases.append)
     assert ladder.answer(*RUNGS[6]).state == "pass"
     started = [call.function for call in calls if call.number is None]
     assert started == [call.function for call in calls if call.number is not None]
@@ -248,6 +248,6 @@ def test_the_stand_in_obeys_switches_and_its_solvers_fail_as_told(
 ):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    step = Ladder(place, 0).answer("convolution", "float32", WINOGRAD, "fwd")
+    step = CapiChecks(place, 0).answer("convolution", "float32", WINOGRAD, "fwd")
     assert (step.state, step.algorithm) == (state, algorithm)
     assert message in step.message

@@ -20,7 +20,7 @@ from rocmprobe.backends.capi.reference import (
     operands,
     plain,
 )
-from rocmprobe.kernels.exact import encoded
+from rocmprobe.kernels.exact import encode
 from rocmprobe.model.numerics import exact_fill
 from rocmprobe.model.problems import parse_problem
 
@@ -124,7 +124,7 @@ def test_the_fill_is_the_same_each_time_and_keeps_to_its_density():
     dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
 )
 def test_small_integers_survive_every_dtype(values, dtype):
-    assert decode(encoded(values, dtype), dtype) == values
+    assert decode(encode(values, dtype), dtype) == values
 
 
 def test_errors_of_a_result():
