@@ -114,7 +114,7 @@ def any_results(draw):
     )
 
 
-@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     found = judge(results)
@@ -134,7 +134,7 @@ def test_any_run_is_judged_in_the_words_of_the_vocabulary(results):
     assert from_json(type(found), to_json(found)) is not None
 
 
-@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(any_results())
 def test_what_is_recommended_was_right_on_everything_that_counts(results):
     found = recommend(results)

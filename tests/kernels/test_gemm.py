@@ -191,7 +191,7 @@ def test_sums_are_exact(dtype: str, direction: str, plain: Geometry, seed: int, 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("direction", "tile"), TILES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(plain=problems(), seed=st.integers(0, 1000), data=st.data())
 def test_many_sums_of_a_tile_are_exact(
     direction: str, tile: str, plain: Geometry, seed: int, data: st.DataObject
