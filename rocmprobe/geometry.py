@@ -2,9 +2,9 @@
 
 Every problem is converted to a plain convolution between an *image* and a *feature* tensor. The filter
 windows are cut out of the image, and the feature tensor has one value for each window and filter. A
-convolution maps image to feature. A transposed convolution is the backward data of a plain convolution, so it
-maps feature to image (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
-chapter 4).
+convolution maps image to feature. A transposed convolution maps feature to image, like the input gradient of
+a plain convolution (Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter
+4).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Geometry:
     """A plain convolution: image ``(batch, channels, *image)`` to feature ``(batch, filters, *feature)``.
 
     The weight is ``(filters, channels / groups, *kernel)``. Window ``o`` covers the image positions ``o *
-    stride - padding + tap * dilation``. Positions outside the image count as zero. ``padding`` can be
-    negative, so that windows start inside the image. ``feature`` can be smaller than the largest size that
-    fits.
+    stride - padding + tap * dilation``, with ``tap`` from 0 to ``kernel - 1``. Positions outside the image
+    count as zero. If ``padding`` is negative, the first window starts inside the image. ``feature`` can have
+    fewer windows than would fit.
     """
 
     batch: int
@@ -64,7 +64,7 @@ class Geometry:
         return any(p > 0 or e - p > i for p, e, i in zip(self.padding, self.span(self.feature), self.image))
 
     def is_pointwise(self) -> bool:
-        """Return True if window i is exactly image position i: a 1x1 kernel at stride 1."""
+        """Return True for a 1x1 kernel with stride 1 and no padding whose feature has the image's size."""
         ones = (1,) * len(self.kernel)
         return (
             self.kernel == ones
@@ -74,10 +74,9 @@ class Geometry:
         )
 
     def flipped(self) -> Geometry:
-        """Return the convolution that computes the backward data from the feature tensor. Requires stride 1.
+        """Return the convolution that maps the feature's gradient to the image's gradient. Requires stride 1.
 
-        The weight of the returned convolution has the taps reversed and, in each group, channels and filters
-        swapped.
+        For this convolution, reverse the weight's taps and swap channels and filters in each group.
         """
         reach = [(k - 1) * d for k, d in zip(self.kernel, self.dilation)]
         return replace(

@@ -10,7 +10,7 @@ from typing import Optional
 
 
 def folder(environ: Mapping[str, str], variable: str, name: str) -> Optional[Path]:
-    """Return the path in ``variable``, or ``rocmprobe/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """Return ``environ[variable]`` as a path, else ``rocmprobe/NAME`` in XDG_CACHE_HOME or ~/.cache.
 
     Return None if ``variable`` is ``0``, which disables caching, or if the user has no home.
     """

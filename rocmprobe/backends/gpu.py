@@ -101,9 +101,9 @@ class Cudnn:
 
 
 def format_version(version: int) -> str:
-    """Return a version as MAJOR.MINOR.PATCH. torch stores MIOpen's version as one number.
+    """Return MIOpen's version as MAJOR.MINOR.PATCH.
 
-    The number is major * 1000000 + minor * 1000 + patch.
+    ``version`` is torch's number for the version: major * 1000000 + minor * 1000 + patch.
     """
     return f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
 

@@ -75,10 +75,10 @@ class Onednn:
 
     def memory_limit(self, device: str, above: int) -> Callable[[], AbstractContextManager[None]]:
         """Return a function that creates a context with a limit on the process's address space (RLIMIT_AS).
-        This also limits allocations inside oneDNN.
+        The limit includes allocations inside oneDNN.
 
-        This call also makes glibc return freed memory at once, until the process ends. The limit is then
-        exact to the megabyte, but all later allocations are a little slower.
+        From this call on, glibc returns freed memory at once. So the limit is exact to the megabyte, but
+        later allocations are a little slower.
         """
         import resource
 

@@ -133,8 +133,8 @@ def install(
 def uninstall(device: Device = None) -> None:
     """Undo :func:`install` for one device type, or for all device types if ``device`` is None.
 
-    Contexts of :func:`enabled` stay active. If the bypass computed the forward of a convolution, it still
-    computes the backward.
+    Contexts of :func:`enabled` stay active. The bypass still computes the backward of each forward that it
+    computed.
     """
     with _lock:
         for device_type in list(_installed) if device is None else [_device_type(device)]:
@@ -185,11 +185,11 @@ def patch(
     """Make the bypass compute the convolutions of one model, on every device, until :func:`unpatch`.
 
     The patch applies to calls such as ``model(x)`` and to calls of the modules in the model, including
-    functional calls in their ``forward``. It does not apply to ``model.forward(x)`` or to convolutions
-    outside of the model. The bypass also computes the backward of a patched forward, except under
-    ``torch.compile`` as described in :func:`enabled`. Hooks, parametrisations, state-dict keys and
+    functional calls in the ``forward`` of a module. It does not apply to ``model.forward(x)`` or to
+    convolutions outside of the model. The bypass also computes the backward of a patched forward, except
+    under ``torch.compile`` as described in :func:`enabled`. Hooks, parametrisations, state-dict keys and
     ``isinstance`` work as before. ``type(module)`` becomes a derived class. Deep copies of the model are also
-    patched. Pickles contain the unpatched model. A second call replaces the arguments of the first.
+    patched. Pickles contain the unpatched model. A second call replaces the arguments of the first call.
 
     Raises:
         TypeError: if ``model`` is not a module, or contains a scripted module, which runs outside of Python.
@@ -213,7 +213,7 @@ def explain(
     problem, and the reason for this choice.
 
     Args:
-        problem: a ``rocmprobe.model.problems.Problem``, or a mapping with its ``input_shape``,
+        problem: a ``rocmprobe.model.problems.Problem``, or a mapping with the keys ``input_shape``,
             ``weight_shape``, ``stride``, ``padding``, ``dilation``, ``transposed``, ``output_padding``,
             ``groups``, ``dtype`` and ``channels_last``.
         device, workspace_mb, algorithm: as in :func:`install`.
@@ -236,10 +236,9 @@ def status() -> dict[str, dict[str, Any]]:
     :func:`reset_status`, for all devices and threads.
 
     ``calls`` maps an algorithm to the number of directions that it computed. A backward has up to two
-    directions: bwd-data and bwd-weights. The gradient of a bias is a plain sum and is not counted as a
-    direction. ``native`` maps a reason to the number of convolution calls that were left to PyTorch for this
-    reason. ``pytorch`` maps a kind of layer, such as "batch_norm", to the number of forward calls that
-    PyTorch's own kernels computed.
+    directions: bwd-data and bwd-weights. The gradient of a bias is not counted. ``native`` maps a reason to
+    the number of convolution calls that were left to PyTorch for this reason. ``pytorch`` maps a kind of
+    layer, such as "batch_norm", to the number of forward calls that PyTorch's own kernels computed.
 
     ``own_kernels`` has a key for each GPU and dtype checked so far, such as "cuda:0 float32". The value is
     "used" if rocmprobe's own kernels can be chosen, otherwise the reason why they cannot be chosen.
@@ -248,7 +247,7 @@ def status() -> dict[str, dict[str, Any]]:
 
 
 def forget() -> None:
-    """Forget which algorithms were fastest, as measured by this process or read from the plan file."""
+    """Forget the choices of algorithms and the checks of own kernels in this process. Keep the plan file."""
     plan_file.forget()
     own_kernels.forget()
     forget_prepared()

@@ -1,12 +1,8 @@
 """Autograd functions that send the backward of a convolution to the interceptors of its forward.
 
-A backward can run after the interceptors of its forward were removed. So an ``autograd.Function`` under the
-device's autograd key stores the active interceptors that have ``keeps_backward``. The function saves the same
-tensors as PyTorch's own node: input and weight.
-
-The convolution is linear in input x, weight w and bias b. With T(x, w, g) = <g, conv(x, w)>, each derivative
-of any order is one of the three partial derivatives of T: the convolution, bwd-data and bwd-weights. So the
-double backward needs no other operator.
+A backward can run after the interceptors of its forward were removed. So the autograd node of a convolution
+stores input, weight and the active interceptors that have ``keeps_backward``. A double backward needs only
+convolution, bwd-data and bwd-weights.
 """
 
 from __future__ import annotations
@@ -82,8 +78,7 @@ def _transforming() -> bool:
 
 
 def _next_below(*tensors: torch.Tensor | None) -> bool:
-    """Return True if autograd would call the device's kernels directly, because no transform, mode or tensor
-    wrapper is active."""
+    """Return True if no transform, mode or tensor wrapper is active between autograd and the kernels."""
     # torch 1.13.1 cannot compare sets of keys.
     if not _SETUP_APART or _transforming() or torch._C._len_torch_dispatch_stack():
         return False

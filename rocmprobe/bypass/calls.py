@@ -67,8 +67,7 @@ class ConvolutionCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """Return everything on which the choice of algorithm depends: all arguments except the values in the
-        tensors."""
+        """Return a hashable key. Calls with equal keys use the same algorithm."""
         return (
             _form(self.input), _form(self.weight), None if self.bias is None else _form(self.bias),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -97,7 +96,7 @@ class BackwardCall:
     """Call of ``aten::convolution_backward``. The fields have the names of the operator's schema.
 
     ``grad_output`` has the shape of the convolution's output. ``bias_sizes`` is ``(K,)``, or None without a
-    bias. ``output_mask`` says which of the gradients of input, weight and bias are requested.
+    bias. ``output_mask`` says which gradients (input, weight, bias) are requested.
     """
 
     grad_output: torch.Tensor
@@ -150,8 +149,7 @@ class BackwardCall:
         )
 
     def form(self) -> tuple[Any, ...]:
-        """Return everything on which the choice of algorithm depends: all arguments except the values in the
-        tensors."""
+        """Return a hashable key. Calls with equal keys use the same algorithm."""
         return (
             _form(self.grad_output), _form(self.input), _form(self.weight),
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups,
@@ -191,10 +189,7 @@ def _switches() -> tuple[bool, ...]:
 
 
 def result_format(call: ConvolutionCall | BackwardCall) -> torch.memory_format:
-    """Return the memory format in which PyTorch would return output, input gradient and weight gradient.
-
-    The format depends on the kernel that PyTorch selects. The selection calls no vendor library.
-    """
+    """Return the memory format in which PyTorch would return output, input gradient and weight gradient."""
     bias = call.bias if isinstance(call, ConvolutionCall) else None
     arguments = (call.input, call.weight, bias, call.stride, call.padding, call.dilation)
     settings = (call.transposed, call.output_padding, call.groups)

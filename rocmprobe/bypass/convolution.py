@@ -35,8 +35,8 @@ class BypassInterceptor(Interceptor):
     kinds.
 
     Args:
-        workspace_mb: maximum workspace of one direction of one call, in MiB, see ``plan``.
-        algorithm: "auto", or the name of the algorithm to use if it applies, see ``plan``.
+        workspace_mb: maximum workspace for each direction, in MiB.
+        algorithm: "auto", or the name of the algorithm to use if it applies.
     """
 
     name = "bypass"
@@ -201,8 +201,8 @@ def _empty(shape: tuple[int, ...], like: torch.Tensor, layout: torch.memory_form
 def _channel_sums(gradient: torch.Tensor, cap: int) -> torch.Tensor:
     """Return the gradient of a bias: the sum of ``gradient`` over all dimensions except channels.
 
-    fp16 and bf16 are summed in parts of whole channels. The fp32 copy of a part has at most ``cap`` bytes,
-    unless the copy of a single channel is larger.
+    fp16 and bf16 are summed in blocks of channels. The fp32 copy of a block has at most ``cap`` bytes, but at
+    least one channel.
     """
     dimensions = (0, *range(2, gradient.dim()))
     if gradient.element_size() >= 4:
@@ -226,7 +226,7 @@ DTYPES = {
 
 
 class ConvolutionShape:
-    """A plain (not transposed) convolution for operands that always have the same memory layout.
+    """A plain (not transposed) convolution. Operands of all calls must have the same memory layout.
 
     Args:
         plain: sizes of the convolution.
@@ -305,8 +305,10 @@ class ConvolutionShape:
 
 
 def _flipped(weight: torch.Tensor, plain: Geometry) -> torch.Tensor:
-    """Return a copy of the weight for the problem ``plain.flipped()``, with the shape ``(channels, filters /
-    groups, *kernel)``."""
+    """Return the weight with reversed taps and, in each group, swapped channels and filters.
+
+    The shape is ``(channels, filters / groups, *kernel)``.
+    """
     grouped = weight.reshape(plain.groups, plain.filters // plain.groups, *weight.shape[1:])
     swapped = grouped.flip(tuple(range(3, grouped.dim()))).transpose(1, 2)
     return swapped.reshape(plain.channels, plain.filters // plain.groups, *plain.kernel)

@@ -151,19 +151,17 @@ def _stack(device_type: str, held: Sequence[Interceptor]) -> tuple[Interceptor, 
 
 
 def is_traced(arguments: Sequence[Any]) -> bool:
-    """Return True if ``torch.jit.trace`` must still record this convolution.
+    """Return True if these are the arguments of ``aten::convolution`` and ``torch.jit.trace`` is active.
 
-    Tracing records ``aten::_convolution`` but not ``aten::convolution``. Tracing is off while a recorded
-    operator runs. So if ``aten::convolution`` is called while tracing is on, the convolution is not recorded
-    yet.
+    Tracing records only ``aten::_convolution``, see :func:`convolution_for_tracing`.
     """
     return len(arguments) == _UNRECORDED and bool(torch._C._is_tracing())
 
 
 def convolution_for_tracing(arguments: Sequence[Any]) -> torch.Tensor:
-    """Compute ``aten::convolution`` by calling PyTorch's ``aten::_convolution``, which tracing records.
+    """Compute ``aten::convolution`` with PyTorch's own kernel, which calls ``aten::_convolution``.
 
-    ``aten::_convolution`` calls rocmprobe's kernels again.
+    Tracing records the call of ``aten::_convolution``, and rocmprobe intercepts this call.
     """
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(
         torch._C.DispatchKey.CompositeExplicitAutograd, *arguments

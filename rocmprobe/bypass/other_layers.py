@@ -2,10 +2,9 @@
 
 A few operators of PyTorch decide whether batch norm, an RNN or the CTC loss runs in a vendor library (MIOpen,
 cuDNN, oneDNN). These operators are composites: they are implemented by calls of other operators. At the first
-request for a device type, kernels of rocmprobe replace these composites. For a requested layer, the kernel
-runs the same composite with the vendor library switched off. For batch norm with valid arguments, the kernel
-calls ``native_batch_norm`` instead. So argument checks, autograd formulas and rules for autocast and memory
-formats are PyTorch's own. For other layers, the kernel runs the composite unchanged.
+request for a layer, a kernel of rocmprobe replaces the composite. While the layer is requested, the kernel
+runs the composite with the vendor library switched off. For batch norm with valid arguments, the kernel calls
+``native_batch_norm`` instead. Without a request, the kernel runs the composite unchanged.
 
 Operators that fuse convolution and ReLU are not composites. They are computed as convolution, sum and ReLU.
 As in :mod:`rocmprobe.bypass.registration`, kernels stay registered until the end of the process.
@@ -41,12 +40,12 @@ _libraries: dict[tuple[str, str], list[Any]] = {}
 
 
 def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
-    """Return the kinds of layers (of ``KINDS``) for which ``others`` has "pytorch".
+    """Return the kinds of layers whose value in ``others`` is "pytorch".
 
-    ``others`` has "pytorch" or "native" for each kind, in the order of ``KINDS``.
+    ``others`` has one value ("pytorch" or "native") for each kind in ``KINDS``.
 
     Raises:
-        ValueError: if a value is neither, or if ``convolution`` is not "bypass" or "native".
+        ValueError: if another value is given, or if ``convolution`` is not "bypass" or "native".
     """
     wanted = (("convolution", convolution, "bypass"), *zip(KINDS, others, ("pytorch",) * len(KINDS)))
     for kind, word, other in wanted:
@@ -58,7 +57,7 @@ def sent_to_pytorch(convolution: str, *others: str) -> tuple[str, ...]:
 def send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
     """Make PyTorch's own kernels compute ``kinds`` on ``device_type`` until :func:`undo_send_to_pytorch`.
 
-    Requests are counted: each call of :func:`undo_send_to_pytorch` undoes only one of them.
+    Requests are counted: each call of :func:`undo_send_to_pytorch` undoes one request.
 
     Raises:
         ValueError: if the device type is not "cpu" or "cuda".
@@ -79,8 +78,7 @@ def undo_send_to_pytorch(kinds: Sequence[str], device_type: str) -> None:
 
 
 def by_pytorch(kind: str, device_type: str) -> bool:
-    """Return True if PyTorch's own kernels currently compute ``kind`` on ``device_type`` because of a
-    request."""
+    """Return True if a request for ``kind`` on ``device_type`` is active."""
     return device_type in _asked and _asked[device_type][kind] > 0
 
 
@@ -143,11 +141,7 @@ def _batch_norm_kernel(operator: Any) -> Callable[..., Any]:
 def _can_call_native(
     input: torch.Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> bool:
-    """Return True if the composite would only call another operator with the same arguments.
-
-    Return False if ``input`` is empty, or if an operand is missing or has the wrong size.
-    ``native_batch_norm`` would read beyond the end of a short operand.
-    """
+    """Return True if the arguments are valid for ``native_batch_norm``, which does not check their sizes."""
     of_channels = [each for each in (weight, bias, mean, variance) if each is not None]
     fits = input.dim() > 1 and all(each.numel() == input.shape[1] for each in of_channels)
     known = training or (mean is not None and variance is not None)
@@ -201,8 +195,7 @@ def _count_fused(input: torch.Tensor) -> None:
 def _registered(kind: str, key: str) -> list[Any]:
     """Register the kernels for ``kind``, and return the objects that keep them registered.
 
-    Kernels for composites must be registered above autograd. For inference mode, they must also be registered
-    below autograd.
+    Kernels for composites are registered above autograd and, for inference mode, also below autograd.
     """
     aten = torch.ops.aten
     if kind == "fused_convolution":

@@ -60,8 +60,7 @@ def _kernels(device: torch.device, dtype: str) -> _Kernels:
 
 
 def state() -> dict[str, str]:
-    """Return "used" or the reason why rocmprobe's kernels are not used, for each device and dtype that
-    occurred.
+    """Return "used", or the reason for refusal, for each device and dtype checked so far.
 
     The keys have the form "cuda:0 float32".
     """

@@ -2,9 +2,8 @@
 
 The interceptor of a model or call is added for a whole device type, but it is active only inside of
 :func:`activate`. In a patched model, a derived class replaces the class of each module. The ``__call__`` of
-the derived class runs inside of :func:`activate`. Instances, parameters, hooks, parametrisations and
-state-dict keys stay unchanged, and ``isinstance`` works. Deep copies and DataParallel replicas are patched
-too. A pickle contains the original classes.
+the derived class runs inside of :func:`activate`. Deep copies and DataParallel replicas are patched too. A
+pickle contains the original classes.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _local = threading.local()
 
 
 class ScopedInterceptor(BypassInterceptor):
-    """Interceptor that is active only inside of :func:`activate` in one thread, in place of the installed
-    interceptor."""
+    """Interceptor that replaces the installed bypass in one thread inside of :func:`activate`."""
 
     rank = RANK_BYPASS + 1
 
@@ -191,10 +189,9 @@ def _derived_of(module: Any) -> type:
 
 
 def _replace(module: Any, old: type, new: type) -> None:
-    """Replace ``old`` by ``new`` in the class of ``module``.
+    """Change the class of ``module`` from ``old`` to ``new``.
 
-    If ``module`` is parametrised, PyTorch's class of the module is derived from ``old``. Only this base class
-    is replaced.
+    If ``module`` is parametrised, replace ``old`` in the bases of the class that PyTorch generated.
     """
     top = type(module)
     if top is old:

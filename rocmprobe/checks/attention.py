@@ -1,5 +1,5 @@
-"""Checks of scaled dot product attention, with PyTorch's own choice of implementation (backend) and with each
-of three backends."""
+"""Checks of scaled dot product attention: with the backend that PyTorch chooses, and with each of three
+backends."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def attention_efficient(context: CheckContext) -> CheckResult:
 def _attention(context: CheckContext, backend: Callable[[], AbstractContextManager[Any]]) -> CheckResult:
     """Compare attention and its gradients to the defining formula in fp64, with and without a causal mask.
 
-    Raise NotApplicable if this torch lacks the function or the backend. For a backend, the message has
-    PyTorch's reasons.
+    Raise NotApplicable if this torch lacks the function or the backend.
     """
     import torch.nn.functional as F
 
@@ -97,7 +96,7 @@ def _both(function: Callable[..., Any], queries: Any, keys: Any, values: Any, gr
 
 
 def _by_definition(queries: Any, keys: Any, values: Any, causal: bool) -> Any:
-    """Return softmax(Q K^T / sqrt(d)) V, the definition in the documentation of PyTorch's function."""
+    """Compute attention step by step, as PyTorch's documentation defines it."""
     import torch
 
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])

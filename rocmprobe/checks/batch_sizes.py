@@ -1,4 +1,7 @@
-"""Check of training throughput at batch sizes 1, 2, 4, ... up to a limit of memory, time or batch size."""
+"""Check of training throughput at batch sizes 1, 2, 4, and so on.
+
+The check ends at a maximum batch size, or when memory or time runs out.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Curve:
     """Training throughput in samples per second for each batch size that fitted into memory.
 
     ``refused`` is the batch size that did not fit, or None. ``ended_by`` is "memory", "time", or "batch" if
-    the maximum batch was reached.
+    the maximum batch size was reached.
     """
 
     batches: list[int] = field(default_factory=list)
@@ -45,7 +48,7 @@ class Curve:
 def curve(seconds_of: Callable[[int], Optional[float]], most: int, time_left: Callable[[], float]) -> Curve:
     """Measure the throughput at batch sizes 1, 2, 4, ... up to ``most`` while time is left.
 
-    ``seconds_of`` returns the seconds of a step, or None if the batch does not fit.
+    ``seconds_of`` maps a batch size to the seconds of a step, or to None if the batch does not fit.
     """
     found, batch = Curve(), 1
     started = time_left()

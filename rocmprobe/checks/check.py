@@ -22,17 +22,17 @@ class Requires:
     """Checks that must pass before a check runs.
 
     - ``below``: checks under the setting ``default``.
-    - ``outside``: checks under ``default``, if the check's setting keeps convolution out of the vendor
-      library.
-    - ``beside``: checks under a setting that computes layers other than convolution like the check's setting:
-      ``default``, ``vendor-off`` or ``by-layer``.
+    - ``outside``: checks under ``default``, required only if the check's setting computes convolution without
+      the vendor library.
+    - ``beside``: checks under ``default``. If the check's setting turns off the vendor library, they run
+      under ``vendor-off``. If the check's setting is ``by-layer``, they run under ``by-layer``.
     - ``float32``: checks in float32 under the check's own setting.
     - ``autocast``: checks under the check's own setting. They are required only if the dtype is not float32.
     - ``convolution``: directions in which the first convolution problem of the same dtype must pass under the
       check's own setting: "every", "own" (the check's direction), "fwd", or "" for no direction.
 
-    All checks except ``float32`` have the check's own dtype. For the driver capi and for integers, the dtype
-    is float32.
+    Except in ``float32``, a required check has the dtype of the check that requires it. For integers and for
+    the driver capi, the dtype is float32 instead.
     """
 
     below: tuple[str, ...] = ()
@@ -65,11 +65,11 @@ class LibraryLayer:
 class Explanation:
     """Text of the finding for a check that fails.
 
-    ``rung`` is a group of checks. The finding blames its layer (``blame.rung_layer``), unless the evidence
-    names another layer. ``advice`` says what to do if no setting avoids the failure. If ``general`` is True,
-    the advice for a cause that the evidence shows replaces ``advice``. ``needed`` is False if PyTorch
-    programs do not call the tested operation themselves. ``wrong`` is the cause of incorrect results if the
-    evidence shows no cause.
+    ``rung`` is the group of the check. Unless the evidence names another software layer, the finding blames
+    the layer that this group tests. ``advice`` says what to do if no setting avoids the failure. If
+    ``general`` is True and the evidence shows a cause, advice about this cause replaces ``advice``.
+    ``needed`` is False if PyTorch programs do not call the tested operation themselves. ``wrong`` is the
+    cause to name for incorrect results if the evidence shows no cause.
     """
 
     subject: str

@@ -55,8 +55,8 @@ def local_response_norm(image: Any) -> Named:
 def each_with_gradient(image: Any, functions: Mapping[str, Callable[..., Any]], **options: Any) -> Named:
     """Apply each function to the images, and compute the gradient of the input.
 
-    The gradient of the output is the output with its images in reverse order. With all ones, the gradient of
-    softmax and of instance norm would be zero for any kernel.
+    The output with its images in reverse order serves as gradient of the output. If this gradient were
+    constant, the gradients of softmax and instance norm would be zero.
     """
     import torch
 

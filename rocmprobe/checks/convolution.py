@@ -1,8 +1,8 @@
 """Checks of one direction of one convolution problem, with three tiers of increasing strictness.
 
 The first tier limits the error of results for random operands. The second tier limits the error of each
-element of these results. In the third tier, operands are integers and results must be exact (after rounding,
-if transforms are allowed).
+element of these results. In the third tier, operands are integers and results must be exact. If transforms
+such as Winograd are allowed, results are rounded to integers first.
 
 The computation on random numbers runs twice. Before each run, memory is filled with NaN and freed, so that
 elements which a kernel does not write are NaN.
@@ -140,15 +140,15 @@ def _terms(problem: Problem, direction: str, name: str) -> int:
 
 
 def _parts(problem: Problem, direction: str, guarantee: str) -> int:
-    """Return the number of partial sums that a kernel can round to the dtype, or 1 if it must not round
-    any."""
+    """Return the number of partial sums that a kernel can round to the dtype. Return 1 if partial sums must
+    not be rounded."""
     return problem.parts(direction) if problem.dtype in _HALF and guarantee != SUMS else 1
 
 
 def script(outcome: Outcome, library: str) -> Computation:
     """Return the computation for a script that reproduces ``outcome``.
 
-    For the state "wrong", this is the computation that failed, e.g. ``exact_tier``.
+    If the state is "wrong", return the tier that failed. Otherwise return the float tier.
     """
     problem, direction = parse_problem(outcome.problem or ""), outcome.direction or "fwd"
     numerics = outcome.numerics
@@ -170,7 +170,7 @@ def script(outcome: Outcome, library: str) -> Computation:
 
 
 def _is_whole(numerics: Mapping[str, Any]) -> bool:
-    """Return True if the reference of the worst element is an integer, as in computations on integers."""
+    """Return True if the expected value of the worst element is an integer."""
     worst = numerics.get("worst")
     reference = worst.get("reference") if isinstance(worst, Mapping) else None
     return isinstance(reference, (int, float)) and float(reference).is_integer()
@@ -262,12 +262,11 @@ def _float_tier(
     answer: CheckResult,
     words: str = "",
 ) -> None:
-    """Compare each result to the limits. If ``sums`` has an entry of the same name, also compare each element
-    to its error bound.
+    """Compare each result to the limits. If ``sums`` has the result's name, also compare each element to an
+    error bound.
 
-    The error bounds are computed from ``sums``, the results for the absolute values of the operands. The
-    numbers of the first incorrect result, or of the first result if all are correct, are stored in
-    ``answer``.
+    ``sums`` are the results for the absolute values of the operands. Store the numbers of the first incorrect
+    result in ``answer``. If all are correct, store the numbers of the first result.
     """
     problem, direction, guarantee = _problem(context), _direction(context), _guarantee(context)
     for name, right in expected.items():
@@ -303,8 +302,8 @@ def _equal_integers(
     """Test the computation ``tier`` on integers. Set ``answer.numerics[fill]`` to True if all results are
     exact.
 
-    ``fill`` is "exact" or "cancelling". If transforms are allowed, only elements that differ after rounding
-    to integers make the state "wrong". The limits of ``floats`` then apply, too.
+    ``fill`` is "exact" or "cancelling". If transforms are allowed, a result is incorrect only if it differs
+    after rounding or exceeds the limits of ``floats``.
     """
     operands = tier.operands(context.dtype, context.seed())
     expected = reference(context.the_problem, tier, operands)

@@ -78,7 +78,7 @@ def retained(leaves: Leaves) -> None:
 
 
 def shared(leaves: Leaves) -> None:
-    """Compute the gradients if two convolutions use the same weight."""
+    """Compute the gradients of two convolutions that share one weight."""
     other = leaves.convolve(leaves.input.flip(0), leaves.weight, leaves.bias)
     _backward(leaves.output() + other, leaves.grad)
 

@@ -111,7 +111,7 @@ def gemm_computations(dtype: str) -> tuple[Computation, Computation]:
 
 
 def gemm(context: CheckContext) -> CheckResult:
-    """Test (192, 576) @ (576, 320) with random numbers and with integers, and a batch of four such products
+    """Test (192, 576) @ (576, 320) with random numbers and with integers. Also test a batch of four products
     with random numbers."""
     float_tier, exact_tier = gemm_computations(context.dtype_name)
     drawn = float_tier.operands(context.dtype, context.seed())
@@ -135,8 +135,7 @@ def gemm(context: CheckContext) -> CheckResult:
 
 
 def gemm_script(outcome: Outcome, library: str) -> Computation:
-    """Return the tier that failed in ``outcome``. The exact tier is compared only if the float tier
-    passes."""
+    """Return the tier that failed in ``outcome``."""
     float_tier, exact_tier = gemm_computations(outcome.dtype)
     return exact_tier if outcome.numerics.get("exact") is False else float_tier
 

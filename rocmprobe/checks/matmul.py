@@ -20,8 +20,8 @@ _LARGEST_BYTE = 8
 def linear(rows: Any, weight: Any, bias: Any, grad: Any) -> Named:
     """Compute a plain matrix product, and a linear layer with a bias and its gradients.
 
-    hipBLASLt adds the bias in the same kernel. The backward pass multiplies transposed operands. The weights
-    are divided by ``sqrt(inputs)``, as in the usual initialization of layers.
+    hipBLASLt adds the bias in the same kernel. The backward pass multiplies transposed operands. Weights are
+    divided by the square root of the number of inputs, as in the usual initialization.
     """
     import torch
     import torch.nn.functional as F

@@ -36,7 +36,7 @@ def memory(context: CheckContext) -> CheckResult:
     includes the output and the gradients of input and weight. ``above_output_bytes`` is ``peak_bytes``
     without the output. ``forward_workspace_bytes`` is the peak of forward alone without the output.
     ``saved_bytes`` is the memory saved for backward. ``predicted_saved_bytes`` is the size of input and
-    weight, because ``convolution_backward`` needs only these (tools/autograd/derivatives.yaml).
+    weight, the only tensors that ``convolution_backward`` needs.
 
     If the workspace of the implementation is known, ``predicted_bytes`` is the predicted peak. Otherwise
     ``least_bytes`` is the size of output and gradients. The state is "wrong" if a measured value exceeds
@@ -110,10 +110,9 @@ class Workspace:
 
 
 def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
-    """Return the largest workspace that the bypass plans for the algorithms that ran (their names are
-    ``taken``).
+    """Return the largest workspace that the bypass plans for the algorithms named in ``taken``.
 
-    Return None for operands with gaps between elements, because the algorithms copy such operands.
+    Return None if operands have gaps between elements, because the algorithms copy these operands.
     """
     from rocmprobe import bypass
 
@@ -130,11 +129,10 @@ def of_bypass(context: CheckContext, taken: set[str]) -> Optional[Workspace]:
 
 
 def of_pytorch(context: CheckContext, input: Any, weight: Any) -> Optional[Workspace]:
-    """Return the workspace of PyTorch's own kernel, if PyTorch selects such a kernel under the current
-    setting.
+    """Return the workspace of the kernel that PyTorch selects under the current setting.
 
-    Return None if the kernel's workspace is unknown, e.g. that of a library, or if PyTorch copies operands
-    because of their memory layout.
+    Return None if the kernel's workspace is unknown, or if PyTorch copies operands because of their memory
+    layout.
     """
     problem = context.the_problem
     kernel = selected_backend(problem, input, weight)
@@ -171,7 +169,7 @@ def selected_backend(problem: Problem, input: Any, weight: Any) -> str:
 
 
 def _columns(problem: Problem) -> int:
-    """Return the number of values in the columns (im2col) of one sample and group."""
+    """Return the number of values that im2col writes for one sample and one group."""
     channels = problem.out_channels if problem.transposed else problem.in_channels
     windows = prod(problem.input_size if problem.transposed else problem.output_size)
     ones = {*problem.kernel, *problem.stride, *problem.dilation} == {1}

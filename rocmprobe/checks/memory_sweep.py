@@ -1,7 +1,7 @@
 """Check of the largest batch that fits into memory.
 
-The batch is doubled until it does not fit. Then the largest batch that fits is found by bisection, to within
-1/8. If memory runs out, this is a result, not a failure.
+The batch is doubled until it does not fit. Then bisection finds the largest batch that fits, to within 1/8.
+Running out of memory is a result, not a failure.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ Result = TypeVar("Result")
 class Found:
     """Result of the search.
 
-    ``largest`` is the largest batch that fitted (0 if not even a batch of 1 did). ``refused`` is the smallest
-    batch that did not fit (None if all batches fitted). ``ended_by`` is "memory", "time", or "batch" if the
-    maximum batch was reached.
+    ``largest`` is the largest batch size that fitted, or 0. ``refused`` is the smallest batch size that did
+    not fit, or None. ``ended_by`` is "memory", "time", or "batch" if the maximum batch size was reached.
     """
 
     largest: int
@@ -73,9 +72,9 @@ def search(first: int, fits: Callable[[int], bool], may_go_on: Callable[[], bool
 def memory_sweep(context: CheckContext) -> CheckResult:
     """Run forward and backward of the problem with larger and larger batches.
 
-    The memory limit is ``bound_bytes`` above the memory in use after a first call. After the search, the
-    problem must still give correct results, because the process must work after an out-of-memory error. The
-    search needs its own process, because oneDNN can stop generating code (see ``_in_a_new_thread``).
+    ``bound_bytes`` in the result is the memory limit, minus the memory in use after the first call. After the
+    search, results must still be correct: an out-of-memory error must not break the process. The search needs
+    its own process, because oneDNN can stop generating code (see ``_in_a_new_thread``).
     """
     context.first_call(lambda: _forward_and_backward(replace(context.the_problem, batch=1), context))
     with context.measured():
@@ -143,9 +142,9 @@ class Fits:
         self._context.first_call(call)
 
     def _works_without_limit(self, batch: int) -> bool:
-        """Return True if a failure was caused by the memory limit, although its message does not say so.
+        """Return True if a batch that failed under the memory limit works without the limit.
 
-        If memory is missing, oneDNN reports "could not create a primitive". Return False on a GPU, where
+        If memory runs out, oneDNN only reports "could not create a primitive". Return False on a GPU, where
         PyTorch's allocator always reports lack of memory.
         """
         if self._context.backend.device_type != "cpu":

@@ -235,9 +235,9 @@ def losses(scores: Any) -> Named:
 def dropout(ones: Any) -> Named:
     """Apply dropout with probability 0.3 twice.
 
-    Return three fractions: of elements that were dropped, of elements that both calls treat alike, and of
-    elements whose gradient differs from the output. Also return the largest and smallest value of the
-    elements that remain.
+    Return the fraction of elements that the first call drops, and the fraction that both calls drop or both
+    keep. Also return the fraction of gradients that differ from the output, and the largest and smallest
+    value that is kept.
     """
     import torch
     import torch.nn.functional as F

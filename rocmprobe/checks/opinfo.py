@@ -1,15 +1,14 @@
 """Sweep over PyTorch's operators, with the sample inputs of the installed torch's OpInfo database.
 
 Each case tests one operator in one dtype, forward and gradient, against fp64 on the CPU. A result is correct
-if it is close to the exact result for slightly changed inputs: this is mixed forward and backward stability
-(Higham, Accuracy and Stability of Numerical Algorithms, 1.5). To measure the effect of such changes, each
-sample is also computed in fp64 for inputs that are changed by up to one unit roundoff u. If this changes an
-element of the result, ``limit / u`` times the change is added to the allowed error of the element.
+if it is close to the exact result for slightly changed inputs. This criterion is called mixed forward and
+backward stability (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). Each sample is therefore
+also computed in fp64 for inputs that are changed by up to one unit roundoff. The more an element of the
+result changes, the larger is the allowed error of the element.
 
-Integers and booleans in a result must equal the reference, unless the changed inputs give another value. An
-element that is not finite is wrong, unless the reference overflows in the dtype, or an intermediate value
-overflows on the CPU, too. ``rocmprobe repro`` prints the source of some of these functions, so they follow
-the rules in ``tools/computation.py``.
+Integers and booleans in a result must equal the reference, unless they change with the inputs. An element
+that is not finite is wrong, unless the reference or the CPU's result overflows in the dtype. Functions whose
+source ``rocmprobe repro`` prints follow the rules in ``tools/computation.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NAMESPACES = ("fft", "linalg", "masked", "nn", "signal", "special")
 
 
 def group(operator: str) -> str:
-    """Return the name of the group of ``operator``. All operators of a group run in one process."""
+    """Return the name of the operator's group. All operators of a group run in one process."""
     namespace = operator.partition(".")[0]
     return namespace if namespace in _NAMESPACES else operator[0].lower()
 
@@ -174,7 +173,7 @@ def error(
     ``others`` are the results for inputs changed by one ``roundoff``. The more an element changes in
     ``others``, the larger is its allowed error. ``cpu_result`` is the result in ``dtype`` on the CPU.
     Elements that are not finite in ``cpu_result`` are skipped. Return infinity if the shape is wrong. Also
-    return infinity if an integer is wrong and all ``others`` equal the reference.
+    return infinity for a wrong integer that has the reference's value in all ``others``.
     """
     import torch
 
@@ -202,7 +201,7 @@ def judge(
 ) -> dict[str, float]:
     """Return the error of each result of a sample on ``device``, by name.
 
-    ``call`` gets a function that computes the results on ``device``, and returns its results.
+    ``call`` runs the function that computes on ``device``, and returns the function's results.
     """
     expected = results(operator, perturb(sample, 0, 0), dtype)
     changes = [(roundoff, 1), (-roundoff, 1), (roundoff, 2), (-roundoff, 2)]

@@ -22,8 +22,8 @@ _REPEATS = 5
 def kernel(context: CheckContext) -> CheckResult:
     """Run the self-test of rocmprobe's own kernels for a dtype, and store its verdict for the bypass.
 
-    If the self-test passes, measure the throughput of ``torch.mm``. In float32, also measure that of the
-    kernels.
+    If the self-test passes, measure the throughput of ``torch.mm``. In float32, also measure the throughput
+    of the kernels.
     """
     if context.backend.device_type == "cpu":
         raise NotApplicable("these kernels are compiled for a GPU, and a CPU answers here")

@@ -152,8 +152,8 @@ _FUSED: dict[str, Callable[..., Named]] = {
 
 
 def _fused(dtype: str, add: bool, library: str) -> Computation:
-    """Return the computation of convolution and ReLU in one operator of ``library`` (separate operators for
-    "").
+    """Return the computation of convolution and ReLU in one operator of ``library``. If ``library`` is "",
+    the computation uses separate operators.
 
     The reference always uses separate operators.
     """

@@ -58,10 +58,10 @@ def _once(context: CheckContext, step: RepeatedStep) -> Tensor:
 
 
 def _find_loading_step(context: CheckContext) -> tuple[RepeatedStep, int]:
-    """Return (step, number of copies of the images in its batch). The batch is large enough to load the
+    """Return (step, number of copies of each image in the batch). The batch is large enough to load the
     device.
 
-    Only few batch sizes are tried, because the library may compile new kernels for each size.
+    Only a few batch sizes are tried, because the library may compile new kernels for each size.
     """
     copies = _COPIES[context.backend.device_type]
     step = _try_step(context, copies)
@@ -157,7 +157,7 @@ class _Soak:
     def result(self) -> CheckResult:
         """Return the result of the check.
 
-        Its state is "wrong" if a mismatch is larger than rounding errors, and "flaky" if all mismatches are
+        The state is "wrong" if a mismatch is larger than rounding errors, and "flaky" if all mismatches are
         smaller.
         """
         self._report(self._reported)

@@ -207,7 +207,7 @@ def _of_file(path: Path) -> tuple[Log, Facts]:
 
 
 def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
-    """Read the log or the results in a stream. The stream is read only once, because it can be a pipe."""
+    """Read a log or a run's results from a stream, and return the log and the facts."""
     start = stream.read(_START)
     if not (start.lstrip().startswith(b"{") and b'"schema_version"' in start):
         return read_log(stream, start), Facts()
@@ -219,6 +219,6 @@ def _of_stream(stream: BinaryIO, path: Path) -> tuple[Log, Facts]:
 
 
 def _of_json_lines(content: bytes) -> bool:
-    """Return True if the first of several lines is a JSON object, as in the log of some loggers."""
+    """Return True if ``content`` has several lines and the first line is a JSON object."""
     first, _, rest = content.strip().partition(b"\n")
     return bool(rest) and isinstance(reading.json_line(first), dict)

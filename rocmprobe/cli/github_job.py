@@ -1,4 +1,4 @@
-"""Output for a step of a GitHub workflow: summary, annotations, and output without commands."""
+"""Output for a step of a GitHub workflow: summary, annotations, and output that GitHub does not execute."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _STEP_BYTES = 2**20
 def no_commands(environ: Mapping[str, str]) -> Iterator[None]:
     """Disable GitHub's workflow commands during the block. Outside GitHub, do nothing.
 
-    GitHub executes every output line that begins with ``::`` as a command, even if the line is from a log
-    that a run shows.
+    GitHub executes every output line that begins with ``::``, including lines from logs.
     """
     if environ.get("GITHUB_ACTIONS") != "true":
         yield

@@ -109,7 +109,7 @@ def place_of_facts(path: Optional[Path], given: tuple[str, ...]) -> Place:
 
 
 def place_of(machine: Machine) -> Place:
-    """Return the GPU and the software of ``machine`` that decide which stacks can be installed.
+    """Return the properties of ``machine`` that decide which stacks can be installed.
 
     Raise NothingToTest if the machine has no AMD GPU, or no AMD GPU with a known target.
     """

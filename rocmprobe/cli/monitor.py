@@ -57,7 +57,7 @@ def monitor_command(csv: Optional[Path], root: Path) -> int:
 
 
 class Watched:
-    """A device with its own reader thread, so that a read that never returns does not stop other devices."""
+    """A device with its own reader thread, so that a hanging read does not stop other devices."""
 
     def __init__(self, tree: Tree, device: sensing.SensorDevice, interval: float) -> None:
         self.device = device
@@ -111,7 +111,7 @@ class Watched:
 def monitor(root: Path, csv_file: Optional[Path], interval: float = 1.0, times: Optional[int] = None) -> None:
     """Show the sensors of the machine below ``root`` every ``interval`` seconds until Ctrl-C or SIGTERM.
 
-    If the output is not a terminal, print plain lines, or nothing if there is a ``csv_file``.
+    On a terminal, show a live table. Elsewhere, print plain lines unless ``csv_file`` is set.
 
     Raise NothingToTest if there is no AMD GPU. Raise BadInput if ``csv_file`` exists and was not written by
     `rocmprobe monitor`, or if it cannot be written at the start. Raise CannotWrite if a later write fails.
@@ -150,7 +150,7 @@ def _watching(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM end the block normally, because users stop the monitor in this way."""
+    """Make Ctrl-C and SIGTERM end the ``with`` block without an exception."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

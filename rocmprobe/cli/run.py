@@ -197,9 +197,9 @@ def run_command(
 def _interpreters(
     wanted: Sequence[str], options: RunOptions, expected: Optional[Results]
 ) -> tuple[Interpreter, ...]:
-    """Return the interpreters of ``--python``, or else the interpreter of the ``expected`` results.
+    """Return the interpreters of ``--python``, by default the interpreter of the ``expected`` results.
 
-    Raise BadInput if an interpreter cannot be used, or if other options exclude ``--python``.
+    Raise BadInput if an interpreter cannot be used, or if ``--python`` conflicts with other options.
     """
     from rocmprobe.engine.interpreters import export_paths, interpreters
 
@@ -320,8 +320,8 @@ def settled(
 ) -> tuple[int, Optional[Results]]:
     """Run the suites for the run in ``folder``.
 
-    Return the exit code and the results, or None without results. ``progress`` is a pytest plugin that shows
-    the progress. By default it is the plugin of `rocmprobe run`.
+    Return the exit code and the results, or None without results. ``progress`` is a pytest plugin, by default
+    the progress display of `rocmprobe run`.
     """
     from rocmprobe.engine import run
     from rocmprobe.engine.session import start_server

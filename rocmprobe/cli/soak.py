@@ -99,12 +99,11 @@ def soak_command(
 
 
 def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
-    """Return the results at ``path``, or else of the recommended run.
+    """Return the results at ``path``, by default the results of the recommended run.
 
-    Return None for a simulated soak without ``path``, or if there is no recommended run.
+    Without ``path``, return None if the soak is simulated or no recommended run exists.
 
-    Raise BadInput if the results cannot be read. Also raise BadInput if they are simulated without
-    ``--simulate``, or the reverse.
+    Raise BadInput if the results cannot be read, or if only one of results and soak is simulated.
     """
     if path is None:
         if simulate or not RECOMMENDED.exists():
@@ -119,7 +118,7 @@ def _results(path: Optional[Path], simulate: str) -> Optional[Results]:
 
 
 def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
-    """Return the setting ``name`` from ``expected`` if a run determined its variables, else None.
+    """Return the setting ``name`` from ``expected``, or None if the setting is the same in every run.
 
     Raise BadInput if a soak cannot run under this setting.
     """
@@ -143,10 +142,9 @@ def _derived(name: str, expected: Optional[Results]) -> Optional[Setting]:
 
 
 def _device(device: str, expected: Optional[Results], simulate: str) -> str:
-    """Return the device to test. Without ``simulate``, replace ``auto`` by the device of the results, if any.
+    """Return the device to test. Replace ``auto`` by the device of ``expected``, except in a simulation.
 
-    Raise BadInput for ``all``. Raise NothingToTest if torch cannot use the GPU, because a soak of the CPU
-    would prove nothing about the GPU.
+    Raise BadInput for ``all``. Raise NothingToTest if ``auto`` finds only a GPU that torch cannot use.
     """
     from rocmprobe.detect.machine import detect_devices
     from rocmprobe.engine.targets import find_targets

@@ -178,9 +178,9 @@ def _what_next(bundle: Bundle, repository: str) -> Iterator[str]:
 def _check(
     sources: tuple[Path, ...], partial: bool, accepted: Optional[Path]
 ) -> tuple[list[tuple[Path, str]], int]:
-    """Print a line for each bundle. Return the valid bundles and the number of refused bundles.
+    """Print a line for each new bundle. Return the valid new bundles and the number of refused bundles.
 
-    A valid bundle is returned as its path and its place in the repository's folder.
+    Each valid bundle has its file and its relative path in the repository.
     """
     from rocmprobe.collection.packing import misplaced, read_bundle, same_file
     from rocmprobe.collection.sources import Refused

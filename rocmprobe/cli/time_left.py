@@ -19,9 +19,8 @@ class TimeLeft:
 
     ``measure`` is the duration of a throughput measurement, in seconds.
 
-    If some cases of a check have finished, their average time is the estimate for the other cases of that
-    check. Otherwise the estimate is the time in the table ``CHECKS``. If the finished cases together took
-    k > 1 times as long as in ``CHECKS``, this estimate is multiplied by k, except for a soak.
+    The estimate for a case is the average time of finished cases of the same check. Before a case of the
+    check has finished, the estimate is based on the table ``CHECKS``.
     """
 
     def __init__(self, measure: float) -> None:

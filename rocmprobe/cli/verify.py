@@ -1,4 +1,4 @@
-"""``run --verify``: tests again the configuration that earlier results recommend."""
+"""``run --verify``: tests the configuration that earlier results recommend."""
 
 from __future__ import annotations
 
@@ -63,10 +63,7 @@ def verification_options(requested: RunOptions, expected: Results) -> RunOptions
 
 
 def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: str) -> None:
-    """Raise BadInput if the ISA override in ``environ`` differs from the override of earlier results.
-
-    ``before`` are the override variables of the results.
-    """
+    """Raise BadInput if the ISA override in ``environ`` differs from ``before`` (earlier results)."""
     now = {name: value for name, value in environ.items() if name.startswith(OVERRIDE) and value}
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
@@ -77,9 +74,9 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 
 
 def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
-    """Return the recommended setting from ``expected`` if the run determined its variables, else None.
+    """Return the recommended setting from ``expected``, or None if the setting is the same in every run.
 
-    The results can come from an untrusted source. Raise BadInput if no run can have determined the setting.
+    Raise BadInput if the setting has variables or layers that no run chooses, e.g. in a manipulated file.
     """
     found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:
@@ -89,7 +86,10 @@ def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
 
 
 def verify(expected: Results, results: Results) -> tuple[bool, str]:
-    """Return True if the recommended setting passes all its checks again, and a sentence with the result."""
+    """Return True if the setting that ``expected`` recommends passes all its checks in ``results``.
+
+    Also return a sentence with the result.
+    """
     assert expected.recommendation is not None
     name = expected.recommendation.configuration.setting
     came = replace(results, outcomes=tuple(map(observed, results.outcomes)))

@@ -71,9 +71,8 @@ class System(NamedTuple):
 class MachineIdentity(NamedTuple):
     """Properties that distinguish machines.
 
-    With a label, ``gpus`` has only native ISA, PCI id and revision. ``kernel`` and ``driver`` are empty, so
-    the machine keeps its identity after an update. Without a label, more facts are needed to distinguish two
-    machines, so ``gpus`` also has compute units and VRAM.
+    With a label, ``gpus`` has only native ISA, PCI id and revision, and ``kernel`` and ``driver`` are empty.
+    Without a label, ``gpus`` also has compute units and VRAM.
     """
 
     label: str
@@ -110,9 +109,9 @@ def gpu_of(
 ) -> Facts:
     """Return the facts of the GPU behind a device such as "cuda:1", or no facts if the device is the CPU.
 
-    ``target`` is the run's entry for the device, or None if the results have no entry. Candidates are the
-    GPUs with the device's vendor and ``native_isa``. GPUs with the name in ``target`` are preferred. Choose
-    by torch's device number, else by position in ``gpus``, else the first.
+    ``target`` is the run's entry for the device, or None if the results have no entry. Only GPUs with the
+    device's vendor and ``native_isa`` match. If several GPUs match, choose by the name in ``target``, then by
+    the number in ``device``.
     """
     backend = target.get("backend") if target else None
     if device == "cpu" or backend == "onednn":

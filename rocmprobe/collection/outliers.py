@@ -1,10 +1,10 @@
 """Machines that should behave alike but differ, and the facts that only the differing machines have.
 
 Machines with the same native ISA, PCI id, revision and stack should behave alike. A machine is an outlier for
-a question if a majority of the machines with the same tested problems has another state. The majority is at
-least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier if its
-result is flaky or changed more than once. A machine is no outlier if its state also occurred on a flaky or
-changing machine in the cell.
+a question if its state differs from the state of most machines with the same tested problems. This majority
+has at least ``FEWEST`` machines and at least ``SHARE`` of the machines with a result. A machine is no outlier
+if its result is flaky or changed more than once. A state that also occurred on a flaky or changing machine in
+the cell makes no machine an outlier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Functions that pack a run into a bundle, and that check a bundle before a repository accepts it.
 
-A check derives results and manifest from the bundle's journal again, and compares them with the results and
-the manifest in the bundle. A check cannot prove that the journal is true (docs/sharing-results.md).
+A check computes the results and the manifest from the bundle's journal, and compares both with the files in
+the bundle. A check cannot prove that the journal is true (docs/sharing-results.md).
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Return the bundle at ``path``. Raise Refused if the bundle is not accepted.
 
-    Accept a partial run only if ``partial`` is true. ``accepted`` means that a repository already has the
-    bundle. In this case, an older rocmprobe may have judged the results differently.
+    Accept a partial run only if ``partial`` is true. If ``accepted`` (a repository already has the bundle),
+    allow findings and recommendations that an older rocmprobe made differently.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")
@@ -298,7 +298,7 @@ def _shown(place: tuple[str, ...]) -> str:
 
 
 def _check_identifiers(files: Mapping[str, bytes], about: Any, data: Any) -> None:
-    """Raise Refused if redaction would still change a file.
+    """Raise Refused if a file contains an identifier that redaction would remove.
 
     The error message names the place, but not the identifier.
     """

@@ -126,7 +126,8 @@ def _machine_words(machine: Mapping[str, Any]) -> str:
 def _configurations(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the recommendations by chip and stack.
 
-    A recommendation for training in a single dtype is included only if it differs from the general one.
+    A recommendation for training in a single dtype is included only if it differs from the recommendation for
+    all dtypes.
     """
     rows: list[dict[str, Any]] = []
     whole: dict[tuple[int, int], set[Optional[str]]] = {}

@@ -65,8 +65,8 @@ def _refused(name: str, reason: str) -> Source:
 def found(names: Sequence[str], by_folder: bool = False) -> Iterator[Source]:
     """Yield the files behind ``names`` (files, folders, archives or patterns), in the order of ``names``.
 
-    If ``by_folder``, a machine's label is the name of a folder. For a folder or archive in ``names``, this is
-    the first folder inside. For a file, this is the folder that contains the file.
+    If ``by_folder``, the name of a folder is the machine's label. In a folder or archive, use the first
+    folder inside. For a file, use the folder that contains the file.
     """
     for name in names:
         if os.path.exists(name):

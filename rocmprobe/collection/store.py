@@ -274,7 +274,7 @@ class Store:
         )
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Yield every row as a mapping with the keys ``output.COLUMNS``, in the order of adding the runs."""
+        """Yield every row, in order of addition, as a mapping with the keys ``output.COLUMNS``."""
         words = self._words.values
         for found in self._base.execute(
             "SELECT run.machine, run.name, run.sha256, run.started, run.rocmprobe, run.partial, run.system, "

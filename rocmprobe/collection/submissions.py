@@ -1,6 +1,6 @@
-"""Bundles combined for the public pages, by chip, stack and question. Each question keeps its submissions.
+"""Bundles combined for the public pages, by chip, stack and question.
 
-Old submissions also count, so the pages show where submissions disagree.
+Newer submissions do not replace older submissions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Recommended:
 
 @dataclass(frozen=True)
 class Submission:
-    """A bundle's metadata, without the results: the results of all bundles would not fit into memory."""
+    """A bundle's metadata, without the results, to save memory."""
 
     path: Path
     sha256: str
@@ -71,8 +71,8 @@ class Submission:
 class Answer:
     """The result of a submission for one chip and stack.
 
-    ``states`` maps each question to its worst state. ``rungs`` maps each check to its rung in
-    ``results.RUNGS``, e.g. "gemm".
+    ``states`` has the worst state of each question. ``rungs`` maps each check to a group of checks in
+    ``results.RUNGS``.
     """
 
     submission: Submission
@@ -143,9 +143,9 @@ def _states(outcomes: Iterable[Outcome]) -> dict[Question, str]:
 
 
 def _state(outcomes: Sequence[Outcome]) -> str:
-    """Return the worst state among the states that prove success or failure of the device.
+    """Return the worst state that proves success or failure of the device.
 
-    If no state proves either, return the worst of all states. For an expected failure, use
+    If there is no such state, return the worst of all states. For an expected failure, use
     ``expected.state``. If the machine died during a case, return "hang".
     """
     came = [(each.expected.state if each.expected else each.state, each) for each in outcomes]
@@ -247,7 +247,7 @@ class StackPage:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Cells sorted by rung, so simple checks come first."""
+        """Cells, with simple checks first."""
         found: dict[Question, dict[str, list[Answer]]] = {}
         for answer in self.backing.answers:
             for question, state in answer.states.items():
@@ -297,7 +297,7 @@ class StackPage:
 
     @cached_property
     def derived(self) -> tuple[str, ...]:
-        """Settings whose environment variables each machine determined separately."""
+        """Names of the settings whose environment variables each run determined for its machine."""
         asked = {cell.question.setting for cell in self.cells}
         return tuple(name for name, each in self.settings.items() if each.derived and name in asked)
 

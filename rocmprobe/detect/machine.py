@@ -25,8 +25,8 @@ def detect(
 ) -> Machine:
     """Return the facts of the machine whose file system is ``root``. This process touches no GPU.
 
-    ``environ`` are the variables of this process by default. For a recorded tree, the default is no
-    variables. ``python`` is the interpreter whose torch is inspected, by default the running interpreter.
+    ``environ`` defaults to this process's environment, or to {} for a recorded tree. ``python`` is the
+    interpreter whose torch is inspected, by default the running interpreter.
 
     Never raises an exception. If a reader fails, the error becomes the fact ``errors.<reader>``. On Windows
     without WSL, GPUs are not detected, and ``python`` is ignored.

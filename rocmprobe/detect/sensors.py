@@ -83,9 +83,8 @@ def read(tree: Tree, device: SensorDevice) -> dict[str, float]:
 def read_limits(tree: Tree, device: SensorDevice) -> dict[str, Limit]:
     """Return the limits of a device, keyed by quantity.
 
-    Reading the power limit wakes a suspended GPU, so call this only for a device that has already responded.
-    Temperature limits come from the card. If the card reports no limit, an implausible limit, or a limit
-    above its emergency shutdown, the limit in ``data/thermal.toml`` is used.
+    Reading the power limit wakes a suspended GPU, so call this only for a device that is awake. Temperature
+    limits come from the card. If the card's limit is missing or implausible, ``data/thermal.toml`` is used.
     """
     found = {}
     by_table = table("thermal").get(device.isa or "", {})
@@ -130,7 +129,7 @@ def _card(tree: Tree, device: pci.PciDevice) -> SensorDevice:
 
 
 def _throttled(tree: Tree, name: str) -> dict[str, float]:
-    """Return ``throttled_heat`` and ``throttled_power`` (0 or 1), or {} unless the format is version 1.3."""
+    """Return ``throttled_heat`` and ``throttled_power`` (0 or 1) from a gpu_metrics 1.3 file, else {}."""
     try:
         with tree.opened(name) as handle:
             data = os.read(handle, _METRICS.size)
@@ -165,8 +164,7 @@ def read_conditions(tree: Tree, gpu: Optional[Gpu]) -> dict[str, float]:
     If ``gpu`` is None, return the CPU's values: ``core_clock_mhz`` of the fastest core and the highest
     ``temperature_c``.
 
-    The result is empty for a GPU of another vendor, for a suspended GPU (not woken), and if reading takes
-    longer than 1 s.
+    Return {} if the GPU is not from AMD or is suspended, or if reading takes longer than 1 s.
     """
     return _in_time(lambda: read_cpu(tree) if gpu is None else _gpu(tree, gpu))
 

@@ -53,10 +53,9 @@ class Tree:
             os.close(handle)
 
     def read(self, name: str, limit: int = LIMIT, tail: bool = False) -> str:
-        """Return the beginning of a file as text, without NUL bytes, which pad some recorded sysfs files.
+        """Return at most ``limit`` bytes from the start of a file as text, without NUL bytes.
 
-        If ``tail``, read the last bytes of the file instead of the first. Raises ReadError if the file cannot
-        be read.
+        If ``tail``, read the end of the file instead. Raises ReadError if the file cannot be read.
         """
         data = b""
         with self.opened(name) as handle:
@@ -113,9 +112,8 @@ class Tree:
     def locate(self, name: str) -> Path:
         """Return the path at which this process can open the file ``name``.
 
-        Absolute links in a recorded tree point to files in the tree. For a recorded tree, this method
-        resolves the links, because the kernel would follow them to files of this machine. Raises OSError for
-        a loop of links.
+        Links in a recorded tree are resolved within the tree, so an absolute link never leads to this
+        machine's files. Raises OSError for a loop of links.
         """
         if self.own:
             return Path(name)

@@ -239,8 +239,9 @@ def _words(run: str) -> str:
 def setting_of(name: str, target: Device, torch: Optional[str], results: Optional[Results]) -> Setting:
     """Return the setting ``name`` for the backend of ``target`` and the version ``torch`` of PyTorch.
 
-    A derived setting of this name in ``results`` is preferred. Raise BadInput if the backend has no setting
-    of this name, or if only a run can determine the content of the setting.
+    If a run determined the environment variables of this setting, take the setting from ``results``. Raise
+    BadInput if the backend has no setting of this name, or if only a run can determine the setting's
+    variables.
     """
     found = results.setting(name) if results else None
     if found and found.derived:
@@ -270,8 +271,8 @@ def cases_of(
     - batch norm
     - gemm and convolution in other dtypes, if ``results`` recommend ``setting`` for the dtype
 
-    The problems in ``own`` replace the convolution problems. If ``results`` recommend this setting, cases
-    that failed there are left out, except convolution in float32.
+    The problems in ``own`` replace the convolution problems. If ``results`` recommend ``setting``, leave out
+    cases that failed in ``results``, except convolution in float32.
     """
     recommended = results.recommendation if results else None
     follows = recommended is not None and recommended.configuration.setting == setting.name
@@ -324,7 +325,7 @@ def _problems(
     """Return a few small problems of each dtype.
 
     Choose from the problems that passed in ``results``, or from ``native_problems`` if no problem passed. If
-    ``own`` is not empty, return its problems instead.
+    ``own`` is not empty, return the problems in ``own``.
     """
     if own:
         return tuple(map(parse_problem, own))

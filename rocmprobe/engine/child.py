@@ -185,7 +185,7 @@ class Child:
     def close(self, seconds: float) -> str:
         """Close the command pipe, so that the child ends. Kill the child if it still runs after ``seconds``.
 
-        Return the exit status like ``exit``.
+        Return the exit status in the same form as ``exit``.
         """
         self._close_commands()
         return self.exit(seconds)
@@ -248,7 +248,7 @@ class Child:
             self._commands = -1
 
     def _signal_group(self, number: int) -> None:
-        """Send a signal to the process group, and to the child itself, which may not be in its group yet."""
+        """Send a signal to the process group and to the child, in case the group does not exist yet."""
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 send(self.pid, number)
@@ -380,7 +380,7 @@ class ForkServer:
             return self._gone or self._process.poll() is not None
 
     def end(self) -> None:
-        """Kill the server. Its children die with it."""
+        """Kill the server, which also ends its children."""
         self._gone = True
         self._process.kill()
         self._channel.close()

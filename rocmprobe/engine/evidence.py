@@ -117,8 +117,7 @@ def _counter(path: Path) -> Optional[int]:
 class Calls:
     """The library calls in one try of a case by the driver ``capi``, with the returned statuses.
 
-    Equal successive calls become one entry. Calls after ``end`` only test whether the device still responds.
-    ``as_lines`` lists such a call only if the call does not return.
+    Equal successive calls become one entry. After ``end``, only a call that does not return is listed.
     """
 
     def __init__(self) -> None:

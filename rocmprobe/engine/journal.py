@@ -118,7 +118,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Derived:
-    """The content of a derived setting, or the reason why it has no content."""
+    """The environment variables that the run chose for a setting, or the reason why there are none."""
 
     device: str
     driver: str
@@ -323,11 +323,14 @@ class BaseJournal(ABC):
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in found)
 
     def derive(self, case: Case, cure: DerivedSetting) -> None:
-        """Add a record with the content of the derived setting of ``case``."""
+        """Add a record with the environment variables that the run chose for the case's setting."""
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Optional[DerivedSetting]:
-        """Return the content of the derived setting of ``case``, or None if not determined yet."""
+        """Return the environment variables that the run chose for the case's setting.
+
+        Return None if the run has not chosen the variables yet.
+        """
         return self.state.derived.get((case.device, case.driver, case.setting))
 
     def wedged(self, device: str) -> bool:
@@ -387,7 +390,10 @@ class NullJournal(BaseJournal):
 
 
 def run_of(folder: Path) -> Run:
-    """Return the first record of the journal in ``folder``. Raise BadInput if the journal is not of a run."""
+    """Return the first record of the journal in ``folder``.
+
+    Raise BadInput if the journal does not begin with a ``Run``.
+    """
     with naming_journal(folder):
         run: Run = from_record(next(_of_a_run(folder)))
         if run.options.level not in LEVELS or not run.targets or not set(run.devices) <= set(run.settings):
@@ -399,7 +405,7 @@ def run_of(folder: Path) -> Run:
 def journal_of(folder: Path) -> Journal:
     """Return the journal of the run in ``folder``.
 
-    Raise BadInput if the journal is not of a run.
+    Raise BadInput if the journal does not begin with a ``Run``.
     """
     return Journal(folder, run_of(folder).options.redact)
 
@@ -407,7 +413,7 @@ def journal_of(folder: Path) -> Journal:
 def records(folder: Path) -> list[dict[str, Any]]:
     """Return all complete records of the journal in ``folder``.
 
-    Raise BadInput if the journal is not of a run.
+    Raise BadInput if the journal does not begin with a ``Run``.
     """
     return list(_of_a_run(folder))
 

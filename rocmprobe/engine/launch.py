@@ -37,7 +37,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Launch:
-    """Interpreter and arguments with which a worker is started."""
+    """Interpreter, environment variables and flags with which a worker is started."""
 
     python: str
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -101,9 +101,8 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment of a trial's child.
 
-    ``folder`` is for the databases of this setting and run, ``kernels`` for its compiled kernels. ``trace``
-    has variables that make the vendor library log which solver it runs. The setting ``as-found`` uses the
-    user's environment and folders.
+    ``folder`` is for databases, ``kernels`` for compiled kernels. ``trace`` has variables that make the
+    vendor library log which solver it runs. The setting ``as-found`` uses the user's environment and folders.
     """
     if setting.inherit_environment:
         return {**user, **trace, **setting.env}
@@ -122,7 +121,7 @@ OWN_FOLDERS = {
 
 
 def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
-    """Create folders for the vendor library's databases and for compiled kernels."""
+    """Create folders for databases and compiled kernels. Return the paths by environment variable."""
     own = {
         variable: str((databases if variable == "MIOPEN_USER_DB_PATH" else kernels) / name)
         for variable, name in OWN_FOLDERS.items()
@@ -135,8 +134,8 @@ def own_folders(databases: Path, kernels: Path) -> dict[str, str]:
 def must_spawn(setting: Setting) -> bool:
     """Return True if a fork server cannot start children for this setting.
 
-    Such a setting inherits the user's environment, or has a variable that a library reads when loaded or
-    imported. The server has already imported torch.
+    A fork server cannot apply the user's environment, nor variables that a library reads when loaded or
+    imported.
     """
     if setting.inherit_environment:
         return True

@@ -55,9 +55,9 @@ class HipReport:
 def find_place(wanted: str, first: str = "") -> Place:
     """Return the place from which to load the libraries.
 
-    ``wanted`` is a name in ORIGINS, a folder, or "" for the best place. For "", the origin ``first`` is
-    preferred if it has all required libraries. Raise BadInput for any other ``wanted``, and NothingToTest if
-    no place has HIP and MIOpen.
+    ``wanted`` is a name in ORIGINS, a folder, or "" for the best place. If ``wanted`` is "", prefer the
+    origin ``first`` if all required libraries are there. Raise BadInput if ``wanted`` is invalid, and
+    NothingToTest if no place has HIP and MIOpen.
     """
     if wanted and wanted not in ORIGINS:
         if not Path(wanted).is_dir():
@@ -95,10 +95,7 @@ def resolve_redacted(place: Place) -> Place:
 
 
 def with_folder(place: Place, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` with the place's folder in LD_LIBRARY_PATH, if the user gave the folder.
-
-    The dynamic loader finds all other places without the variable.
-    """
+    """Return ``environ`` with the place's folder in LD_LIBRARY_PATH, if the user gave the folder."""
     if place.origin != "folder":
         return dict(environ)
     folders = dict.fromkeys(os.path.dirname(path) for path in place.files.values())

@@ -44,7 +44,7 @@ class RunOptions:
         """Return True if ``--only`` and ``--skip`` (names of checks, or patterns of case ids) select the
         case.
 
-        The cases on which a selected case depends are not selected with it.
+        Dependencies of a selected case are not selected automatically.
         """
 
         def matches(patterns: tuple[str, ...]) -> bool:
@@ -90,9 +90,9 @@ class Budgets:
     duration of a throughput measurement, ``starts`` the duration of repeated cold and warm starts, and
     ``soak`` the duration of a soak.
 
-    If ``hangs`` cases hang or ``crashes`` cases crash under one setting, its other cases are blocked.
-    ``sweep_mb`` is the memory in MiB that the search for the largest batch can fill on a CPU. If ``tries`` is
-    1, no case is retried, and the device is not tested after a crash or hang.
+    If ``hangs`` cases hang or ``crashes`` cases crash under a setting, all further cases under the setting
+    are blocked. ``sweep_mb`` is the memory in MiB that the search for the largest batch can fill on a CPU. If
+    ``tries`` is 1, no case is retried, and the device is not tested after a crash or hang.
     """
 
     start: float

@@ -61,8 +61,8 @@ def cases_under(
 ) -> Iterator[Case]:
     """Yield the cases of ``request`` under ``setting``, even if the request does not name this setting.
 
-    If ``chosen`` is given, its problems replace the problems of the request. They must have the memory format
-    and dtype that ``setting`` needs.
+    The problems in ``chosen`` replace the problems of the request. They must have the memory format and dtype
+    of ``setting``.
     """
     native = native_problems(options, setting) if chosen is None else chosen
     form = Case(target.device, driver, setting.name, request.check, "")
@@ -76,14 +76,14 @@ def native_problems(options: RunOptions, setting: Setting) -> tuple[Problem, ...
 
 
 def in_order(asked: Sequence[Case]) -> list[Case]:
-    """Return the cases in the order in which they run: dependencies first, the cases of a trial together.
+    """Return the cases in the order in which they run. Dependencies come first.
 
     The groups, in order:
 
     - cases under ``default``, on which all other settings depend
-    - the check ``solver``, whose outcomes determine a setting
+    - the check ``solver``
     - cases under the other settings
-    - cases under ``by-layer``, whose content depends on outcomes under the other settings
+    - cases under ``by-layer``
     - checks that can stop the machine
 
     Within each group, measurements come last, because they depend on correct results.
@@ -160,9 +160,9 @@ def _sweep(
 
 
 def _small(problem: Problem) -> Problem:
-    """Return the same layer with at most two images of at most 28x28 pixels (more if the filter is larger).
+    """Return ``problem`` with at most two images of at most 28x28 pixels (more if the filter is larger).
 
-    The layer determines which kernel runs. The number and size of the images determine only the duration.
+    This saves time and does not change which kernel runs.
     """
     sizes = zip(problem.input_size, problem.kernel, problem.dilation)
     cut = tuple(min(size, max(28, dilation * (kernel - 1) + 1)) for size, kernel, dilation in sizes)
@@ -220,8 +220,7 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
     """Return the problems to test: the user's problems, else the problems of the run's level.
 
-    For the purpose "matrix", return () if the user gave problems. The check ``convolution`` runs these
-    problems under every setting.
+    For the purpose "matrix", return () if the user gave problems.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)
@@ -241,8 +240,8 @@ def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = F
 def _for_setting(problem: Problem, setting: Setting, own: bool) -> Optional[Problem]:
     """Return ``problem`` in the dtype and memory format of ``setting``, or None to leave the problem out.
 
-    Leave out a problem that already has this dtype and format, because ``default`` tests the problem.
-    Exception: keep a user's problem (``own``) that is already channels-last.
+    Leave out a problem that already has this dtype and format, because ``default`` tests the problem. Keep a
+    user's problem (``own``) even if the problem is already channels-last.
     """
     if setting.channels_last and (problem.rank != 2 or problem.noncontiguous):
         return None

@@ -82,9 +82,9 @@ def begin(
 ) -> Path:
     """Detect the machine, create the run's folder, and write the first record of the journal.
 
-    ``verified`` is a setting that an earlier run derived. This setting is used unchanged, without running the
-    solver sweep. ``former`` is the results.json of the run to compare to. ``interpreter`` is another Python
-    whose torch is tested.
+    ``verified`` is a setting from an earlier run, to use unchanged and without testing each solver.
+    ``former`` is the results.json of the run to compare to. ``interpreter`` is another Python whose torch is
+    tested.
 
     Raise BadInput if an option is invalid, if ``former`` is not from this machine, or if the folder cannot be
     written or already contains a run. Raise NothingToTest if the machine lacks the device or torch.
@@ -191,7 +191,7 @@ def members(folder: Path) -> list[Path]:
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """Return the folders of the incomplete runs that belong to a joined run."""
+    """Return the folders in ``members(folder)`` whose run is incomplete."""
     return [each for each in members(folder) if results(each).partial]
 
 
@@ -200,9 +200,7 @@ def _settings(
 ) -> tuple[Setting, ...]:
     """Return the requested settings.
 
-    For MIOpen, add a setting for each solver that forces the solver, unless ``verified`` is given.
-
-    The added settings use the Find API, because the variable that forces a solver affects only the Find API.
+    For MIOpen, add one setting per solver, which forces this solver, unless ``verified`` is given.
     """
     rows = settings_for(target.backend, wanted, torch, target.drivers)
     if verified:
@@ -247,8 +245,8 @@ def resume(
     Cases that were running become ``aborted``, or run again if ``retry_aborted`` is True. ``pythons`` and
     ``wanted_libraries`` are the options ``--python`` and ``--libraries`` of the run.
 
-    Raise BadInput if the folder contains no run or cannot be written, if another process still runs it, or if
-    its libraries or interpreter do not exist any more.
+    Raise BadInput if the folder contains no run or cannot be written, if another process still works on the
+    run, or if the run's libraries or interpreter do not exist any more.
     """
     if pythons:
         export_paths(interpreters(pythons))
@@ -327,7 +325,7 @@ def workers(folder: Path, wanted: Optional[int] = None) -> int:
 
 
 def results(folder: Path) -> Results:
-    """Return the content of the journal in ``folder`` as results without a judgement.
+    """Return the results in the journal in ``folder``, without findings and recommendation.
 
     Raise BadInput if the folder contains no run, or if a record is invalid.
     """

@@ -41,9 +41,9 @@ _SWEEP_PATIENCE = 3
 class Session:
     """The cases of some devices, with their trials, outcomes and journal.
 
-    ``run`` is the run's folder, which other processes see as the holder of a device. It is None if no lease
-    is needed. If ``spawn`` is True, no fork server is used. ``caches`` are environment variables with paths
-    of databases and kernels that are not removed after the session.
+    ``run`` is the run's folder, or None if no lease is needed. If ``spawn`` is True, no fork server is used.
+    ``caches`` are environment variables with the folders of databases and kernels. These folders are kept
+    after the session.
     """
 
     def __init__(
@@ -174,10 +174,10 @@ class Session:
         return own > 0 or all_of_them >= _SWEEP_PATIENCE * self._budgets.hangs
 
     def _unnecessary(self, case: Case) -> Optional[Outcome]:
-        """Return an outcome if no failed case is a reason to run ``case``, else None.
+        """Return the outcome ``skipped`` or ``blocked`` if ``case`` need not run, else None.
 
-        The outcome is ``skipped`` or ``blocked``. ``case.if_failed`` lists the cases whose failure is a
-        reason. If the run lacks a listed case, return None, because the user requested ``case`` by name.
+        ``case`` runs if ``case.if_failed`` is empty. Otherwise, ``case`` runs if a case in ``case.if_failed``
+        failed or is not part of the run.
         """
         reasons = [self._gate(each) for each in case.if_failed]
         if not reasons or None in reasons:
@@ -195,9 +195,9 @@ class Session:
         )
 
     def _derive_setting(self, case: Case) -> Optional[Outcome]:
-        """Determine the content of the case's derived setting.
+        """Determine the environment variables of the case's setting.
 
-        Return an outcome if the content cannot be determined, else None.
+        Return an outcome if there are no suitable variables, else None.
         """
         found = self.journal.derived(case)
         if found is None:
@@ -229,7 +229,7 @@ class Session:
         return any((each.device, each.driver) == same for each in self._cases.values() if each.check == check)
 
     def _by_layer(self, case: Case) -> DerivedSetting:
-        """Return the content of the setting ``by-layer``.
+        """Return the environment variables and flags of the setting ``by-layer``.
 
         Under ``by-layer``, PyTorch's own kernels compute the failing layers, and the vendor library computes
         convolution.

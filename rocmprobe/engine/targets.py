@@ -94,8 +94,8 @@ def targets_of(
 ) -> tuple[tuple[Device, ...], Machine]:
     """Return the devices for ``driver`` ("auto", "torch", "capi"), and the machine with the facts from HIP.
 
-    ``auto`` uses torch if it is installed. It also uses capi if there are an AMD GPU, HIP and MIOpen. Raise
-    NothingToTest and BadInput like ``find_targets`` and ``libraries.find_place``.
+    ``auto`` uses torch, capi or both, depending on what is installed. Raise NothingToTest and BadInput like
+    ``find_targets`` and ``libraries.find_place``.
     """
     if driver not in ("auto", *DRIVERS):
         raise BadInput(f"--driver {driver!r}: unknown; use auto, {', '.join(DRIVERS)}")

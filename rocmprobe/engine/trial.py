@@ -101,8 +101,8 @@ def kernel_threads(recorded: int, on_cpu: bool, sharing: int) -> int:
     """Return the number of threads for the kernels of a child, or 0 for torch's default.
 
     ``recorded`` is the number of CPU threads that the user's recorded program used, or 0 if unknown.
-    ``sharing`` is the number of processes that run tests at once. On the CPU, each process gets at most
-    ``cores // sharing`` threads. On a GPU, return 0.
+    ``sharing`` is the number of processes that run tests at once. On the CPU, no process gets more than an
+    equal share of the cores. On a GPU, return 0.
     """
     if not on_cpu:
         return 0
@@ -132,9 +132,9 @@ class Trials:
         """Set up the trials.
 
         ``threads`` is a program's recorded number of CPU threads, or 0 if unknown. ``sharing`` is the number
-        of processes that run tests at once. ``caches`` are environment variables with paths of databases and
-        kernels that are not removed after the session. ``stop_at`` is the temperature in degrees Celsius that
-        ends a soak, or 0 for the limits of the device.
+        of processes that run tests at once. ``caches`` are environment variables with the folders of
+        databases and kernels. These folders are kept after the session. ``stop_at`` is the temperature in
+        degrees Celsius that ends a soak, or 0 for the limits of the device.
         """
         self._caches = caches or {}
         self._spawn = spawn
@@ -162,7 +162,7 @@ class Trials:
         self._guardian.remove(self._folder)
 
     def derive(self, case: Case, setting: Setting) -> None:
-        """Set the content of the derived setting of ``case``."""
+        """Use ``setting`` for all cases with the device, driver and setting name of ``case``."""
         self._derived[case.device, case.driver, case.setting] = setting
 
     def _setting(self, case: Case) -> Setting:
@@ -258,8 +258,8 @@ class Trials:
     def _tries(self, state: str, case: Case) -> int:
         """Return the maximum number of tries for a case in ``state``.
 
-        For each setting, retry only the first hang. In the solver sweep, retry only the first hang of all
-        solvers.
+        Under each setting, retry only the first hang. For the check ``solver``, retry only the first hang,
+        whatever the setting.
         """
         proven = self._journal.count(state, case, of="check" if case.check == "solver" else "setting")
         return 1 if state == "hang" and proven else TRIES.get(state, 1)
@@ -406,7 +406,10 @@ class Trials:
             self._journal.append("waiting", case=case, phase=phase, left=0)
 
     def _answer_before_yardstick(self, answer: dict[str, Any], phase: str) -> dict[str, Any]:
-        """Return ``answer``. In the phase "yardstick", return the child's earlier answer if there is one."""
+        """Return ``answer``, or the earlier answer if only the phase "yardstick" failed.
+
+        In this phase, the child times reference operations.
+        """
         settled = self._live.settled if self._live and phase == "yardstick" else None
         if settled is None:
             return answer
@@ -475,9 +478,8 @@ class Trials:
         """Return True if the device still responds.
 
         Run a canary (a small exact sum under ``default``) in a new child, with two tries. If the canary
-        passed in this run before, any failure means that the device is lost. If the canary never passed, only
-        a hang means that the device is lost. Other failures can have other causes, e.g. a torch without code
-        for the chip.
+        passed in this run before, any failure means that the device is lost. Otherwise, only a hang means
+        that the device is lost.
         """
         check = "copy" if case.driver == "capi" else "elementwise"
         canary = Case(case.device, case.driver, "default", check, "float32")

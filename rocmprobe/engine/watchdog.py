@@ -1,8 +1,8 @@
 """The watchdog of ``rocmprobe check``: the process that enforces the time limit.
 
-The watchdog forks the prober (``engine/check.py``), which detects the machine and runs the cases, and which
-can hang with the GPU. The watchdog reads files only in /proc, so nothing can block it. The prober sends the
-records of its journal as JSON lines through a pipe, and records of two more kinds: ``facts`` and ``over``.
+The watchdog forks the prober (``engine/check.py``), which runs the cases and can hang with the GPU. The
+watchdog reads files only in /proc, so nothing can block it. The prober sends the records of its journal as
+JSON lines through a pipe, and records of two more kinds: ``facts`` and ``over``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CheckOptions:
     """The options of ``rocmprobe check``.
 
     ``results`` is a file or a folder, or None for the results of the last complete run. If ``setting`` is "",
-    the setting is the one recommended by the results, or ``default`` without results. ``budget`` is in
+    use the setting that the results recommend, or ``default`` if there are no results. ``budget`` is in
     seconds.
     """
 
@@ -166,7 +166,7 @@ class Watchdog:
     def _record_reads(self) -> None:
         """Update the time ``progress.last_read`` if a starting worker has read files since the last call.
 
-        An import from a slow disk uses little CPU time for long, but does not hang.
+        An import from a slow disk uses little CPU time, but is no hang.
         """
         if not self.progress.running or self.progress.answers:
             return
@@ -180,7 +180,7 @@ class Watchdog:
 def _began(budget: float) -> float:
     """Return the monotonic time at which this process started, but at most half of ``budget`` ago.
 
-    The start time is that of a wrapper script if the script used ``exec``, hence the limit.
+    After ``exec`` in a wrapper script, Linux reports the script's start time, which can be too early.
     """
     now = time.monotonic()
     try:

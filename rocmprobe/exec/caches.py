@@ -62,8 +62,7 @@ def caches_of(
     """Return the caches of a configuration of ``results``, or None if programs use the user's caches.
 
     If the user set the variable of a cache (a key of OWN_FOLDERS), the configuration's folder is created in
-    the user's folder, to use the same disk. If ``clean``, the user's folders are not used, because their
-    content is known to fail.
+    the user's folder. If ``clean``, the user's folders are not used, because their content is known to fail.
     """
     if setting.inherit_environment or setting.device == "cpu":
         return None
@@ -122,7 +121,7 @@ def content(caches: Caches) -> Content:
 
 
 def miopen_files(folder: Path) -> Iterator[tuple[str, MiopenFile, Path]]:
-    """Yield (relative path, parsed file name, path) for each file in ``folder``, a folder of MIOpen."""
+    """Yield (relative path, parsed file name, path) for each file of MIOpen in ``folder``."""
     for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
         relative = path.relative_to(folder).as_posix()
         named = user_file(relative)

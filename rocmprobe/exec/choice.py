@@ -1,4 +1,4 @@
-"""The configuration that a user chooses for a program: results, and a setting in these results."""
+"""Choice of results, and of a configuration in these results, for a program."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Choice:
 
 
 def choose(path: Optional[Path], setting: str = "", simulated: bool = False) -> Choice:
-    """Return the configuration that the results at ``path`` recommend.
+    """Return the configuration of ``setting``, or the recommended configuration if ``setting`` is empty.
 
-    If ``path`` is None, use the last complete run on this machine. Raises NoRun if there is no such run.
-    Raises BadInput if the results cannot be read, are from a simulated machine (unless ``simulated`` is
-    True), or lack the setting.
+    ``path`` is the path of the results. If ``path`` is None, use the last complete run on this machine.
+    Raises NoRun if there is no complete run. Raises BadInput if the results cannot be read, are from a
+    simulated machine (unless ``simulated`` is True), or lack the setting.
     """
     if path is None and not RECOMMENDED.exists():
         raise NoRun(

@@ -76,7 +76,7 @@ class Conditions:
         return found
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return ``command``. Replace a first word "python" by the environment's interpreter."""
+        """Return ``command`` with the environment's interpreter in place of a first word "python"."""
         first, *rest = command
         return [self.python if self.python and _ANY_PYTHON.fullmatch(first) else first, *rest]
 
@@ -94,11 +94,12 @@ class Conditions:
 def conditions(
     profile: Optional[Path], bypass: str, setting: str = "", simulated: bool = False
 ) -> Conditions:
-    """Return the configuration that the results at ``profile`` recommend.
+    """Return the configuration of ``setting``, or the recommended configuration if ``setting`` is empty.
 
-    See ``choose`` for how the results are found. ``bypass`` is "auto" (as in the setting), "always" (on every
-    device) or "never". Raises BadInput if the results cannot be used or recommend nothing, or if the setting
-    needs a change of the program itself.
+    ``profile`` is the path of the results, see :func:`choose`. ``bypass`` is "auto" (as in the setting),
+    "always" (on every device) or "never". Raises BadInput if the results cannot be used, or if the setting
+    needs a change of the program itself. Raises BadInput if nothing is recommended, unless ``bypass`` is
+    "always".
     """
     try:
         chosen = choose(profile, setting, simulated)
@@ -215,9 +216,9 @@ def _variables(path: Path, configuration: Configuration) -> dict[str, str]:
 
 
 def _devices(results: Results) -> tuple[str, ...]:
-    """Return the device types that the recommendation is about.
+    """Return ("cuda",) if the run tested a GPU, otherwise ("cpu",).
 
-    For a simulated machine, return all device types, because a simulated GPU computes on the CPU.
+    For a simulated machine, return both, because a simulated GPU computes on the CPU.
     """
     if results.simulated:
         return _ALL

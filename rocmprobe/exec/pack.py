@@ -198,7 +198,7 @@ class OpenPack:
         )
 
     def require_fit(self, on: ConfiguredDevice) -> None:
-        """Raise BadInput unless the pack was made for this device, MIOpen version and variables."""
+        """Raise BadInput if the pack is for another GPU, MIOpen version or set of environment variables."""
         origin, here = self.manifest.origin, origin_of(on)
         if origin != here:
             raise BadInput(

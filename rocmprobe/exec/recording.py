@@ -101,7 +101,7 @@ def merged(folder: Path) -> dict[str, Any]:
     """Return the merged records of all processes in ``folder``.
 
     The records are the versions of torch, the problems in the order of their first calls, and the steps of
-    the process that made most steps.
+    the process that made the most steps.
     """
     processes = [_Process(path) for path in sorted(folder.glob("*.jsonl"))]
     trainer = max(processes, key=lambda each: each.steps.get("made", 0), default=None)

@@ -1,8 +1,8 @@
 """Warming: making the first calls of a program's convolutions in advance, to fill the caches of its
 configuration.
 
-Each direction of each problem runs in separate child processes. If a solver hangs or crashes, only this
-direction is lost. The journal in the caches' folder records the progress.
+Each direction of each problem runs in separate child processes, so a solver that hangs or crashes costs only
+one direction. The journal in the caches' folder records the progress.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ConfiguredDevice:
 def configured_device(
     profile: Optional[Path], setting: str, simulate: str, limit: Optional[float]
 ) -> ConfiguredDevice:
-    """Return the device that the results are about, under the configuration of ``rocmprobe exec``.
+    """Return the device that was tested in the results, under the configuration of ``rocmprobe exec``.
 
     ``limit`` is the time limit of a first call in seconds. Raise BadInput if the results cannot be used or
     are from another machine. Raise NothingToTest if the configuration runs no convolution in MIOpen, or if
@@ -173,10 +173,9 @@ def _require_same_chip(path: Path, results: Results, target: Device) -> None:
 
 
 def cases_of(on: ConfiguredDevice, problems: Sequence[Recorded]) -> list[Case]:
-    """Return a case for each direction of each problem that the program computed.
+    """Return a case for each computed direction of each problem.
 
-    If the program died before it computed any direction of a problem, return cases for all directions of the
-    problem.
+    If the program computed no direction of a problem, return cases for all its directions.
     """
     return [
         on.case(_CHECK, each.problem, direction)
@@ -257,5 +256,5 @@ def warmed(on: ConfiguredDevice) -> list[Case]:
 
 
 def is_wedged(on: ConfiguredDevice) -> bool:
-    """Return True if the device does not respond any more."""
+    """Return True if the journal says that the device no longer responds."""
     return Journal(on.caches.folder, redact=False).wedged(on.target.device)

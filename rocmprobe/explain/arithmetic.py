@@ -1,4 +1,4 @@
-"""Rules of arithmetic, which evaluate the numbers of a message."""
+"""Rules that evaluate the numbers in an error message."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ _LONGEST = 100
 class BuildError:
     """First error of a build.
 
-    ``of_amd`` is True if a line names AMD's GPUs or their software. ``of_amd`` is False if no line names AMD
-    and a compiler refused a source file. Otherwise it is None.
+    ``of_amd`` is True if a line names AMD's GPUs or their software. If no line does, ``of_amd`` is False
+    after a source file that the compiler refused, and None after other errors.
     """
 
     line: int

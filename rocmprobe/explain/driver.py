@@ -11,8 +11,9 @@ _KERNEL_ASSERTION = re.compile(r"WARNING: CPU: \d+ PID: \d+ at \S*drivers/gpu/dr
 
 
 def kernel_assertion(context: LogContext) -> Iterator[Inference]:
-    """Infer a defect of the kernel driver from its failed assertion, unless a fatal line supports another
-    cause.
+    """Infer a defect of the kernel driver from a failed assertion in the driver.
+
+    Infer nothing if the log shows a failure with another cause.
 
     Source: Linux, WARN_ON, whose line has the source file.
     """
@@ -161,7 +162,7 @@ _KFD_SAYS_WHY = re.compile(r"supported_devices|rejects atomics|not supported on 
 
 
 def kfd_error(context: LogContext) -> Iterator[Inference]:
-    """Infer from the error of opening /dev/kfd why programs cannot use the GPU.
+    """Infer from a failed attempt to open /dev/kfd why programs cannot use the GPU.
 
     Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_chardev.c and kfd_process.c.
     """
@@ -181,8 +182,10 @@ _OF_KERNELS = re.compile(r"Faulty UTCL2 client ID: (?:TCP|TCC|SQC|TA|CB|DB)\b")
 
 
 def page_fault(context: LogContext) -> Iterator[Inference]:
-    """Infer who caused a page fault: the driver or firmware if it belongs to no process (pid 0), otherwise a
-    kernel of the program, if the log names a hardware unit (UTCL2 client) that runs kernels.
+    """Infer whether a page fault was caused by the driver or firmware, or by a kernel of the program.
+
+    A page fault of no process (pid 0) comes from the driver or firmware. A page fault in a hardware unit
+    (UTCL2 client) that runs kernels comes from a kernel of the program.
 
     Source: Linux drivers/gpu/drm/amd/amdgpu/gmc_v9_0.c and gmc_v10_0.c, the names of the clients.
     """

@@ -49,14 +49,14 @@ def meanings() -> tuple[ErrorMeaning, ...]:
 
 @cache
 def _any_row(of: str) -> re.Pattern[str]:
-    """Return one pattern that matches every line that some row of the kind ``of`` matches."""
+    """Return one pattern that combines the patterns of all rows of the kind ``of``."""
     return re.compile("|".join(f"(?:{row.pattern})" for row in meanings() if row.of == of))
 
 
 def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
-    """Return the meaning by the first row of the kind ``of`` that matches a line, or None.
+    """Return the meaning of an error in ``lines``, from the first matching row of the kind ``of``, or None.
 
-    If several lines match this row, use the last line.
+    If several lines match the row, use the last line.
     """
     any_row = _any_row(of)
     searched = [line for line in lines if any_row.search(line.text)]

@@ -81,12 +81,10 @@ class Level:
 class Explanation:
     """Explanation of a failure.
 
-    ``causes`` are the possible causes, best first, or empty without evidence. ``unknown`` is in the list only
-    if it comes first. ``summary`` is the answer, as specific as the evidence allows. ``action`` is what the
-    user should do or check first. ``decide`` tells the user what to find out to choose between the remaining
-    causes, or is None. ``note`` names the causes that facts exclude. ``elsewhere`` is the reason why AMD's
-    stack has no part in the failure, or "" without such a reason. ``similar`` are public reports that share
-    text with the log.
+    ``causes`` are the possible causes, best first, or empty without evidence. ``causes`` contains ``unknown``
+    only as the first item. ``action`` is what the user should do or check first. ``decide`` tells the user
+    what to find out to choose between the remaining causes, or is None. ``note`` names the causes that facts
+    exclude. ``elsewhere`` is the reason why AMD's stack has no part in the failure, or "".
     """
 
     summary: str
@@ -109,7 +107,7 @@ class Explanation:
 def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanation:
     """Explain why the program that printed ``log`` failed, on a machine with these ``facts``.
 
-    Known reports at the addresses ``without`` are not shown.
+    Leave out known reports whose address is in ``without``.
     """
     resembling = similar(log, without)
     structure = extract(log)
@@ -180,7 +178,10 @@ def without_what_is_set(advice: str, env: Mapping[str, str]) -> str:
 
 
 def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[FoundError]:
-    """Return the meaning of the log's error by data/errors.toml, or else the program's own error, or None."""
+    """Return the meaning of the log's error from data/errors.toml.
+
+    If the table has none, return the error of the program itself, or None.
+    """
     found = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
     if found is None and "triton" not in weighed.words:
         found = own_error(structure, (line for line in log.lines if line.number not in structure.excused))
@@ -200,13 +201,15 @@ _ABOUT_TORCH = re.compile(r"torch|rocmprobe\.bypass", re.IGNORECASE)
 
 
 def without_torch(advice: str) -> str:
-    """Return ``advice`` without the sentences about PyTorch. If none is left, advise ``rocmprobe run``."""
+    """Return ``advice`` without the sentences about PyTorch. If no sentence is left, advise ``rocmprobe
+    run``.
+    """
     kept = [sentence for sentence in _FULL_STOPS.split(advice) if not _ABOUT_TORCH.search(sentence)]
     return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
 
 
 def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tuple[str, float]]:
-    """Return (cause, share) pairs, the largest share first. Rules and learned probabilities both count."""
+    """Return (cause, share) pairs, the largest share first."""
     ranked = scores(weighed.points, calibration())
     if known is None:
         return ranked
@@ -220,11 +223,7 @@ def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tu
 def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
     """Return True if the learned probability of ``cause`` counts.
 
-    The probability never counts for a cause that facts exclude. For an override, the effective ISA must be a
-    fact. Faulty hardware must have points from other evidence. After an exception, crash or hang,
-    ``benign-warning`` does not count. If MIOpen reports the failure, ``source-build-failure`` does not count.
-    If the log does not name AMD, or the failure is elsewhere, the cause must have points or be possible on
-    any GPU.
+    The probability never counts for a cause that facts exclude.
     """
     if cause in weighed.settled:
         return False
@@ -249,9 +248,9 @@ def _best_layer(
 ) -> Optional[Level]:
     """Return the layer with the largest share, or None if no cause has a layer.
 
-    The share of a cause is divided among the layers of its evidence. Without evidence, as for ``unknown``,
-    the share counts for the layer that reports the failure. If no part of a layer reaches _ANSWER but the sum
-    of all parts does, the whole layer gets this sum.
+    Each cause's share is divided among the layers to which its evidence belongs. Without evidence, as for
+    ``unknown``, the share counts for the layer that reports the failure. If only the parts of a layer
+    together reach _ANSWER, the layer gets the sum of their shares.
     """
     found: dict[str, float] = defaultdict(float)
     for cause, share in shares:

@@ -72,13 +72,13 @@ class Memory:
 class LogStructure:
     """Structured content of a log.
 
-    ``frames`` are the native and kernel frames, then the Python frames, each innermost first. ``vendors`` has
-    "amd", "nvidia", "apple" and "intel" if the log names their GPUs or software. ``last`` is the last line
-    that is not blank. ``warned`` is a warning in that line or in the two lines before. ``harmless`` is True
-    if a line is known to be harmless, or says so. ``failed`` is True if another line reports an error or an
-    abnormal end. ``shared_memory`` is (bytes that a kernel requires, limit in bytes). ``errnos`` are the
-    error numbers in kernel lines, each with the part of the kernel that reports the number. ``as_root`` is
-    True if the log says that the program works as root.
+    ``frames`` are the native and kernel frames, then the Python frames, each innermost first. ``vendors`` are
+    the vendors ("amd", "nvidia", "apple", "intel") whose GPUs or software the log names. ``last`` is the last
+    line that is not blank. ``warned`` is the last warning in the three last lines that are not blank.
+    ``harmless`` is True if a line is known to be harmless or calls itself harmless. ``failed`` is True if a
+    line outside ``excused`` reports an error or an abnormal end. ``shared_memory`` is (bytes that a kernel
+    requires, limit in bytes). ``errnos`` are the error numbers in kernel lines, each with the part of the
+    kernel that reports the number. ``as_root`` is True if the log says that the program works as root.
     """
 
     error: Optional[Error] = None
@@ -373,7 +373,7 @@ def is_warning(text: str) -> bool:
 def _excused(lines: Iterable[Line]) -> frozenset[int]:
     """Return the line numbers of tracebacks that belong to a warning, after which the program continues.
 
-    Include a traceback at the end of the log only if a colon precedes it or its first line is a warning.
+    Include a traceback at the end only after a colon, or with a warning in its first line.
     """
     found: set[int] = set()
     last: set[int] = set()
@@ -401,8 +401,9 @@ _PIP_GOES_ON = re.compile(r"pip's dependency resolver|requires \S+, but you have
 
 
 def _of_pip(lines: Collection[Line]) -> frozenset[int]:
-    """Return the line numbers of pip's dependency conflicts if a later line reports a failure, else an empty
-    set.
+    """Return the line numbers of pip's dependency conflicts.
+
+    Return an empty set if no later line reports a failure.
     """
     numbers = [line.number for line in lines if _PIP_GOES_ON.search(line.text)]
     later = (line for line in lines if numbers and line.number > numbers[-1])

@@ -21,7 +21,7 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Inference:
-    """Conclusion of a rule: a clause for people, points by cause, and the layer that failed, if known.
+    """Conclusion of a rule: a clause (``says``), points by cause, and the layer that failed, if known.
 
     ``elsewhere`` is True if AMD's stack has no part in the failure.
     """
@@ -63,7 +63,7 @@ class LogContext:
         )
 
     def explains(self, line: int) -> bool:
-        """Return True if a signature of any kind of failure is in this line."""
+        """Return True if a signature of a failure matches this line."""
         return any(
             line in (found.number, found.last)
             for hit in self.hits

@@ -1,8 +1,8 @@
 """Public reports that resemble a log, found by fingerprints of their text.
 
 For each thread, ``data/known_reports.json`` has the address, chip, versions, cause and outcome (a sentence by
-rocmprobe's authors). It also has a fingerprint: hashes of three words in a row. The text of a thread is not
-kept. ``benchmarks/known_reports.py`` makes the file.
+rocmprobe's authors). The file also has each thread's fingerprint: hashes of three words in a row. The text of
+a thread is not kept. ``benchmarks/known_reports.py`` makes the file.
 """
 
 from __future__ import annotations

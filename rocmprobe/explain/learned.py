@@ -1,7 +1,7 @@
 """Probabilities of causes and layers, learned from labelled public reports.
 
-A rule knows what one line means. The learned weights know which words stand together in the reports of one
-cause. Rules and weights fail on different reports, so a cause that both support is more often correct
+A rule knows what one line means. The learned weights say which words are typical of a cause's reports. Rules
+and weights fail on different reports, so a cause that both support is more often correct
 (benchmarks/results/explain_new_reports.md). The weights are those of a logistic regression on TF-IDF, and
 ``benchmarks/learned_causes.py`` makes them.
 """
@@ -48,8 +48,8 @@ class Learned:
 def words_in(log: Log, error: Optional[int] = None) -> frozenset[str]:
     """Return the words of a log, each as a hash of 8 hexadecimal digits.
 
-    If the log has more than _LINES lines, use only lines near line ``error``. Without ``error``, return an
-    empty set.
+    If the log has more than _LINES lines, use only lines near line ``error``. If ``error`` is None too,
+    return an empty set.
     """
     lines = log.lines
     if len(lines) > _LINES:
@@ -82,9 +82,9 @@ def learned(log: Log, error: Optional[int] = None) -> Optional[Learned]:
 def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str]]) -> dict[str, float]:
     """Return the probability of each class.
 
-    The probabilities are the softmax of one sum for each class: its bias plus the weights that the words in
-    ``found`` give to the class. An item of ``found`` is a word's factor and the word's weights as text:
-    "class weight class weight ...". The number ``class`` is the position of the class in ``biases``.
+    The probabilities are the softmax of each class's bias plus the weights of the words in ``found``. An item
+    of ``found`` is a word's factor and the word's weights as text: "class weight class weight ...". The
+    number ``class`` is the position of the class in ``biases``.
     """
     sums: dict[int, float] = defaultdict(float)
     for value, row in found:
@@ -99,8 +99,8 @@ def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str
 def pooled(shares: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
     """Combine the shares that rules give with the learned probabilities. The result adds up to 1.
 
-    First, most of the share of "unknown" and a little of all other shares are divided by the probabilities in
-    ``known``. Then each share is weighted with its probability.
+    First, redistribute most of "unknown"'s share, and a little of the other shares, in proportion to
+    ``known``. Then weight each share with its probability in ``known``.
     """
     open_share = shares.get("unknown", 0.0) * _FILL_UNKNOWN
     filled = {name: (1 - _FILL) * share for name, share in shares.items()}

@@ -85,7 +85,7 @@ _RELEASES: dict[tuple[str, str], str] = {
 
 
 def absent_library(context: LogContext) -> Iterator[Inference]:
-    """Infer from the name of a missing library if ROCm or another package is missing.
+    """Infer from a missing library which software is missing: ROCm or another package.
 
     Source: ld.so(8).
     """
@@ -276,8 +276,7 @@ _SYMBOL_OF_CUDA = re.compile(r"undefined symbol: cu(?:da|blas|dnn|sparse|fft)\w*
 
 
 def extension_for_cuda(context: LogContext) -> Iterator[Inference]:
-    """Infer that a package was built for torch with CUDA, because a file or symbol of such a torch is
-    missing.
+    """Infer from a missing file or symbol that a package was built for torch with CUDA.
 
     Source: PyTorch, the names of its libraries by build.
     """
@@ -298,7 +297,7 @@ _HIP_OF_TORCH = re.compile(r"(?:libc10_hip|libtorch_hip)\.so: cannot open shared
 
 
 def extension_for_rocm(context: LogContext) -> Iterator[Inference]:
-    """Infer that a package was built for torch with ROCm, because a library of such a torch is missing.
+    """Infer from a missing library that a package was built for torch with ROCm.
 
     Source: PyTorch, the names of its libraries by build.
     """

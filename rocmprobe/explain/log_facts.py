@@ -248,8 +248,8 @@ def _arch_list(texts: _Texts) -> Optional[str]:
 def facts_of(given: Mapping[str, Any]) -> Facts:
     """Return facts from a dictionary with the keys of ``Facts``.
 
-    Ignore other keys of a recorded report, e.g. "title". Raise BadInput for any other key, and for a value of
-    the wrong type.
+    Ignore keys that only recorded reports have, e.g. "title". Raise BadInput for an unknown key, and for a
+    value of the wrong type.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -298,8 +298,8 @@ def merge_and_derive(given: Facts, found: Facts) -> Facts:
 
     The override in ``env`` gives the effective ISA (not on Windows, whose driver does not read the override).
     The name of the card gives the true ISA, if only one chip is sold under that name. If the true ISA is
-    still unknown and no override is set, the effective ISA becomes the true ISA. The targets in _PRETENDED
-    are excepted, because overrides often name these targets.
+    still unknown and no override is set, the effective ISA becomes the true ISA. Targets that overrides often
+    name are excepted.
     """
     facts = over(given, found)
     env = facts.env
@@ -326,7 +326,7 @@ def _pip_show(log: Log) -> Optional[str]:
 
 
 def _chip(names: Iterable[str]) -> Optional[str]:
-    """Return the first known target that is not only in APUs, or else the first target, or None."""
+    """Return the first target of a graphics card, or else the first target, or None."""
     targets = [target for name in names if (target := _target(name))]
     for name in targets:
         row = gpus.target(name)
@@ -442,7 +442,7 @@ _EXITS = {
 
 
 def log_of(results: Results) -> Log:
-    """Return the texts of a run's failures as a log, in the order of RUNGS.
+    """Return the texts of a run's failures as a log.
 
     Evidence and messages of failed outcomes come first, then the output of their trials. If nothing failed,
     the log is the output of all trials.

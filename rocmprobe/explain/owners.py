@@ -146,7 +146,8 @@ _OF_A_BUILD = ("source-build-failure", "cuda-only-extension", "miopen-kernel-com
 
 
 def failed_build(context: LogContext) -> Iterator[Inference]:
-    """Infer from the first error of a build why the build failed, and if the build is for AMD's GPUs at all.
+    """Infer from the first error of a build why the build failed, and whether the build is for AMD's GPUs at
+    all.
 
     If the build of a package mentions nvcc or CUDA, the package is probably for CUDA only. Source: compilers,
     linkers, pip, CMake and ninja.

@@ -14,7 +14,7 @@ from rocmprobe.knowledge.compatibility import THIS
 
 
 def more_than_remarks(context: LogContext) -> Iterator[Inference]:
-    """Infer that a log is not harmless, because a line other than known remarks reports a failure.
+    """Infer that a log is not harmless, because a line that is not a known harmless remark reports a failure.
 
     Source: the remarks of data/signatures.toml.
     """
@@ -56,8 +56,7 @@ _OF_THE_PROGRAM = frozenset(
 
 
 def facts_alone(context: LogContext) -> Iterator[Inference]:
-    """Infer the cause from facts, if no signature explains the failure and chip and stack cannot work
-    together.
+    """Infer the cause from facts if chip and stack are incompatible and no signature explains the failure.
 
     Source: data/compatibility.toml.
     """
@@ -131,7 +130,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def reason(context: LogContext) -> tuple[Inference, ...]:
-    """Return the inferences of the rules, in their order.
+    """Return the inferences of all rules, in the order of RULES.
 
     Stop after a rule that shows that AMD's stack has no part in the failure.
     """

@@ -50,9 +50,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Parameters of the scores, ``exp(sharpness * points)``.
+    """Parameters of the scores.
 
-    ``unknown`` is the smallest number of points that the cause ``unknown`` gets.
+    The score of a cause with P points is ``exp(sharpness * P)``. ``unknown`` is the smallest number of points
+    that the cause ``unknown`` gets.
     """
 
     sharpness: float
@@ -61,7 +62,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Hit:
-    """A signature and the lines in which it was found, in their order."""
+    """A signature and the lines in which it was found, in the order of the log."""
 
     signature: Signature
     lines: tuple[Line, ...]
@@ -89,8 +90,8 @@ def calibration() -> Calibration:
 def found(lines: Iterable[Line]) -> tuple[Hit, ...]:
     """Return the signatures found in ``lines``, in the order of the table.
 
-    A line that Python marks as a warning is not fatal, whatever text it quotes. A line that MIOpen marks as a
-    warning or info is fatal only for signatures of MIOpen's layers.
+    Signatures of kind "fatal" never match a line that Python marks as a warning. In MIOpen's warnings and
+    info lines, only the fatal signatures of MIOpen's layers match.
     """
     kept = list(lines)
     without_python_s = [line for line in kept if not _WARNING.match(line.text)]

@@ -202,14 +202,14 @@ def _combination(
 def _package(text: str) -> Optional[str]:
     """Return the targets in the name of an installed package or package index, e.g. "gfx110X".
 
-    If ``text`` has a list "rocm-sdk targets" instead, return its targets, separated by blanks.
+    If ``text`` has a list "rocm-sdk targets" instead, return the targets in this list, separated by blanks.
     """
     match = _PACKAGE.search(text)
     return (match[1] or match[2].replace(";", " ")) if match else None
 
 
 def _several(text: str, stated: str) -> Iterable[str]:
-    """Yield the name of each situation with several GPUs or several versions of ROCm, e.g. "two-rocms"."""
+    """Yield the situations about several GPUs or several ROCm versions, e.g. "two-rocms"."""
     numbers = {next(filter(None, groups)) for groups in _OF_A_ROCM.findall(text)}
     if len({number for number in numbers if "." not in number}) > 1 or len(numbers) > 2:
         yield "two-rocms"
@@ -342,9 +342,9 @@ def _find_restricted(facts: Facts) -> bool:
 
 
 def primitive_in(log: Log) -> Optional[str]:
-    """Return the situation for the last primitive in the log, e.g. "batch-norm", or None.
+    """Return the last operation of a vendor library in the log, e.g. "batch-norm", or None.
 
-    The last primitive is nearest to the failure, because a traceback prints the outermost frame first.
+    The last operation is nearest to the failure, because a traceback prints the outermost frame first.
     """
     for line in reversed(log.lines):
         for word, pattern in _LINES.items():

@@ -24,10 +24,10 @@ class Weighed:
     """Evidence for and against causes: the sum of ``points``, and each piece of evidence with its own points.
 
     ``named`` are the causes that at least one line of the log supports. ``settled`` maps each cause that
-    facts exclude to the reason. ``excluded`` is the part of ``settled`` that other evidence supports.
-    ``places`` maps each cause to the weights of the layers to which its evidence belongs. ``primitive`` is
-    the operation that the vendor library was called for. ``elsewhere`` says why AMD's stack has no part in
-    the failure, or is "".
+    facts exclude to the reason. ``excluded`` has only those causes of ``settled`` that other evidence
+    supports. ``places[cause][layer]`` is the weight of the evidence for ``cause`` that belongs to ``layer``.
+    ``primitive`` is the operation that the vendor library had to compute. ``elsewhere`` says why AMD's stack
+    has no part in the failure, or is "".
     """
 
     points: Mapping[str, float]
@@ -47,10 +47,10 @@ class Weighed:
 
 
 def weigh(log: Log, facts: Facts, structure: Optional[LogStructure] = None) -> Weighed:
-    """Add up the evidence that signatures, rules, and the relations of chip and stack give.
+    """Add up the evidence from signatures, rules, and the relations between chip and stack.
 
-    The rules of ``explain/reasoning.py`` are only used if ``structure`` is given. For evidence from a run,
-    leave ``structure`` out, because rocmprobe knows which operation it called.
+    The rules of ``explain/reasoning.py`` are only used if ``structure`` is given. Leave ``structure`` out for
+    evidence from rocmprobe's own tests.
     """
     hits = found(line for line in log.lines if not (structure and line.number in structure.excused))
     situations, answered = words_and_answers(facts, log)
@@ -99,8 +99,8 @@ def ruled_out(weighed: Weighed) -> tuple[str, ...]:
 def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, float]]:
     """Return (cause, share) pairs, the largest share first. The shares add up to 1.
 
-    Each share is proportional to exp(sharpness * points). ``unknown`` is always included. Causes without
-    positive points are left out.
+    The share of a cause is proportional to ``exp(by.sharpness * points[cause])``. ``unknown`` is always
+    included. Causes without positive points are left out.
     """
     counted = {cause: value for cause, value in points.items() if value > 0}
     counted["unknown"] = max(by.unknown, counted.get("unknown", 0.0))
@@ -112,7 +112,7 @@ def scores(points: Mapping[str, float], by: Calibration) -> list[tuple[str, floa
 def _showing(hits: Iterable[Hit], facts: Facts) -> frozenset[str]:
     """Return the names of the symptoms that the log and the facts show, e.g. "hang".
 
-    If a line is fatal, only fatal lines count.
+    If the log has fatal lines, only fatal lines count.
     """
     of_kind: dict[bool, set[str]] = {True: set(), False: set()}
     for signature in (hit.signature for hit in hits):
@@ -130,9 +130,11 @@ def _layer_of(signature: Signature) -> Optional[str]:
 
 
 def _speaking(hits: Iterable[Hit], points: Mapping[str, float]) -> Optional[str]:
-    """Return the layer that reports the failure: from fatal lines, or else from the way the program ended.
+    """Return the layer that reports the failure, or None.
 
-    A line counts only if one of its causes has at least half of the line's points in total.
+    Use fatal lines, or else lines about the end of the program.
+
+    Ignore a line if other evidence cancels more than half of its points.
     """
     for kind in ("fatal", "ending"):
         weights: dict[str, float] = defaultdict(float)

@@ -67,7 +67,7 @@ def driver_of(results: Results) -> str:
 def of_driver(results: Results) -> Results:
     """Return ``results`` with only the outcomes of the driver that ``driver_of`` returns.
 
-    Keep the outcomes of checks that exist only for capi. Drop settings that torch does not support.
+    Also keep the outcomes of checks that exist only for capi. Drop settings that torch does not support.
     """
     driver = driver_of(results)
     only_capi = {name for name, check in CHECKS.items() if check.function is None}
@@ -186,9 +186,8 @@ def failures_against_pytorch_layers(
 ) -> tuple[Outcome, ...]:
     """Return the failures that rule out PyTorch's own kernels for the layers ``options``.
 
-    Failures of these layers in PyTorch's own kernels count, and failures of convolutions that would run
-    beside the layers. If ``bypass`` is True, only convolutions by the bypass count, else only convolutions by
-    the vendor library.
+    Count failures of these layers. Also count failed convolutions, in the bypass if ``bypass`` is True, else
+    in the vendor library.
     """
     combining = {
         each.name
@@ -244,11 +243,7 @@ def _counts(outcome: Outcome, dtype: str, purpose: str) -> bool:
 
 
 def concerns_convolution(outcome: Outcome) -> bool:
-    """Return True if a failure says something about convolution. Return False for a crash of the memory sweep
-    and for memory use above the prediction.
-
-    Neither failure shows that a convolution is wrong.
-    """
+    """Return False for a crash of the memory sweep and for memory use above the prediction, else True."""
     return (outcome.check, outcome.state) not in (("memory-sweep", "crash"), ("memory", "wrong"))
 
 
@@ -269,11 +264,7 @@ def convolutions(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 
 def owed_to_the_user(each: Assessment, found: Iterable[Assessment]) -> bool:
-    """Return True if a setting works only because of the user's own databases and environment.
-
-    A setting counts if it is correct in the user's environment and no unchanged setting is correct in a clean
-    environment.
-    """
+    """Return True if a setting works only because of the user's own databases and environment."""
     return (
         each.right
         and each.setting.inherit_environment
@@ -299,8 +290,7 @@ def failed_convolutions(each: Assessment) -> tuple[Outcome, ...]:
 def vendor_library_assessments(results: Results, dtype: str) -> list[Assessment]:
     """Return the training assessments of the settings that use the vendor library.
 
-    Leave out settings whose convolutions in ``dtype`` were not tested. Leave out ``by-layer``, because its
-    convolutions repeat another setting's convolutions.
+    Leave out settings whose convolutions in ``dtype`` were not tested. Leave out the setting ``by-layer``.
     """
     own = [setting for setting in results.settings if setting.verdict in NATIVE and not setting.by_layer]
     found = [assess(results, setting, dtype, "training") for setting in own]
@@ -315,10 +305,7 @@ def without_library(results: Results, dtype: str) -> list[Assessment]:
 
 
 def dtypes(results: Results) -> tuple[str, ...]:
-    """Return the dtypes whose convolutions ran under all settings, float32 first.
-
-    Leave out a dtype that only ran under a control setting, which is a setting with a fixed dtype.
-    """
+    """Return the dtypes of convolutions that ran under settings without a fixed dtype, float32 first."""
     controls = {setting.name for setting in results.settings if setting.dtype}
     seen = {
         outcome.dtype
@@ -335,8 +322,8 @@ def times(
     only if it was timed under every setting that has timings.
 
     If the run tests a program (``--shapes``), the value is the total time of the program's convolutions.
-    Otherwise the value is the geometric mean, over the problems, of the time of forward plus backward. For
-    inference, only forward times count.
+    Otherwise the value is the geometric mean over the problems, forward plus backward. For inference, only
+    forward times count.
 
     If ``quantile`` is "", the geometric mean uses medians, and the total time uses means. "_p10" and "_p90"
     take the 10th and 90th percentile.
@@ -382,7 +369,7 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
     ``problem`` is the text that was given to the run, with or without the suffix "-nhwc".
 
     Under a setting that makes everything channels-last, a contiguous and a channels-last problem are the same
-    test. If the run was given both problems, yield the outcome once for each of them.
+    test. If the run was given both problems, yield the outcome once for each problem.
     """
     channels_last = {setting.name for setting in results.settings if setting.channels_last}
     asked = {(each.check, each.problem) for each in results.outcomes if each.setting not in channels_last}
@@ -403,7 +390,7 @@ def by_given_problem(results: Results, outcomes: Iterable[Outcome]) -> Iterator[
 def computed_seconds(
     outcome: Outcome, counts: Mapping[str, int], directions: Iterable[str], quantile: str = ""
 ) -> Optional[float]:
-    """Return the total seconds of all computations of a problem in ``directions``.
+    """Return the seconds that all computations of a problem in ``directions`` take.
 
     ``counts`` maps a direction to its number of computations. Return None if a needed time is missing.
 

@@ -87,8 +87,8 @@ def blamed(
     """Return the (cause, layer) of failed ``outcomes``.
 
     The layer is ``layer`` unless the evidence determines another layer. If the evidence suggests no cause,
-    return a description of the failure instead, e.g. "wrong-results-solver". ``cured`` is True if the same
-    cases pass under another setting.
+    the cause only describes the failure, e.g. "wrong-results-solver". ``cured`` is True if the same cases
+    pass under another setting.
     """
     named = signature(results, outcomes)
     if named and named[0] == "arch-not-in-wheel" and all(each.driver == "capi" for each in outcomes):
@@ -109,7 +109,7 @@ def blamed(
 def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
     """Return the layer inside the vendor library that fails.
 
-    "miopen-find" is the search for a solver. Only the search makes MIOpen return an error status.
+    For MIOpen, the layer is "miopen-find" after an error status, else "miopen-exec".
     """
     name = library(results)
     if name != "MIOpen":
@@ -124,7 +124,7 @@ def search_layer(results: Results) -> str:
 
 
 def rung_layer(results: Results, rung: str) -> str:
-    """Return the layer that the checks of ``rung`` test."""
+    """Return the layer that the checks of ``rung`` (a group of checks) test."""
     if rung == "elementwise" and driver_of(results) == "capi":
         return _RUNG_LAYERS["copy"]
     return _RUNG_LAYERS[rung] if library(results) == "MIOpen" else "torch-build"

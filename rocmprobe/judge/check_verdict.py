@@ -33,12 +33,12 @@ class CheckProgress:
     """The events of a check so far.
 
     ``phase`` is the latest phase of the latest case, e.g. "start", or "" before its first phase. ``answers``
-    are the outcomes as JSON objects. Each outcome also has ``seconds``, ``ended`` (monotonic arrival time)
-    and ``usual`` (seconds of the case's first call in the results file, or None).
+    are the outcomes as JSON objects. Each outcome also has ``seconds``, its monotonic arrival time ``ended``,
+    and ``usual``. ``usual`` is the time of the case's first call in the results file, in seconds, or None.
 
-    The field ``ended`` of this class says how the check ended: "over" (the process that runs the cases
-    finished), "time" (the time limit passed), "signal" or "died". ``unkillable`` is True if a process
-    survived SIGKILL. ``last_read`` is the last monotonic time at which a starting worker read from a file.
+    ``CheckProgress.ended`` is "over" (the process that runs the cases finished), "time" (the time limit
+    passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the
+    monotonic time of a starting worker's last read from a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -203,8 +203,7 @@ def _failed(
 def _proven(progress: CheckProgress, last: Mapping[str, Any]) -> bool:
     """Return True if the worker's silence until the time limit proves a hang.
 
-    If the worker uses CPU time, only a repeated call or a multiple of the usual duration proves a hang. A
-    first call can include imports, compilation and the expected result.
+    If the worker uses CPU time, the first call proves a hang only after a multiple of its usual duration.
     """
     activity, starting = last["activity"], last["phase"] == "start"
     if activity == "compiler-child":

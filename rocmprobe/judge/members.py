@@ -15,8 +15,7 @@ from rocmprobe.model.results import VERDICTS, JoinedRun, Member, Outcome, Result
 
 
 def choose(joined: JoinedRun, judged: Mapping[str, Results]) -> JoinedRun:
-    """Return ``joined`` with each member's verdict, setting and time. ``chosen`` is the best member's name
-    (see ``_best``).
+    """Return ``joined`` with each member's verdict, setting and time. ``chosen`` is the best member's name.
 
     ``judged`` maps the names of members to their judged runs.
     """

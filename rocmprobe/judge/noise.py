@@ -37,7 +37,8 @@ class Ratio:
     def verdict(self) -> str:
         """Return "shorter" if ``most`` is below 1, and "longer" if ``least`` is above 1.
 
-        Otherwise return "same" if the range lies within a factor of ``SAME_TIME`` of 1, else "too noisy".
+        Otherwise return "same" if the range differs from 1 by a factor of at most ``SAME_TIME``, else "too
+        noisy".
         """
         if self.most < 1:
             return "shorter"

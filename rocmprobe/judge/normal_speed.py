@@ -76,7 +76,7 @@ class NormalSpeed:
 def has_own_times(results: Results) -> bool:
     """Return True if the times belong to the machine of the results.
 
-    Return False for a simulated GPU, because a CPU does its work.
+    Return False for a simulated machine whose file has no speeds.
     """
     return not results.simulated or bool(results.machine.value("simulation.times"))
 

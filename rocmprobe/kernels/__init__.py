@@ -96,11 +96,11 @@ def convolution(
     strides: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     stream: int,
 ) -> None:
-    """Queue one direction of a problem on a stream, with the kernel ``variant`` of an option from
-    :func:`options`.
+    """Queue the launches that compute one direction of a problem on a stream.
 
-    ``addresses`` has the addresses of image, weight, feature, workspace and bias (0 without a bias). The bias
-    is contiguous. ``strides`` has the strides of image, weight and feature, in elements.
+    ``variant`` and ``workspace_bytes`` are from an option that :func:`options` returned. ``addresses`` has
+    the addresses of image, weight, feature, workspace and bias (0 without a bias). The bias is contiguous.
+    ``strides`` has the strides of image, weight and feature, in elements.
 
     Raises:
         KernelsUnavailable: if the kernels do not support the problem or its strides, or if a launch fails.

@@ -4,8 +4,8 @@ A code object is a 64-bit ELF file. Its note of type 32 with the name "AMDGPU" c
 MessagePack (LLVM, "User Guide for AMDGPU Backend", Code Object Metadata; github.com/msgpack/msgpack,
 spec.md).
 
-This module parses ELF and MessagePack itself. It also runs in user programs that use the bypass. Their Python
-may have no package except torch, so this module cannot require msgspec or pyelftools.
+This module parses ELF and MessagePack itself. The bypass imports this module into user programs, where
+msgspec and pyelftools can be missing.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def elf_flags(code: bytes) -> int:
 def with_isa(code: bytes, isa: str) -> bytes:
     """Return a copy of the code object with ``isa`` as the ISA in its header.
 
-    The tested loaders compare only this header to the ISA that the runtime reports, so they load the copy.
+    Loaders then accept the code on a GPU for which the runtime reports ``isa``.
 
     Raises:
         ValueError: if ``code`` is not a code object, or if ``isa`` is not "gfx1030".
@@ -113,7 +113,7 @@ def with_isa(code: bytes, isa: str) -> bytes:
 
 
 def parse_messagepack(content: bytes) -> Any:
-    """Parse ``content`` as a single MessagePack value. Raise ValueError if it is not."""
+    """Parse one MessagePack value. Raise ValueError if ``content`` is invalid or has more bytes."""
     reader = _Reader(content)
     value = reader.value(0)
     if reader.at != len(content):

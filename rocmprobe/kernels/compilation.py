@@ -59,8 +59,7 @@ def options(kind: str, target: str) -> tuple[str, ...]:
 
 
 def compile_cached(rtc: Rtc, compiler: str, target: str, source: str, folder: Optional[Path]) -> Compiled:
-    """Return the code of ``source`` for ``target`` (e.g. "gfx1010:xnack-", "sm_90"), from ``folder`` if
-    cached there.
+    """Compile ``source`` for ``target`` (e.g. "sm_90"), or read the compiled code from the cache ``folder``.
 
     ``compiler`` is the compiler's name and version. A cache that cannot be read or written is not an error.
 

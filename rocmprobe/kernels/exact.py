@@ -1,7 +1,6 @@
 """Convolution of small integers in plain Python, as the reference where PyTorch is not available.
 
-The integers are so small that every sum is exact in float32. Results in float16 and bfloat16 are rounded to
-nearest, as the kernels round them.
+The integers are so small that every sum is exact in float32.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ def convolved(
     feature: Sequence[float],
     bias: Optional[Sequence[float]] = None,
 ) -> list[float]:
-    """Return the tensor that ``direction`` computes, e.g. the feature for "fwd". Its own argument is ignored.
+    """Return the tensor that ``direction`` computes, e.g. the feature for "fwd".
 
-    Tensors are flat, in contiguous order. ``bias`` has one value for each channel of the result.
+    The argument with the name of this tensor is ignored. Tensors are flat, in contiguous order. ``bias`` has
+    one value for each channel of the result.
     """
     compute = {FWD: _forward, BWD_DATA: _backward_data, BWD_WEIGHTS: _backward_weights}[direction]
     result = compute(plain, image, weight, feature)
@@ -108,7 +108,7 @@ def _groups(plain: Geometry) -> list[tuple[range, range]]:
 
 
 def _gather(plain: Geometry) -> list[list[int]]:
-    """Return a list for each tap, with the index in the image for each window, or -1 for padding."""
+    """Return one list for each tap: the image index that each window reads, or -1 for padding."""
     found = []
     for tap in product(*map(range, plain.kernel)):
         places = []

@@ -1,9 +1,9 @@
 """Gate that decides whether the kernels may run on this machine.
 
-The kernels may run only after they gave exact results on this machine, in a process that could be killed. The
-verdict is stored in the cache folder, in one file for each combination of chip, effective ISA, runtime,
-source and dtype. A self-test writes the file when it begins. So there is also a verdict if the machine
-freezes or the process is killed. A self-test that did not end is not repeated automatically.
+The kernels may run only after a self-test gave exact results on this machine. The verdict is stored in the
+cache folder, in one file for each combination of chip, effective ISA, runtime, source and dtype. The file
+also records the start of a self-test. A self-test that froze the machine therefore counts as failed, and is
+not repeated automatically.
 """
 
 from __future__ import annotations

@@ -73,13 +73,11 @@ def cuda_target(arch: str) -> Target:
 def native_isa(pci_address: Optional[str], nodes: str = kfd.NODES) -> str:
     """Return the ISA of the chip at a PCI address (e.g. "0000:03:00.0"), from KFD's topology.
 
-    If ``pci_address`` is None or no GPU node has this address, and all GPU nodes have the same ISA, return
-    that ISA. The function number of an address is ignored, because the functions of a device are partitions
-    of one chip.
+    If the address is None or unknown to KFD, return the ISA that all GPU nodes share. The function number of
+    an address is ignored.
 
     Raises:
-        KernelsUnavailable: if KFD has no GPU node, as in WSL, or if no node has the address and the ISAs of
-            the nodes differ.
+        KernelsUnavailable: if KFD has no GPU node (as in WSL), or if the ISA is ambiguous.
     """
     found = [
         (kfd.pci_address(properties), isa)

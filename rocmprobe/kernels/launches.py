@@ -43,8 +43,7 @@ class Launch:
     Attributes:
         kernel: name of the kernel in the module.
         grid: number of blocks in x, y and z.
-        arguments: values of all fields except pointers. They are never modified, because :meth:`filled`
-            copies them.
+        arguments: values of all fields except pointers.
         pointers: pointer fields with their operands.
     """
 

@@ -70,7 +70,7 @@ class KernelDevice:
         return self._rtc
 
     def compiler(self) -> str:
-        """Return one text with the name and version of the compiler and the version of the runtime.
+        """Return a text that identifies the compiler: its name, its version, and the runtime's version.
 
         Raise KernelsUnavailable if the compiler cannot be loaded or does not report its version.
         """
@@ -79,8 +79,7 @@ class KernelDevice:
             return f"{rtc.kind} {rtc.version()} of {self.version}"
 
     def identity(self) -> dict[str, str]:
-        """Return the values for which a self-test verdict is valid: the chip, the effective ISA, the runtime
-        and the source."""
+        """Return the values on which a self-test verdict depends: chip, effective ISA, runtime and source."""
         return {
             "native": self.target.native,
             "effective": self.target.effective,
@@ -90,8 +89,10 @@ class KernelDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make this device the current device of this thread. Raise KernelsUnavailable if a call inside
-        fails."""
+        """Make this device the current device of this thread inside of the ``with`` block.
+
+        Raise KernelsUnavailable if a call of the runtime in the block fails.
+        """
         try:
             with self.runtime.on(self.index):
                 yield
@@ -101,7 +102,7 @@ class KernelDevice:
     def failed(self, failure: Exception, what: str = "the device") -> KernelsUnavailable:
         """Return the exception to raise for a call that failed.
 
-        Also clear the error in HIP, because otherwise torch would report it at its own next launch.
+        Also clear HIP's last error, which torch would otherwise report.
         """
         self.runtime.forget_error()
         return KernelsUnavailable(f"{what}: {failure}")

@@ -41,8 +41,8 @@ _POINTERS = (Pointer("target", "feature"), Pointer("source", "image"))
 class Rates:
     """Throughput of a device.
 
-    ``launch`` is seconds per launch when many are queued. ``flops`` is float32 operations per second, two for
-    a multiply-add. ``bytes`` is bytes per second of a copy, reads and writes added.
+    ``launch`` is seconds per launch if many launches are queued. ``flops`` is float32 operations per second,
+    two for a multiply-add. ``bytes`` is bytes per second of a copy, reads and writes added.
     """
 
     launch: float

@@ -103,8 +103,7 @@ def trial(device: KernelDevice, dtype: str) -> SelfTest:
 
 
 def identity(device: KernelDevice, dtype: str) -> dict[str, str]:
-    """Return the values for which a verdict is valid: the chip, the effective ISA, the runtime, the source
-    and the dtype."""
+    """Return the values on which a verdict depends: chip, effective ISA, runtime, source and dtype."""
     return {**device.identity(), "dtype": dtype}
 
 
@@ -134,8 +133,10 @@ def verdict_of(found: SelfTest) -> KernelVerdict:
 def _fault(
     module: Module, family: Family, direction: str, plain: Geometry, option: Option, last: bool
 ) -> str:
-    """Return a message on what is wrong with one result, or "" if it is exact. If ``last`` is True, tensors
-    are channels-last."""
+    """Run an option and return an error message, or "" if the result is exact.
+
+    If ``last`` is True, tensors are channels-last.
+    """
     shapes = exact.shapes(plain)
     layouts = {key: (exact.channels_last if last else exact.contiguous)(each) for key, each in shapes.items()}
     result = RESULTS[direction]

@@ -44,7 +44,7 @@ class Advice:
     """Advice that applies if all conditions in ``when`` are met. A condition is the name of a fact, e.g.
     "wsl", or ``not-`` and the name of a fact.
 
-    In ``text``, ``{gfx}`` is replaced by the reader's own target, and ``{amd_index}`` by the index of AMD's
+    In ``text``, ``{gfx}`` stands for the user's target, and ``{amd_index}`` for the package index with AMD's
     wheels for this target.
     """
 
@@ -78,7 +78,7 @@ class Layer:
 class Group:
     """Causes with similar symptoms and a similar fix.
 
-    ``advice`` is the common part of the fix, so a user can begin without knowing which of the causes applies.
+    ``advice`` is the part of the fix that all causes of the group have in common.
     """
 
     name: str
@@ -168,7 +168,7 @@ def cause(name: str) -> Cause:
 
 
 def advice_for(name: str, situations: frozenset[str], silicon: Optional[str] = None) -> str:
-    """Return advice against the cause ``name`` that fits the facts ``situations`` (of SITUATIONS).
+    """Return advice against the cause ``name`` for the machine and the failure that ``situations`` describes.
 
     Raise KeyError if there is no such cause.
     """
@@ -208,8 +208,8 @@ def _words_of(row: gpus.Target) -> frozenset[str]:
 def deciding_check(first: str, second: str) -> str:
     """Return a text that says what the user must find out to decide between two causes.
 
-    If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if there
-    is no such cause.
+    If the tables have no entry for this pair, return how to confirm the first cause. Raise KeyError if the
+    pair has no entry and the first cause is unknown.
     """
     return decisions().get(frozenset({first, second})) or cause(first).confirm
 

@@ -49,8 +49,8 @@ class Combination:
     ``stacks.SYSTEMS``. ``atomics`` is True if the card can use PCIe atomics. ``primitive`` is the operation
     that MIOpen had to compute, e.g. "batch-norm". ``package`` has the targets in the name of the installed
     package, e.g. "gfx110X" or "gfx1100 gfx1101". ``torch_kind`` is "rocm", "cuda" or "cpu" if torch itself
-    reports it. ``first`` is "card" or "processor", the kind of device 0. It is None if all GPUs are of one
-    kind.
+    reports it. ``first`` is "card" or "processor", the kind of device 0. ``first`` is None if all GPUs are of
+    one kind.
     """
 
     amd: bool = False
@@ -89,7 +89,7 @@ class Combination:
 
     @property
     def rocm_number(self) -> Optional[str]:
-        """MAJOR.MINOR of the ROCm for which torch was built, or else of the installed ROCm."""
+        """MAJOR.MINOR of torch's ROCm, or of the installed ROCm if torch's ROCm is unknown."""
         suffix = (self.torch or "").partition("+rocm")[2]
         found = _NUMBER.match(suffix) or _NUMBER.search(self.rocm or "")
         return found[0] if found else None
@@ -118,9 +118,9 @@ class Answer:
     """The result of a relation for a combination.
 
     ``certain`` is True if the result was read from the machine itself, and False if it comes from
-    publications or reports. ``stops`` is True if programs cannot run when the relation does not hold. If
-    ``stops`` is False, programs can still run, e.g. without one library. ``cause`` is the cause of failures
-    if the relation does not hold, or "" if the table has none.
+    publications or reports. ``stops`` is False if programs can run although the relation does not hold, e.g.
+    without one library. ``cause`` is the cause of failures if the relation does not hold, or "" if the table
+    has none.
     """
 
     relation: Relation
@@ -344,9 +344,9 @@ def _package_has_code(combination: Combination) -> Iterator[_Found]:
 
 
 def _of_amd(combination: Combination) -> bool:
-    """Return True if a ROCm build of torch with these versions exists only in AMD's index.
+    """Return True if a ROCm build of torch for ``combination`` exists only in AMD's index.
 
-    PyTorch's index has no ROCm builds for Windows, and none for a ROCm newer than its stacks in
+    PyTorch's index has no ROCm build for Windows or for a ROCm newer than PyTorch's stacks in
     data/stacks.toml.
     """
     newest = max(version_numbers(each.rocm) for each in stacks() if each.kind == "official")
@@ -422,9 +422,8 @@ def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
 def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
     """Yield one result, which holds if AMD's build of the library has code for the chip.
 
-    Yield nothing if the ROCm release or the chip is unknown, and for Windows before ROCm 7.9 (TheRock).
-    Before TheRock, the HIP SDK for Windows had other targets than ROCm for Linux. Each row of the table lists
-    all targets of the library.
+    Yield nothing if the ROCm release or the chip is unknown, or on Windows before ROCm 7.9 (TheRock). Before
+    TheRock, the HIP SDK for Windows had other targets than ROCm for Linux.
     """
     number, isa = combination.rocm_number, combination.isa
     if number is None or isa is None or gpus.target(isa) is None:
@@ -529,7 +528,7 @@ class Needless(NamedTuple):
 def has_code_for(targets: Fact, isa: str) -> bool:
     """Return True if ``targets``, a fact like ``torch.targets``, has code for ``isa`` or its family.
 
-    A family is written gfx10-1-generic or gfx11-generic in a code object and gfx101x in the name of a wheel.
+    A family is, for example, gfx10-1-generic or gfx11-generic (code object) or gfx101x (name of a wheel).
     """
     family = {f"{isa[:-2]}-{isa[-2]}-generic", f"{isa[:-2]}-generic", f"{isa[:-1]}x"}
     bases = {target.partition(":")[0] for target in targets.value or ()}
@@ -549,7 +548,7 @@ def needless(machine: Machine, gpu: Gpu) -> Optional[Needless]:
     """Return the advice to remove the ISA override of ``gpu`` if the libraries have code for the GPU's native
     ISA.
 
-    Return None if the GPU has no override, or if the libraries are unknown or lack code for the native ISA.
+    Otherwise, or if the GPU has no override, return None.
     """
     native, effective = gpu.native_isa.value, gpu.effective_isa.value
     if not native or not effective or native == effective:

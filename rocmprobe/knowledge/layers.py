@@ -45,8 +45,8 @@ def install_line(options: Iterable[str], bypass: bool = False) -> str:
 def uses_pytorch_kernels(setting: Setting, outcome: Outcome) -> bool:
     """Return True if PyTorch's own kernels compute at least part of the case ``outcome``.
 
-    If ``setting.pytorch_layers`` is not empty, this is True for these layers and for every network, because a
-    network can contain such a layer.
+    A case of a single layer counts if ``setting.pytorch_layers`` contains the layer. A network counts if
+    ``setting.pytorch_layers`` is not empty.
     """
     layer = CHECKS[outcome.check].layer if outcome.check in CHECKS else None
     sent = layer is not None and layer.option in setting.pytorch_layers
@@ -76,7 +76,8 @@ def holds(convolutions: Iterable[Outcome]) -> bool:
 
 
 def by_layer(options: Sequence[str], cures: Iterable[Setting]) -> DerivedSetting:
-    """Return the variables and flags of the setting ``by-layer``, or the reason why it cannot be used.
+    """Return the variables and flags of the setting ``by-layer``, or the reason why this setting cannot be
+    used.
 
     ``cures`` are settings under which convolution works. ``by-layer`` copies the setting in ``cures`` with
     the fewest variables and flags.
@@ -103,7 +104,7 @@ def is_variable(name: str, value: str) -> bool:
 def refuse_foreign(setting: Setting, where: str) -> None:
     """Raise BadInput if ``setting`` has a flag, variable or layer that no setting of rocmprobe has.
 
-    The check is needed because the results can come from an untrusted source.
+    ``setting`` can come from an untrusted results file.
     """
     flags = {flag for each, _, _ in all_settings() for flag in each.torch}
     flags.update(flag for each in searches() for flag in each.torch)
@@ -119,7 +120,7 @@ def refuse_foreign(setting: Setting, where: str) -> None:
 def refuse_underived(setting: Setting, where: str) -> None:
     """Raise BadInput unless ``setting`` is a valid ``by-layer`` or only switches solvers off.
 
-    The check is needed because the results can come from an untrusted source.
+    ``setting`` can come from an untrusted results file.
     """
     if setting.by_layer:
         refuse_foreign(setting, where)

@@ -48,7 +48,7 @@ def database_name(isa: str, cus: int) -> str:
 
 
 def user_file(path: str) -> Optional[MiopenFile]:
-    """Return the GPU and the version in the name of a file in MIOpen's user folders.
+    """Return the GPU and the version that a file name in MIOpen's user folders states.
 
     ``path`` is the file's name, or ``VERSION/NAME`` in the default folder of the compiled kernels. A folder
     set by MIOPEN_CUSTOM_CACHE_DIR has no subfolders for versions.

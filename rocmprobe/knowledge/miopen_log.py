@@ -135,8 +135,8 @@ class Choice:
     """The solver that MIOpen chose for a convolution.
 
     ``algorithm`` is the family: GEMM, Direct, Winograd, ImplicitGEMM, FFT or naive. ``find_db`` is "hit" if
-    MIOpen found the solver in the find database, and "miss" if MIOpen had to search or guess. It is None if
-    the log says neither.
+    MIOpen found the solver in the find database, and "miss" if MIOpen had to search or guess. ``find_db`` is
+    None if the log says neither.
     """
 
     solver: Optional[str]
@@ -184,10 +184,9 @@ def family(solver: str) -> Optional[str]:
 
 
 def reason_not_tested(solver: str, state: str, reading: Reading) -> Optional[str]:
-    """Return the reason why a case that allowed only ``solver`` proves nothing about this solver.
+    """Return the reason why a case that allowed only ``solver`` did not test this solver.
 
-    Return None if the case tested ``solver``. If the log has other errors too, ``solver`` itself failed, so
-    the result is None.
+    Return None if the case tested ``solver``.
     """
     if state == "error" and any(f"Invalid value of {FORCE}" in line for line in reading.errors):
         return f"this MIOpen does not know {solver}"
@@ -268,8 +267,9 @@ def _number(text: Optional[str]) -> Optional[float]:
 
 
 def _bytes(text: Optional[str]) -> Optional[int]:
-    """Return the number in ``text``, or None for 20 or more digits, because ``int`` raises an error for
-    numbers of thousands of digits.
+    """Return the number in ``text``, or None if ``text`` is empty or has 20 or more digits.
+
+    ``int`` raises an error for numbers with thousands of digits.
     """
     return int(text) if text and len(text) < 20 else None
 
@@ -337,8 +337,10 @@ def _chosen(
 
 
 def _choice_of(logged: Optional[Choice], of_driver: Optional[Choice]) -> Optional[Choice]:
-    """Return ``logged``, the choice from MIOpen's log, which has more details. If MIOpenDriver printed a
-    different solver, return ``of_driver``."""
+    """Return ``of_driver`` if MIOpenDriver printed another solver than MIOpen's log, else ``logged``.
+
+    ``logged`` has more details.
+    """
     return of_driver if of_driver and (not logged or logged.solver != of_driver.solver) else logged
 
 

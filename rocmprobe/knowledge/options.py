@@ -47,9 +47,9 @@ _LISTED = re.compile(r"(\d+(?:\.\d+)+) and newer")
 class Option:
     """A stack on a chip.
 
-    If the chip must run code for another chip, ``lent`` has the other chip and the override. ``refused`` has
-    the reasons why chip and stack are incompatible. ``lacking`` has the limits that follow from relations
-    between chip and stack (see ``compatibility``).
+    ``lent`` is set if the chip must run another chip's code with an override. ``refused`` has the reasons why
+    chip and stack are incompatible. ``lacking`` has the limits that follow from relations between chip and
+    stack (see ``compatibility``).
     """
 
     stack: Stack
@@ -110,9 +110,9 @@ def options(
     """Return the stacks for a chip on a system, the best first. Return () for an unknown chip.
 
     Community stacks and builds from source come after other stacks. Stacks that are known to fail come last.
-    If ``distribution`` is None, stacks for single distributions rank with the community stacks. Ties are
-    decided by status, then own code before an override, releases before nightly builds, and newer before
-    older. ``atomics`` is True if the card can use PCIe atomics.
+    If ``distribution`` is None, stacks for particular distributions also come after other stacks. Within
+    these groups, the order is by status, then own code before overrides, releases before nightly builds,
+    newer before older. ``atomics`` is True if the card can use PCIe atomics.
     """
     target = gpus.target(gfx)
     if target is None:
@@ -131,8 +131,8 @@ def options(
 def _ways(stack: Stack, gfx: str, system: str) -> Iterator[Optional[CodeLoan]]:
     """Yield the ways in which a chip can run a stack.
 
-    If the stack has code for the chip, the only way is None. Otherwise, on Linux, there is one way for each
-    other chip in the stack whose code this chip can run.
+    If the stack has code for the chip, yield only None. Otherwise, on Linux, yield each override with which
+    the chip can run the stack.
     """
     if has_code(stack, gfx):
         yield None
@@ -203,7 +203,10 @@ def combination(
 
 
 def _lacking(answered: Iterable[Answer], known: Iterable[Limit]) -> Iterator[Answer]:
-    """Yield each negative result for hipBLASLt or MIOpen, unless a limit in ``known`` names the library."""
+    """Yield the results that show a limit of hipBLASLt or MIOpen.
+
+    Skip a library that a limit in ``known`` already names.
+    """
     for each in answered:
         library = _LIBRARIES.get(each.relation.name)
         if library and not each.holds and not any(library in row.text for row in known):

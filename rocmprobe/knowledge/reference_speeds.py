@@ -33,7 +33,8 @@ class Peak:
 
 @dataclass(frozen=True)
 class Published:
-    """A published speed, in operations or bytes per second, and the fraction of the product's peak.
+    """A published speed: ``rate`` in operations or bytes per second, ``share`` as a fraction of the product's
+    peak.
 
     ``like`` lists the kinds of convolution with comparable speeds, e.g. "3x3". ``ms`` is the time of a whole
     network, or None if the speed is not about a network.
@@ -150,8 +151,9 @@ def _bus(product: Mapping[str, Any]) -> float:
 
 
 def _known(fact: Fact, by_table: Any, row: Mapping[str, Any]) -> Fact:
-    """Return ``fact`` if its value is a valid number. Otherwise return ``by_table`` as a fact with the source
-    of the table's ``row``."""
+    """Return ``fact`` if its value is a valid number. Otherwise return ``by_table`` as a fact, with the
+    source that ``row`` states.
+    """
     value = _number(fact.value)
     return Fact(value, fact.source) if value else Fact(by_table, str(row.get("source", "")))
 

@@ -26,9 +26,7 @@ _OF_THE_ROW = ("backends", "set")
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of the software under which a setting runs: vendor library, PyTorch, and the ROCm of
-    PyTorch.
-    """
+    """Name and version of the vendor library, and the versions of PyTorch and of PyTorch's ROCm."""
 
     library: str
     library_version: Optional[str] = None
@@ -41,8 +39,8 @@ class Search:
     """A method by which PyTorch gets a solver from MIOpen: "find" (measure the solvers) or "immediate" (take
     one without measuring).
 
-    ``torch`` has the flags of ``torch.backends`` that select this method in PyTorch ``torch_since`` to
-    ``torch_until`` ("" if the flags are still valid).
+    ``torch`` has the flags of ``torch.backends`` that select this method. The flags are valid in PyTorch
+    ``torch_since`` to ``torch_until`` ("" for no upper limit).
     """
 
     name: str

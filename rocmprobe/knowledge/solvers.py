@@ -92,7 +92,7 @@ def in_play(
 ) -> tuple[Solver, ...]:
     """Return the solvers that Find would try for a problem and direction, in the order of the attempts.
 
-    If ``environ`` allows only certain solvers (FORCE), all other solvers are left out.
+    If ``environ`` restricts MIOpen to certain solvers, leave out the other solvers.
     """
     only = [word for word in environ.get(FORCE, "").split(";") if word]
     found = [
@@ -112,9 +112,9 @@ def smallest_switches(
     """Return the smallest set of variables that switches off all ``faulty`` solvers and leaves each case a
     correct solver.
 
-    ``sound`` maps each case to its correct solvers. Return None if there is no such set. Among sets of the
-    same size, prefer the set that switches off the fewest correct solvers, then the set whose variables
-    switch off the fewest solvers. A solver that is faulty for one case counts as faulty for all cases.
+    ``sound`` maps each case (a problem and a direction) to its correct solvers. Return None if no set of
+    variables does both. Among sets of the same size, prefer the set that switches off the fewest correct
+    solvers. A solver that is faulty for one case counts as faulty for all cases.
     """
     bad = sorted(set(faulty))
     good = {question: set(names) - set(bad) for question, names in sound.items()}
@@ -143,11 +143,7 @@ def _narrow_first(names: Iterable[str]) -> list[str]:
 
 
 def _covers(names: Collection[str], size: int) -> set[frozenset[str]]:
-    """Return sets of at most ``size`` variables that switch off every solver of ``names``.
-
-    The search extends a set only by variables of the first solver that the set does not yet switch off. Every
-    solution contains one of these variables.
-    """
+    """Return sets of at most ``size`` variables that switch off every solver of ``names``."""
     found: set[frozenset[str]] = set()
 
     def extend(chosen: frozenset[str]) -> None:
@@ -199,9 +195,9 @@ def solver_of(outcome: Outcome) -> Optional[str]:
 
 @dataclass(frozen=True)
 class DerivedSetting:
-    """The variables of a derived setting, and the reason for them.
+    """Variables for a setting, computed from earlier outcomes, and the reason for these variables.
 
-    If nothing could be derived, ``env`` is None, and the cases of the setting do not run. ``state`` is then
+    If no variables were found, ``env`` is None, and the cases of the setting do not run. ``state`` is then
     the recorded state of these cases, e.g. "skipped". Fields after ``reason`` are only used for the setting
     ``by-layer`` and have the same meaning as in ``Setting``.
     """
@@ -215,7 +211,7 @@ class DerivedSetting:
     pytorch_layers: tuple[str, ...] = ()
 
     def applied(self, setting: Setting) -> Setting:
-        """Return ``setting`` with the derived values."""
+        """Return ``setting`` with the variables and other values of this object."""
         if self.env is None:
             return setting
         return replace(

@@ -49,7 +49,7 @@ class Stack:
 class Report:
     """A report of a user about a stack on a chip: one [[report]] in data/stacks.toml.
 
-    A machine with torch version ``torch`` already has this stack. ``torch`` is "" if unknown.
+    ``torch`` is the torch version by which this stack is recognized on a machine, or "".
     """
 
     stack: str
@@ -213,8 +213,8 @@ def has_code(stack: Stack, gfx: Optional[str]) -> bool:
 
 
 def amd_index(gfx: Optional[str]) -> str:
-    """Return the URL of the package index with AMD's wheels for a target. The index of stable wheels is
-    preferred to the index of nightly builds.
+    """Return the URL of the package index with AMD's wheels for a target. Prefer the index of stable wheels
+    to the index of nightly builds.
 
     If the target is unknown or has no wheels, return the stable index.
     """

@@ -66,7 +66,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Variable:
-    """A row of the catalogue."""
+    """An environment variable: one row of ``data/variables.toml``."""
 
     name: str
     of: str
@@ -140,7 +140,7 @@ def variables() -> tuple[Variable, ...]:
 
 
 def find(name: str) -> Optional[Variable]:
-    """Return the catalogue's row for a variable, or for the family of names to which it belongs."""
+    """Return the catalogue's row for a variable, or for a family of variables that includes ``name``."""
     table = _table()
     own = table.by_name.get(name)
     return own or next((row for row in table.families if fnmatchcase(name, row.name)), None)
@@ -160,7 +160,7 @@ _LONGEST = 120
 
 
 def _one_letter_apart(one: str, other: str) -> bool:
-    """Return True if one letter is missing, added or wrong, or if the letters are in a different order.
+    """Return True if the names differ in one letter, or have the same letters in another order.
 
     Return False if only digits differ, because F2X3 and F3X2 name different kernels.
     """
@@ -255,9 +255,9 @@ def label(name: str, value: str, rocm: Optional[Release], torch: Optional[Releas
 def _unknown(name: str, rocm: Optional[Release]) -> Label:
     """Return the label of a name that is not in the table: UNKNOWN or NOT_LISTED.
 
-    The label is UNKNOWN if the name is probably a misspelling, or if all variables of its software are in the
-    table. It is NOT_LISTED if this software may have variables that the table lacks. Names that end in _DIR,
-    _PATH, _ROOT, _HOME or _VERSION are never UNKNOWN, because builds and containers set them.
+    The label is UNKNOWN if the name is probably misspelled, or if the table is complete for the name's
+    prefix. Otherwise the label is NOT_LISTED. Names that end in _DIR, _PATH, _ROOT, _HOME or _VERSION are
+    never UNKNOWN, because builds and containers set them.
     """
     close = nearest(name)
     hint = f"; nearest: {close}" if close else ""

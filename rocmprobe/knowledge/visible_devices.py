@@ -152,7 +152,7 @@ def in_processor(gpu: Gpu) -> bool:
 def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
     """Return the variable, as NAME=VALUE, that shows a program only the GPUs ``wanted``, or None if unknown.
 
-    If ROCR_VISIBLE_DEVICES is set now, the result replaces its value, and the user must unset
+    If ROCR_VISIBLE_DEVICES is set now, the result sets this variable, and the user must unset
     HIP_VISIBLE_DEVICES. Otherwise the result sets HIP_VISIBLE_DEVICES. If the order of a GPU is unknown, the
     result is ROCR_VISIBLE_DEVICES with UUIDs.
     """
@@ -167,8 +167,8 @@ def mask_for(machine: Machine, wanted: Iterable[Gpu]) -> Optional[str]:
 def mask_of(machine: Machine, gpu: Gpu) -> dict[str, str]:
     """Return a value of HIP_VISIBLE_DEVICES that shows a program only ``gpu``.
 
-    Other variables must stay as they are. Return {} if the GPU's number is unknown, or if the variable that
-    selects devices now has UUIDs.
+    Other variables must stay as they are. Return {} if the GPU's number is unknown, or if the variables now
+    select GPUs by UUID.
     """
     if gpu.index.value is None:
         return {}

@@ -22,8 +22,8 @@ _MOST = 256
 class Bridge:
     """Versions of ROCm that load librocdxg.
 
-    ``first_rocm`` is the first such version. ``without_variable`` is the first version that does not need the
-    environment variable ``variable`` set to 1.
+    ``first_rocm`` is the oldest of these versions. ``without_variable`` is the first version that does not
+    need the environment variable ``variable`` set to 1.
     """
 
     first_rocm: str

@@ -44,7 +44,7 @@ def baseline_of(former: Results, path: str, machine: Machine, simulated: Optiona
     """Return ``former``, which was read from ``path``, as the baseline of a run on ``machine``.
 
     Raise BadInput if ``former`` has no outcomes or is from a machine with different GPUs. Also raise BadInput
-    unless both runs use the same simulated machine, or neither uses one.
+    if only one run is simulated, or if the simulated machines differ.
     """
     if not former.outcomes:
         raise BadInput(

@@ -39,9 +39,9 @@ class Expected:
 class Change:
     """A case whose state differs between two runs.
 
-    ``kind`` is "regression" (passed, now fails), "lost" (had a result, now has none), "mended" (failed but
-    not flaky, now passes), "changed" (any other change of state), "new" (only the later run has the case) or
-    "missing" (only the earlier run has the case).
+    ``kind`` is "regression" (passed, now fails), "lost" (passed or failed, now has no result), "mended"
+    (failed every time, now passes), "changed" (any other change of state), "new" (only the later run has the
+    case) or "missing" (only the earlier run has the case).
     """
 
     id: str

@@ -1,7 +1,7 @@
 """Exit codes of rocmprobe (docs/results.md).
 
-If the suites run under pytest and the run cannot begin, pytest exits with USAGE or NOTHING. Otherwise pytest
-exits with its usual codes.
+If a run under pytest cannot begin, pytest exits with USAGE or NOTHING. Otherwise pytest exits with its usual
+codes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Exact tier: the operands are integers whose sums are exact in every order of summation. The result must equal
 the reference, so a single missing term is visible (the rule of oneDNN's benchdnn). A second fill, the
-cancelling fill, has large partial sums and small results. Kernels that sum in half precision fail with it.
+cancelling fill, has large partial sums and small results. Kernels that sum in half precision fail this fill.
 
-Float tier: two error measures against an fp64 reference. Bound: for each element, the largest error that any
-order of summation can cause in a kernel that sums plain products.
+Float tier: two error measures against an fp64 reference. Bound: for each element, the largest error of a
+kernel without transforms, in any order of summation.
 
 Limits come from ``data/limits.toml``. The functions are pure and work on numbers that a driver measured.
 """
@@ -60,7 +60,7 @@ def accumulator(dtype: str) -> str:
 def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: int = 1) -> float:
     """Return the limit of ``measure`` ("rms_range" or "max_ratio") for sums of ``terms`` products.
 
-    ``guarantee`` is the kernel's guarantee: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
+    ``guarantee`` says how the kernel sums: ``SUMS``, ``PARTS`` or ``TRANSFORMS``. ``parts`` is the number of
     partial sums that the kernel rounds to ``dtype`` before it adds them.
     """
     factors, u_result = table("limits")[dtype][measure], unit_roundoff(dtype)
@@ -80,16 +80,15 @@ def error_bound(dtype: str, terms: int, parts: int = 1) -> tuple[float, float, f
     """Return the factors a and b and the constant c of an error bound for every order of summation.
 
     The bound is |error| <= a * (|w| * |x|) + b * |reference| + c. The term |w| * |x| is the convolution of
-    the operands' absolute values. With the unit roundoff u, gamma(n) = n u / (1 - n u) limits the relative
-    error of a sum with n operations (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section
-    3.1).
+    the operands' absolute values.
 
-    The factor a is gamma(``terms`` + 1) with the accumulator's u, times 1 + the u of ``dtype``. If ``parts``
-    > 1, a also includes gamma(``parts`` + 1) with the u of ``dtype``. The terms with b and c limit the
-    rounding error of the result.
+    Let u be the accumulator's unit roundoff, v the unit roundoff of ``dtype``, and
+    gamma(n, u) = n u / (1 - n u). Then a = gamma(``terms`` + 1, u) * (1 + v). If ``parts`` > 1, a also
+    includes gamma(``parts`` + 1, v). The rounding of the result is covered by b and c. Source: Higham,
+    Accuracy and Stability of Numerical Algorithms, 2002, section 3.1.
 
-    If ``terms`` is so large that no bound exists, the factor a is infinite. The bound does not apply to
-    transforms (see ``TRANSFORMS``).
+    If ``terms`` is so large that no bound exists, a is infinite. The bound does not apply to transforms (see
+    ``TRANSFORMS``).
     """
     u, u_result = unit_roundoff(accumulator(dtype)), unit_roundoff(dtype)
     a = _gamma(terms + 1, u) * (1 + u_result)
@@ -129,9 +128,9 @@ def _largest_sum(dtype: str) -> int:
 def exact_fill(dtype: str, terms: int, guarantee: str = SUMS) -> ExactFill:
     """Return a fill for which all partial sums of ``terms`` products are exact in the accumulator.
 
-    A few results in a thousand million do not fit into ``dtype``. The comparison must ignore these results.
-    If ``guarantee`` allows transforms, a correct result can be off by less than one half. Then the comparison
-    must round each result to the nearest integer.
+    A few in 1e9 results can be too large to be exact in ``dtype``. The comparison must ignore these results.
+    If ``guarantee`` is ``TRANSFORMS``, correct results are off by less than 0.5. The comparison must then
+    round to integers.
     """
     room = _largest_sum(accumulator(dtype))
     held = _largest_sum(dtype) / _SPREAD
@@ -148,9 +147,9 @@ def exact_fill(dtype: str, terms: int, guarantee: str = SUMS) -> ExactFill:
 class CancellingFill:
     """Fill in which a large base cancels, so that the result is small.
 
-    Each element of one operand is ``base`` plus -1, 0 or 1. A fraction ``density`` of these additions is
-    nonzero. Each value of the other operand is the difference of two integers of magnitude 1 to ``largest``.
-    In the sum of each result, the values of the other operand add up to zero, so ``base`` cancels.
+    Each element of one operand is ``base`` plus -1, 0 or 1. A fraction ``density`` of the elements is not
+    exactly ``base``. Each element of the second operand is the difference of two integers of magnitude 1 to
+    ``largest``. For each result, these differences sum to zero, so ``base`` cancels.
     """
 
     base: int
@@ -161,7 +160,7 @@ class CancellingFill:
 def cancelling_fill(dtype: str, terms: int) -> CancellingFill:
     """Return a fill whose products do not sum exactly in half precision.
 
-    As with ``exact_fill``, a few results in a thousand million do not fit into ``dtype``.
+    A few in 1e9 results can be too large to be exact in ``dtype``.
     """
     held = _largest_sum(dtype) / (_SPREAD * _FACTOR_RMS)
     return CancellingFill(_BASE, _LARGEST_FACTOR, _short(min(1.0, held**2 / terms), 4))
@@ -235,8 +234,8 @@ def judge_float(
 def miopen_rule(errors: Errors, dtype: str, direction: str, transposed: bool) -> Optional[str]:
     """Return the verdict that MIOpen's own test program would give.
 
-    The verdict is "passes", "passes as implicit GEMM" or "fails". It is None if MIOpen has no tolerance for
-    ``dtype``.
+    The verdict is "passes", "passes as implicit GEMM" (tolerance times 10) or "fails". Return None if MIOpen
+    has no tolerance for ``dtype``.
     """
     tolerances = table("limits")["miopen"].get(dtype)
     if tolerances is None:

@@ -13,9 +13,8 @@ long      every layer in every variant, with the           every pair of values 
           original image size
 ========  ===============================================  =======================================
 
-A level includes the problems of the lower levels. In quick and standard, an image is halved until a direction
-costs at most ``REDUCED_FLOPS`` and sums at most ``REDUCED_TERMS`` products. No side becomes shorter than
-``SMALLEST_SIDE`` or the filter's dilation + 1. The numbers of channels are never reduced.
+"Plain" is the layer itself, and ``VARIANTS`` has the other variants. A level includes the problems of the
+lower levels. In quick and standard, each image is reduced (see ``reduced``).
 """
 
 from __future__ import annotations
@@ -106,9 +105,9 @@ def networks() -> tuple[Network, ...]:
 
 
 def reduced(problem: Problem) -> Problem:
-    """Return ``problem`` with an image that is halved until it meets ``REDUCED_FLOPS`` and ``REDUCED_TERMS``.
+    """Return ``problem`` with its image halved until ``REDUCED_FLOPS`` and ``REDUCED_TERMS`` are met.
 
-    Stop earlier if the image cannot get smaller.
+    No side becomes shorter than ``SMALLEST_SIDE`` or the dilation + 1. The output never becomes empty.
     """
     while problem.flops > REDUCED_FLOPS or max(map(problem.terms, DIRECTIONS)) > REDUCED_TERMS:
         size = tuple(
@@ -126,8 +125,7 @@ def tail(problem: Problem) -> Problem:
     """Return ``problem`` with odd primes as batch, channels per group and image sides.
 
     Kernels must then handle remainders, because no size of a tile, vector or wave divides an odd prime. All
-    sides differ. In a depthwise problem, the number of groups becomes prime instead of the channels per
-    group.
+    sides differ. For a depthwise problem, the number of groups becomes prime, not the channels per group.
     """
     groups = problem.groups
     inner, outer = problem.in_channels // groups, problem.out_channels // groups
@@ -216,8 +214,8 @@ def _is_odd_prime(number: int) -> bool:
 def geometry_rows(level: str) -> tuple[Row, ...]:
     """Return the rows that ``level`` tests. A row has one value for each of ``PARAMETERS``.
 
-    Each value (quick), each pair of values (standard), or each pair of values in each kind (long) occurs in a
-    row. Combinations that no valid problem can have are left out.
+    Each value (quick) or each pair of values (standard) occurs. In long, each pair occurs for each kind of
+    convolution. Combinations that no valid problem can have are left out.
     """
     values = parameter_values()
     rows = _covering(values, 1, ())
@@ -243,7 +241,7 @@ def problem_of(row: Row) -> Optional[Problem]:
     """Return the problem for a row of values.
 
     If the row is shorter than ``PARAMETERS``, add the simplest values. Return None if the row is no valid
-    problem. Also return None for a dilated filter of size 1, and for output padding that can only be 0.
+    problem. Also return None if dilation or output padding would have no effect.
     """
     kind, output_padding, layout, kernel, dilation, padding, stride, groups, bias, dtype = (
         *row, *_SIMPLEST[len(row) :]
@@ -272,10 +270,7 @@ def problem_of(row: Row) -> Optional[Problem]:
 
 
 def _can_be_valid(row: Sequence[str]) -> bool:
-    """Return True if the sizes in ``row`` fit together, or if some sizes are still missing.
-
-    The check needs all sizes, because a filter wider than the image is valid with enough padding.
-    """
+    """Return True if the sizes in ``row`` fit together, or if some sizes are still missing."""
     return len(row) < _SIZED or problem_of(tuple(row)) is not None
 
 

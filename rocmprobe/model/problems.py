@@ -108,8 +108,11 @@ class Problem:
     def parts(self, direction: str) -> int:
         """Return the number of partial sums that PyTorch's own kernels round to the dtype before adding.
 
-        For bwd-weights, the number is the batch size. For fwd of a transposed convolution, and bwd-data of
-        any other, it is the number of filter taps (col2im). Otherwise, it is 1. In fwd, a bias adds 1.
+        - bwd-weights: the batch size
+        - transposed fwd, and bwd-data if not transposed: the number of filter taps (col2im)
+        - otherwise: 1
+
+        In fwd, a bias adds 1.
         """
         if direction == "bwd-weights":
             return self.batch
@@ -259,7 +262,7 @@ def source_of(text: str) -> str:
 
 
 def problems(level: str, purpose: str) -> tuple[Problem, ...]:
-    """Return the problems that ``level`` tests for ``purpose``, including those of the lower levels."""
+    """Return the problems that ``level`` and the lower levels test for ``purpose``."""
     wanted = LEVELS[: LEVELS.index(level) + 1]
     rows = table("problems")[purpose]
     return tuple(parse_problem(row["problem"]) for row in rows if row["level"] in wanted)

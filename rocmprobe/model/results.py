@@ -92,7 +92,7 @@ class Gpu:
     - ``native_isa``: ISA of the chip, from the kernel driver, else from the PCI id.
     - ``effective_isa``: ISA that the ROCm runtime uses after any override.
     - ``uuid``: id that ROCm uses ("GPU-" and 16 digits).
-    - ``order``: position in the order of the ROCm runtime.
+    - ``order``: position in the ROCm runtime's list of GPUs.
     - ``index``: N of torch's ``cuda:N``. Unknown if environment variables hide the GPU.
     - ``pcie_atomics``: True if the path to the processor supports PCIe atomics.
     - ``pcie_link``: present link and best possible link.
@@ -212,7 +212,7 @@ class Setting:
 
     @property
     def is_incomplete(self) -> bool:
-        """True if the setting is derived and the run has not chosen its variables or layers yet."""
+        """True if this setting's variables or layers come from the run's results and are not chosen yet."""
         return self.derived and not (self.env or self.pytorch_layers)
 
     @property
@@ -398,9 +398,8 @@ class Recommendation:
 class TrainingTime:
     """Duration of a training with the network ``name``, in seconds.
 
-    The step was timed with ``batch`` samples of the shape ``input``. Step, epoch and training each have a
-    median and a range, computed from p10 and p90 of the timed steps. ``own`` marks the user's own network. If
-    there is such a network, reports show its times first.
+    The step was timed with ``batch`` samples of the shape ``input``. The low and high values come from the
+    10th and 90th percentiles of the step times. ``own`` marks the user's own network.
     """
 
     name: str
@@ -440,10 +439,10 @@ class Estimate:
 class StepTime:
     """Duration of a recorded program under a setting.
 
-    ``per`` is "step", or "program" if no training step is known. ``convolutions`` is the number of computed
-    directions, and ``timed`` is the number with a measured time. A repeated direction counts each time.
+    ``per`` is "step", or "program" if no training step is known. ``convolutions`` counts the computed
+    directions (forward or a gradient), with repeats. ``timed`` counts the directions with a measured time.
     ``convolution_seconds`` is the sum of the convolutions' mean times. ``seconds`` adds the median time of
-    everything else. The fields with p10 or p90 assume that every convolution takes its p10 or p90. Unknown
+    everything else. The p10 and p90 fields use each convolution's 10th or 90th percentile instead. Unknown
     times are None, and ``reason`` says why.
     """
 
@@ -529,9 +528,8 @@ class Member:
     """A Python environment of a joined run.
 
     The environment's run is an ordinary run in the folder ``name``. If there is no run, ``unusable`` is the
-    reason, else "". ``seconds`` is the total time of the recommended setting over the convolutions that were
-    timed for all members, or None if the setting was not timed. ``note`` says why no setting works, or how
-    long a training takes.
+    reason, else "". ``seconds`` is the recommended setting's total time for the convolutions timed in every
+    member, or None. ``note`` says why no setting works, or how long a training takes.
     """
 
     name: str

@@ -62,9 +62,8 @@ def _where_set(kind: type[Any]) -> tuple[str, ...]:
 def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
     """Build the dataclass ``kind`` from plain JSON data.
 
-    Raise BadInput if a field is missing, or if a field or a fact has the wrong type. If msgspec is missing,
-    check less and raise TypeError for a missing or an unknown field. Only workers can lack msgspec, and their
-    data come from the parent process.
+    Raise BadInput if a field is missing, or has the wrong type. A fact of the wrong type also raises
+    BadInput. Without msgspec (in some workers), only raise TypeError for missing or unknown fields.
     """
     # Imported late, because a worker can run in a Python without msgspec.
     try:
@@ -138,9 +137,8 @@ def read_results(path: Path, content: Optional[bytes] = None, member: str = "") 
     """Read a ``results.json``. ``path`` is the file or the folder of a run.
 
     If the caller has already read the file, ``content`` is its content. For a joined run, read the results of
-    ``member``, or by default of the recommended member. Raise BadInput if the file is missing, is not JSON,
-    has an unknown schema version or violates the schema, or if a joined run has no such member. The message
-    is one line and names the place of a schema error.
+    ``member``, or by default of the recommended member. Raise BadInput if the file is missing or invalid, or
+    if ``member`` does not exist.
     """
     if content is None:
         path = results_file(path)
@@ -263,8 +261,8 @@ def write_atomically(content: bytes, path: Path) -> None:
 def replace_atomically(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file, which replaces ``path`` if the ``with`` block succeeds.
 
-    If the block fails, ``path`` stays unchanged. A device or a pipe cannot be replaced, so its ``path`` is
-    yielded. Raise OSError with the path if writing fails.
+    If the block fails, ``path`` stays unchanged. If ``path`` is a device or a pipe, yield ``path`` itself.
+    Raise OSError with the path if writing fails.
     """
     in_place = path.exists() and not path.is_file()
     target = Path(os.path.realpath(path))

@@ -57,10 +57,10 @@ class Roof:
 
 
 def work(problem: Problem, what: str) -> Work:
-    """Return the amount of work of the timed quantity ``what``, a key of ``DIRECTIONS_IN``.
+    """Return the operations and bytes of ``what``, a key of ``DIRECTIONS_IN``, e.g. "fwd".
 
-    The operations are those of the direct method. The bytes are the least possible: each direction reads two
-    of input, weight and output (or their gradients) once and writes the third one once. The bias is left out.
+    Operations are counted for the direct method. Each direction moves input, weight and output (or their
+    gradients) once. The bias is left out.
     """
     shapes = (problem.input_shape, problem.weight_shape, problem.output_shape)
     moved = sum(map(prod, shapes)) * _ITEM_BYTES[problem.dtype]

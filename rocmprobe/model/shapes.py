@@ -45,10 +45,11 @@ class Recorded:
 class Steps:
     """The training steps of a program.
 
-    The program made ``made`` steps. ``alike`` is the number of steps that computed exactly the convolutions
-    in ``Recorded.step_counts``. ``device`` is the type of the device that ran the convolutions, "several", or
-    None if there were no convolutions. The seconds of a step are given as median and deciles.
-    ``rest_seconds`` is the median time of everything except convolution, or None if unknown.
+    The program made ``made`` steps. ``alike`` of these steps computed exactly the convolutions that
+    ``Recorded.step_counts`` counts. ``device`` is the type of the device that ran the convolutions,
+    "several", or None if there were no convolutions. ``seconds`` is the median duration of a step,
+    ``seconds_p10`` and ``seconds_p90`` the first and last decile. ``rest_seconds`` is the median time of
+    everything except convolution, or None if unknown.
     """
 
     made: Count
@@ -75,7 +76,7 @@ class Shapes:
 
     @property
     def cpu_threads(self) -> int:
-        """Number of CPU threads that computed a training step's convolutions, or 0 on a GPU or if unknown."""
+        """Number of CPU threads for a training step's convolutions, or 0 unless the CPU computed them."""
         return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:

@@ -11,9 +11,8 @@ class State:
     """A row of the table of states.
 
     ``works`` and ``fails`` say what the state proves about the device. If the state proves nothing, both are
-    False. If ``blocks``, cases that depend on this case do not run. Readers must be able to recognize the
-    state by ``symbol`` alone and by the colour ``tone`` alone. ``pytest`` is the outcome in pytest and JUnit.
-    States have no exit code, because exit codes follow from findings.
+    False. If ``blocks``, cases that depend on this case do not run. Reports show the state by ``symbol`` and
+    by the colour ``tone``. ``pytest`` is the outcome in pytest and JUnit.
     """
 
     name: str
@@ -33,7 +32,7 @@ class State:
 
     @property
     def counted(self) -> bool:
-        """True if the outcome counts for or against the setting.
+        """True if the case works or if the state blocks dependent cases.
 
         Unlike ``learned``, ``counted`` includes "probe-error" and "blocked".
         """

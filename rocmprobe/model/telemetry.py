@@ -37,9 +37,9 @@ class Quantity:
     To add a quantity, add a row here and a reader (``detect.gpus.amdgpu.SENSORS``). If the quantity is also a
     fact of the machine, add a field of ``Gpu``.
 
-    - ``glance``: position and text in the list of a GPU's present readings.
+    - ``glance``: position and text where a GPU's present readings are listed.
     - ``condition``: True if the quantity can affect a measurement.
-    - ``limit_rank``: relevance of a GPU temperature that has a limit, from 1 (highest), else 0.
+    - ``limit_rank``: for a GPU temperature, its importance from 1 (highest). Otherwise 0.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Limit:
 class Series:
     """A quantity during a run, with minimum, median and maximum of all samples.
 
-    ``values`` has one value for each entry in the device's ``seconds``.
+    ``values`` has one value for each of ``DeviceTelemetry.seconds``.
     """
 
     min: Optional[float]
@@ -162,10 +162,7 @@ def _at(values: Sequence[Optional[float]], index: int) -> Optional[float]:
 
 
 def is_sustained(seconds: Sequence[float]) -> bool:
-    """Return True if there are at least 3 consecutive samples, at ``seconds``, over at least 5 seconds.
-
-    A gap between two samples is allowed.
-    """
+    """Return True for at least 3 samples that span at least 5 seconds. ``seconds`` are the sample times."""
     return len(seconds) >= LASTING_SAMPLES and round(seconds[-1] - seconds[0], 1) >= LASTING_SECONDS
 
 
@@ -176,8 +173,8 @@ def summary(
     """Return the record of ``samples``, which are pairs of seconds since ``started`` and a reading.
 
     If there are more than POINTS samples, keep every nth sample. For each temperature that has a limit, also
-    keep the samples of the hottest period, and of the hottest period in which the fan stood still. Each of
-    these periods is just long enough for ``is_sustained``, so findings need only the record.
+    keep the samples of the hottest period, and of the hottest period in which the fan stood still. Each
+    period is just long enough for ``is_sustained``.
     """
     samples = [(round(seconds, 1), reading) for seconds, reading in samples]
     numbers = set(range(0, len(samples), math.ceil(len(samples) / POINTS) or 1))
@@ -204,7 +201,7 @@ def summary(
 def _highest(
     samples: Sequence[tuple[float, Mapping[str, float]]], values: Sequence[Optional[float]]
 ) -> range:
-    """Return the indexes of the hottest period: the period whose lowest value is highest.
+    """Return the indexes of the sustained period whose lowest value is highest.
 
     If several periods are equal, return the latest.
     """

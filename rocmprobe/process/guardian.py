@@ -1,7 +1,7 @@
 """Guardian: a helper process that cleans up after its controller, even if the controller was killed.
 
-The trials of a dead controller end by themselves. Their compilers, the tools of detection, and temporary
-folders remain. The controller tells the guardian through a pipe which process groups and folders exist. When
+When a controller dies, its children end by themselves. Compilers, detection programs and temporary folders
+would remain. The controller tells the guardian through a pipe which process groups and folders exist. When
 the pipe closes, the controller has ended. This file also runs as a program, so it imports only the standard
 library.
 """

@@ -24,10 +24,7 @@ def active_seconds(pid: int) -> float:
 
 
 def _delayed_seconds(pid: int) -> float:
-    """Return the seconds for which the threads of a process waited for a core.
-
-    On a busy machine, even a process in an endless loop gets little CPU time.
-    """
+    """Return the seconds for which the threads of a process waited for a core."""
     nanoseconds = 0
     # The file exists only with CONFIG_SCHED_INFO, and a thread can end while its file is read.
     with contextlib.suppress(OSError):

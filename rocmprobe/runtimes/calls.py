@@ -19,7 +19,7 @@ class Call:
     """A call of a library function.
 
     ``number`` is the status that the function returned, or None while the call runs. ``name`` is the name of
-    the status. If the process crashes inside a call, the last observed ``number`` is None.
+    the status.
     """
 
     function: str
@@ -52,8 +52,8 @@ class LoadFailed(Exception):
 def releasing(release: Callable[[], None]) -> Iterator[None]:
     """Call ``release`` at the end of the ``with`` block, even after an exception.
 
-    If the block raised an exception, a CallFailed from ``release`` is suppressed. If the device is lost,
-    every call fails, and only the first exception shows the cause.
+    If the block raised an exception, a CallFailed from ``release`` is suppressed, so that the first exception
+    is raised.
     """
     try:
         yield
@@ -81,9 +81,8 @@ Observer = Callable[[Call], None]
 class SharedLibrary:
     """A loaded library whose functions return a status, zero for success.
 
-    ``signatures`` are the argument types of each function. Without them, ctypes would cut sizes and pointers
-    to 32 bits. ``observe`` is called at the start of each call and again after its return. Load HIP first, so
-    that libraries which depend on HIP use the same copy.
+    ``signatures`` are the argument types of each function. ``observe`` is called before and after each call.
+    Load HIP before libraries that depend on HIP.
     """
 
     def __init__(
@@ -142,9 +141,8 @@ class SharedLibrary:
     def prepared(self, function: str) -> Any:
         """Return the ctypes function for frequent calls, with its argument types set.
 
-        Calls of this function are not observed. They return the status. If the status is an error, pass it to
-        ``error_for``, which returns the exception to raise. Raises NotAvailable if the library does not have
-        the function.
+        Calls of the ctypes function return the status and are not observed. ``error_for`` returns the
+        exception for an error status. Raises NotAvailable if the library does not have the function.
         """
         entry = self.symbol(function)
         entry.argtypes = self._signatures[function]

@@ -1,7 +1,7 @@
-"""Parser for the list of GPUs that KFD, the kernel's compute driver, exports in sysfs as nodes of a topology.
+"""Parser for KFD's topology in sysfs. KFD is the kernel's compute driver, and each GPU is a node.
 
 The format is in linux drivers/gpu/drm/amd/amdkfd/kfd_topology.c: one "name value" per line, values decimal.
-Callers pass the text of the files, which can also be those of a recorded machine.
+Callers pass the text of the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def gpu_nodes(names: Iterable[str], read: Callable[[str], Optional[str]]) -> Map
     """Return the properties of each GPU node, keyed by node number.
 
     ``names`` are the names in the folder ``NODES``. ``read`` takes a path relative to this folder and returns
-    the text of the file, or None if it cannot be read. Nodes without SIMDs are CPUs.
+    the text of the file, or None if it cannot be read. Skip nodes without SIMDs, which are CPUs.
     """
     found = {}
     for index in sorted(int(name) for name in names if name.isdecimal()):
@@ -54,7 +54,7 @@ def pci_address(properties: Mapping[str, int]) -> str:
 def isa_name(gfx_target_version: int) -> str:
     """Return the ISA for KFD's ``gfx_target_version``, e.g. "gfx1010" for 100100 and "gfx90a" for 90010.
 
-    In ``gfx_target_version``, minor version and stepping have two decimal digits each. The ISA has them in
+    ``gfx_target_version`` is major * 10000 + minor * 100 + stepping. In the ISA, minor and stepping are
     hexadecimal.
     """
     major, rest = divmod(gfx_target_version, 10000)

@@ -27,9 +27,9 @@ class NotLoaded(Exception):
 
 
 def mapped(libraries: Iterable[str], maps: str = _MAPS) -> dict[str, list[str]]:
-    """Return the loaded files of ``libraries`` (names such as "libamdhip64"), by library, in address order.
+    """Return the loaded files of each library (e.g. "libamdhip64") in address order, keyed by library.
 
-    Two files for one library show that two copies are loaded. Return {} if the file ``maps`` does not exist.
+    Return {} if the file ``maps`` does not exist.
     """
     try:
         text = Path(maps).read_text("utf-8", "replace")
@@ -96,8 +96,8 @@ def nvrtc(maps: str = _MAPS) -> str:
     - the libnvrtc of the same major version in the runtime's folder
     - the libnvrtc of the same major version in ``nvidia/cuda_nvrtc/lib``, for a runtime from a wheel
 
-    Raises NotLoaded if there is no such file. To find a libnvrtc that is not loaded, exactly one CUDA runtime
-    must be loaded.
+    Raises NotLoaded if none of these files exists. Unless libnvrtc is loaded, exactly one CUDA runtime must
+    be loaded.
     """
     files = mapped((NVRTC,), maps).get(NVRTC, [])
     if files:
@@ -111,9 +111,9 @@ def nvrtc(maps: str = _MAPS) -> str:
 
 
 def require_resident(path: str) -> None:
-    """Raise NotLoaded if opening the loaded file ``path`` would load another library.
+    """Raise NotLoaded if the file ``path`` is not loaded, or was replaced after it was loaded.
 
-    This happens if the file was replaced after it was loaded. On Windows, always raise NotLoaded.
+    On Windows, always raise NotLoaded.
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         raise NotLoaded(f"on {sys.platform} nothing tells whether {path} is loaded")

@@ -1,7 +1,6 @@
 """Functions that load and launch compiled kernels, with one interface for HIP and for CUDA's driver.
 
-Signatures are from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8. Every convolution
-launches kernels, so the launch function is looked up only once.
+Signatures are from hip/hip_runtime_api.h of ROCm 5.2 and 6.4 and cuda.h of CUDA 11.8.
 """
 
 from __future__ import annotations

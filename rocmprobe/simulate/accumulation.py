@@ -1,8 +1,8 @@
 """Half precision convolution on the CPU, with sums in fp32 (as on a GPU) or in half precision (a bug).
 
-PyTorch's CPU kernels cannot be used. Old builds have no half kernels. Later builds round more than once in
-backward. Their sums over taps (bwd-data) or samples (bwd-weights) are in half precision. torch 2.13 does this
-for fp16 on a CPU without AVX512-FP16, and for bf16 if oneDNN is off. Forward rounds only once.
+PyTorch's own half precision kernels for the CPU are not used, because old builds lack these kernels. Later
+builds compute some sums for gradients in half precision, e.g. torch 2.13 for fp16 on a CPU without
+AVX512-FP16.
 """
 
 from __future__ import annotations

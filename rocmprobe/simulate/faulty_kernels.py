@@ -28,7 +28,7 @@ _BACKWARD = ("bwd-data", "bwd-weights")
 
 
 class KernelBug:
-    """The bug ``name`` in one library of one process."""
+    """The bug ``name`` of a simulated library."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -224,7 +224,7 @@ def _lost_term(call: Call, direction: str, compute: Compute) -> torch.Tensor:
 
 
 def _grouped(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a copy of the weights, and a view of that copy as (groups, rows, columns, *filter)."""
+    """Return a copy of the weights, and a view of this copy with the groups as an additional first axis."""
     weight = call.weight.clone(memory_format=torch.contiguous_format)
     return weight, weight.view(call.groups, -1, *weight.shape[1:])
 
@@ -338,7 +338,10 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _adjoint(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call`` and apply the adjoint of ``_padded`` to its result."""
+    """Compute ``call`` and crop the result by ``edges``, the pixels before and after each axis.
+
+    Along the axis ``clamped``, add the cropped pixels before the first pixel to the first pixel.
+    """
     bias = None
     if isinstance(call, ConvolutionCall):
         bias, call = call.bias, replace(call, bias=None)

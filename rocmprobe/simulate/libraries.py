@@ -213,11 +213,10 @@ class _ConvolutionFaults(dispatch.Interceptor):
 
 
 class _WithinConvolutions(dispatch.Interceptor):
-    """Interceptor that enters the fault-injecting mode again inside each convolution.
+    """Interceptor that also injects faults into the operators inside a convolution, e.g. matrix products.
 
-    While a dispatch mode handles an operator, PyTorch disables the mode. Without the second entry, the mode
-    would miss the bypass's matrix products. Function modes are not entered again, because torch 1.13.1 would
-    then hang.
+    While a dispatch mode handles an operator, PyTorch disables the mode. This class enables the mode again.
+    Do not use this class for function modes, because torch 1.13.1 would hang.
     """
 
     name = "watch"
@@ -369,7 +368,7 @@ _KERNEL, _INDUCTOR = COMPILED
 
 
 class SimulatedCompiler(Compiler):
-    """Simulated compilers that compile nothing. For a correct kernel, PyTorch computes the result.
+    """Simulated compilers that compile nothing. PyTorch computes the results.
 
     A faulty kernel writes nothing. Faulty code from Inductor doubles the first image of its result.
     """

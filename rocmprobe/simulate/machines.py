@@ -141,7 +141,7 @@ class SimulatedMachine:
     def in_play(
         self, problem: str, direction: str, device: str, environ: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """Return the names of the solvers that MIOpen tries, first the solver that it chooses."""
+        """Return the names of the solvers that MIOpen tries, the chosen solver first."""
         gpu = self._gpu(device)
         isa = gpu.effective_isa.value if gpu else None
         version = str(self.machine.value("miopen.version") or "")
@@ -162,9 +162,8 @@ def machine_names() -> tuple[str, ...]:
 def load_machine(name: str) -> SimulatedMachine:
     """Return the simulated machine ``name``, or the machine in the file ``name`` if it ends in ``.toml``.
 
-    ``name`` can also come from ``generated.fault_machine`` or ``generated.planted_machine``.
-    ``machine_names`` does not list these names. Raise BadInput for an unknown name, or for a file that is
-    missing, is not TOML, or has unknown fields.
+    ``name`` can also come from ``generated.fault_machine`` or ``generated.planted_machine``. Raise BadInput
+    for an unknown name, or for a file that is missing, is not TOML, or has unknown fields.
     """
     if made := generated(name):
         return _machine(name, made)

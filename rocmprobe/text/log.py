@@ -170,8 +170,8 @@ def without_frames(lines: Iterable[Line]) -> Iterator[Line]:
 class _Entry:
     """A raw line, and the lines near it that can continue it.
 
-    At first, ``lines`` is the block around the raw line, whose index is ``at``. After :meth:`alone`,
-    ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
+    At first, ``lines`` is the block around the raw line, and ``at`` is the index of the raw line. After
+    :meth:`alone`, ``lines`` holds only the lines that can continue the raw line, and ``at`` is -1.
     """
 
     __slots__ = ("at", "count", "last", "lines", "number", "raw", "width")
@@ -504,8 +504,8 @@ def _mark(line: str) -> int:
 
 
 def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
-    """Return True if ``width`` is a common window width, or if several different lines have exactly this
-    length.
+    """Return True if ``width`` is a common window width, or if several different lines have exactly ``width``
+    characters.
     """
     return (
         not _WINDOWS.isdisjoint((width, width - mark))
@@ -516,8 +516,8 @@ def _is_window(width: int, lines: Sequence[str], mark: int) -> bool:
 def _is_mail(lines: Sequence[str], width: int) -> bool:
     """Return True if ``lines`` were wrapped between words at this width, as in a mail.
 
-    Require two line ends where the next word did not fit. One such line end proves nothing, because it can be
-    the end of the longest line, whose length is ``width``.
+    Require two line ends where the next word did not fit. One line end is not enough, because ``width`` is
+    the length of the longest line.
     """
     return width <= _WIDEST_MAIL and sum(_is_mail_break(*pair, width) for pair in zip(lines, lines[1:])) > 1
 
@@ -532,8 +532,7 @@ def _is_mail_break(line: str, after: str, width: int) -> bool:
 def _goes_on(line: str, part: str, width: int) -> bool:
     """Return True if ``part`` continues ``line`` in a mail.
 
-    In a continuation, the first word of ``part`` does not look like the start of a new line, and does not fit
-    into ``line``.
+    The first word of ``part`` must not look like the start of a line or fit into ``line``.
     """
     first = part.lstrip()[0]
     if len(line) < _NARROWEST or not (first.islower() or first in "'\"<(`") or _LISTS.match(part):

@@ -55,7 +55,7 @@ _EVERYBODYS = frozenset({
 def redacted(data: Any) -> Any:
     """Return JSON ``data`` with a placeholder for every identifier of a person or machine.
 
-    Ids of cases, states and rocmprobe's own words stay unchanged. On Linux, an identifier gets the same
+    Case ids, states and rocmprobe's own words stay unchanged. On Linux, an identifier gets the same
     placeholder in all processes of a run. Redacted data do not change if they are redacted again.
     """
     return _walked(data, (*_TOKENS, *_own(), *_FORMS))
@@ -139,8 +139,8 @@ def _kind(key: str) -> Optional[str]:
 def _clean_key(key: str, rules: tuple[_Rule, ...]) -> str:
     """Return a redacted key.
 
-    Redact the user's name only in keys that are paths. Other keys are rocmprobe's own words, and a user can
-    have the same name as such a word.
+    Redact the user's name only in keys that are paths. Other keys are rocmprobe's own words, which can equal
+    a user's name.
     """
     return _replaced(key, rules) if key.startswith("/") else _clean_name(key)
 

@@ -106,8 +106,7 @@ def query_operators(device_type: str) -> None:
 def query_hip(hip_path: str, miopen_path: str = "", rocblas_path: str = "") -> None:
     """Print a line with name, value and error for HIP's devices and each library's version.
 
-    The error is "" if the query succeeds. Devices come first, because without a device there is nothing to
-    test.
+    The error is "" if the query succeeds. Devices come first.
     """
     try:
         hip = Hip(hip_path, _observe)

@@ -93,8 +93,8 @@ class Driver(Protocol):
     def device_answers(self) -> bool:
         """Return True if a small calculation still gives the correct result.
 
-        Call this after every failure. A library can leave the device unusable without a message in
-        ``POISONED``.
+        Call this after every failure, because an error message does not always show that the device is
+        unusable.
         """
 
 

@@ -65,9 +65,8 @@ def serve_forks(channel: socket.socket) -> None:
 def _become_child(server: int, workdir: str, commands: int, events: int, output: int) -> NoReturn:
     """Run cases in a child of ``server``, in a new session and with captured output, then end the child.
 
-    If a device is open, the child also runs Python's exit functions and, by libc's ``exit``, the destructors
-    of the libraries. A crash in one of them is a finding, which ``os._exit`` would hide. If no device is
-    open, the child skips both to save time (benchmarks/trial_cost.py).
+    If a device is open, the child also runs Python's exit functions and the libraries' destructors, to detect
+    crashes in them. If no device is open, the child skips both to save time (benchmarks/trial_cost.py).
     """
     code = 1
     try:

@@ -22,10 +22,10 @@ _MOST_SOLUTIONS = 64
 
 @dataclass(frozen=True)
 class _Direction:
-    """Name and number of a direction in MIOpen, and the order of the operands of MIOpen's functions.
+    """Name and number of a direction in MIOpen, and the order in which MIOpen's functions take operands.
 
-    Find and the convolution with an algorithm from Find take the operands in ``find_order``. Immediate mode
-    and the query of the workspace size use ``other_order``. ``result`` is the tensor that the direction
+    ``find_order`` is for Find, and for running an algorithm that Find returned. ``other_order`` is for
+    immediate mode and for the query of the workspace size. ``result`` is the tensor that the direction
     computes.
     """
 
@@ -92,7 +92,7 @@ class Convolution:
         return self.tensors[self._direction.result].buffer
 
     def workspace_size(self) -> int:
-        """Return the size in bytes of the workspace with which Find can try every solver."""
+        """Return the workspace size in bytes with which Find can try every solver."""
         size = SIZE()
         self._call("{}GetWorkSpaceSize", *self._descriptors(), ctypes.byref(size))
         return size.value
@@ -126,7 +126,7 @@ class Convolution:
         )  # fmt: skip
 
     def solutions(self) -> list[Found]:
-        """Return the solutions of immediate mode, from MIOpen's database or heuristic. This compiles no
+        """Return the solutions of immediate mode, from MIOpen's database or heuristic. The call compiles no
         kernels."""
         count = SIZE()
         self._call("{}GetSolutionCount", *self._descriptors(), ctypes.byref(count))
@@ -240,9 +240,8 @@ def convolution(
 
     ``contents`` has the bytes of the operands, keyed by "x", "w" and "y", in PyTorch's layout (NHWC for
     channels-last). The result is filled with NaN bytes, which show the elements that a kernel does not write.
-    Margins around the result detect writes outside the result. A 1-d convolution is computed as a 2-d
-    convolution of height one. PyTorch also does this. Raise ValueError for a transposed convolution, which
-    PyTorch passes to MIOpen as bwd-data of a plain convolution.
+    Margins around the result detect writes outside the result. Like in PyTorch, a 1-d convolution is computed
+    as a 2-d convolution of height one. Raise ValueError for a transposed convolution.
     """
     if problem.transposed:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""The checks that run without torch, from copy to fused operators. Together they are called the ladder.
+"""The checks that run without torch, together called the ladder.
 
 The checks are copy, elementwise, GEMM, convolution in each direction, batch norm, and MIOpen's tensor
 operations, bias and fused operators. The ladder runs in a separate process, because a check can end the
-process. The checks in this module do not depend on each other. The caller decides which checks to skip after
-a failure.
+process. No check in this module depends on another check. The caller decides which checks to skip after a
+failure.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class CapiChecks:
     """Checks that run on HIP's ``device`` with the libraries of ``place``.
 
     ``interface`` is MIOpen's interface for convolutions, one of INTERFACES. The first check that needs a
-    library loads it. A check calls ``report_phase`` with "first-call" before it uses the device for the first
-    time. After this use, checks of rocBLAS and MIOpen call ``report_phase`` with "steady".
+    library loads it. Before the first use of the device, a check calls ``report_phase("first-call")``. After
+    the first use, checks of rocBLAS and MIOpen call ``report_phase("steady")``.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class CapiChecks:
     def device_answers(self) -> bool:
         """Return True if a copy to the device and back still gives the correct bytes.
 
-        Use this after a failure, which can make the device context unusable.
+        Call this method after a failure, because a failure can make the device context unusable.
         """
         return self._copy_small().state == "pass"
 
     def miopen_version(self) -> Optional[str]:
-        """Return MIOpen's version, or None if MIOpen is missing or does not report a version. This needs no
-        GPU."""
+        """Return MIOpen's version, or None if MIOpen is missing or does not report a version. The call needs
+        no GPU."""
         with suppress(CallFailed, LoadFailed, NotAvailable, NotApplicable):
             return self._loaded_miopen().version()
         return None
@@ -378,12 +378,12 @@ def _compare(
     terms: int,
     exact: bool,
 ) -> CheckResult:
-    """Compare results to expected values. Return ``step`` with the errors of the first result that exceeds a
-    float limit, or else of the first result.
+    """Compare results to expected values, and return ``step`` with the errors of one result. The function
+    selects the first result that exceeds a float limit. If no result exceeds a limit, the function selects
+    the first.
 
-    Each element of a result is a sum of ``terms`` products. If ``exact``, results must equal the integers of
-    the reference. Otherwise results must equal these integers when rounded to the nearest integer. If an
-    expected value is not an integer, only the float limits apply.
+    Each element of a result is a sum of ``terms`` products. If all expected values are integers, results must
+    equal them. Unless ``exact``, results are rounded to integers before this comparison.
     """
     numerics: dict[str, Any] = {}
     unequal = off = 0

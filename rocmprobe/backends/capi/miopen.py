@@ -152,7 +152,7 @@ class Tensor:
 
 
 class MiopenLibrary:
-    """The MIOpen library and a handle, the context of its calls.
+    """The MIOpen library, and the handle that MIOpen's functions need.
 
     A failed call raises CallFailed, and a missing function raises NotAvailable. A library that does not load
     raises LoadFailed.
@@ -163,7 +163,7 @@ class MiopenLibrary:
         self.handle = ctypes.c_void_p()
 
     def version(self) -> str:
-        """Return MIOpen's version, such as "3.4.0". This needs no GPU."""
+        """Return MIOpen's version, such as "3.4.0". The call needs no GPU."""
         numbers = [SIZE() for _ in range(3)]
         self.library.call("miopenGetVersion", *map(ctypes.byref, numbers))
         return ".".join(str(number.value) for number in numbers)
@@ -217,7 +217,7 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """Return the descriptor of scale, bias, mean and variance in a batch norm of ``tensor``."""
+        """Return the descriptor that scale, bias, mean and variance share in batch norm of ``tensor``."""
         derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(

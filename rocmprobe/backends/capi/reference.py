@@ -36,8 +36,8 @@ def integers(count: int, largest: int, density: float = 1.0, seed: int = 0) -> l
 def operands(problem: Problem, direction: str, fill: ExactFill, seed: int = 0) -> dict[str, list[int]]:
     """Return the two inputs of a direction, by name.
 
-    If ``fill`` comes from ``exact_fill``, all sums of products of the two inputs are exact in the accumulator
-    of the problem's dtype.
+    If ``fill`` comes from ``exact_fill``, the accumulator of the problem's dtype represents every sum
+    exactly.
     """
     shapes = {"x": problem.input_shape, "w": problem.weight_shape, "y": problem.output_shape}
     names = {"fwd": "xw", "bwd-data": "yw", "bwd-weights": "yx"}[direction]

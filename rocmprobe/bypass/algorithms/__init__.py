@@ -1,7 +1,7 @@
 """Algorithms of the bypass, one per file.
 
-All of them add up plain products, so results on small integers are exact.
-``benchmarks/results/leave_one_out.md`` shows how much time each algorithm saves, and which others were
+Every algorithm only multiplies and adds, so results on small integers are exact.
+``benchmarks/results/leave_one_out.md`` shows how much time each algorithm saves, and which algorithms were
 removed.
 """
 

@@ -4,8 +4,8 @@ The kernels are called directly, without a change of ``torch.backends`` flags. `
 (aten/src/ATen/native/ConvolutionMM2d.cpp) copies columns and multiplies them by the weight. Columns are
 stored for the whole batch on a CPU, for one sample on a GPU.
 
-Workspace: columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a GPU (none for 1x1 at
-stride 1), and copies of operands and results that are not contiguous.
+Workspace (symbols: see ``base``): columns N * C * taps * windows * b on a CPU, C * taps * windows * b on a
+GPU (none for 1x1 at stride 1), and copies of operands and results that are not contiguous.
 """
 
 from __future__ import annotations
@@ -106,10 +106,7 @@ def _become(result: torch.Tensor, found: torch.Tensor) -> None:
 
 
 def _has_full_feature(plain: Geometry) -> bool:
-    """Return True if ``plain.feature`` is the output size that PyTorch computes for ``plain.image``.
-
-    For a transposed problem, ``feature`` can be smaller.
-    """
+    """Return True if ``plain.feature`` is the output size that PyTorch computes for ``plain.image``."""
     return all(
         (size + 2 * p - k) // s + 1 == windows
         for size, p, k, s, windows in zip(
@@ -121,8 +118,8 @@ def _has_full_feature(plain: Geometry) -> bool:
 def _with_contiguous_strides(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor`` with the strides of a contiguous tensor of the same shape.
 
-    PyTorch's kernels derive the memory layout of all operands from one operand. A contiguous tensor with a
-    dimension of size 1 can have other strides, which PyTorch takes for channels-last.
+    PyTorch's kernels derive the memory layout of all operands from one operand. If a dimension
+    has size 1, a contiguous tensor can have strides that PyTorch takes for channels-last.
     """
     if tensor.is_contiguous() and not tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor

@@ -2,11 +2,15 @@
 
 Workspace is the peak memory that the bypass allocates in addition to input, weight, bias and results. A plan
 contains an upper bound on the workspace in bytes. Every algorithm computes a plain (not transposed)
-convolution of an image with C channels. The output, called the feature, has K channels. A window is one
-position of the feature.
+convolution of an image. The output is called the feature. A window is one position of the feature.
 
 The formulas of the algorithms use these symbols:
 
+- N: number of samples in the batch
+- C, K: number of channels of the image and of the feature
+- taps: number of positions in the kernel
+- depth: C / groups * taps
+- windows: number of windows of a sample
 - n: number of samples in a chunk
 - t: number of windows in a tile of a sample
 - w: number of values in the weight
@@ -65,15 +69,15 @@ class Plan:
     """The way in which one algorithm computes one direction of a problem, and the cost.
 
     Attributes:
-        flipped: True if bwd-data (only at stride 1) is computed as a forward convolution of the gradient with
-            reversed taps.
-        samples: number of samples in a chunk.
-        tile: number of windows in a tile, for each spatial dimension.
+        flipped: True if bwd-data is computed as a forward convolution of the gradient, see
+            :meth:`Geometry.flipped`.
+        samples: number of samples that are computed at once (a chunk).
+        tile: number of windows that are computed at once (a tile), for each spatial dimension.
         workspace_bytes: upper bound on the bytes that are allocated in addition to operands and results.
         flops: number of multiplications and additions.
         moved_bytes: bytes that are read and written for columns, padding, sums and the weight.
         variant: name of one of rocmprobe's own kernels, or "" if PyTorch's kernels compute the direction.
-        gemm_share: expected arithmetic throughput as a fraction of the throughput of a matrix product.
+        gemm_share: expected arithmetic throughput relative to a matrix product.
     """
 
     algorithm: str
@@ -96,8 +100,9 @@ class Plan:
 class Algorithm:
     """A way to compute directions of a convolution.
 
-    ``forward`` also computes bwd-data of plans with ``flipped``. The methods ``forward``, ``backward_data``
-    and ``backward_weights`` get a plan that :meth:`plan` or :meth:`plans` of the same algorithm returned.
+    If a plan is ``flipped``, callers pass the flipped problem to ``forward`` for bwd-data. The methods
+    ``forward``, ``backward_data`` and ``backward_weights`` get a plan that :meth:`plan` or :meth:`plans` of
+    the same algorithm returned.
 
     Attributes:
         name: name in plans, counts and the plan file.
@@ -132,7 +137,8 @@ class Algorithm:
     ) -> None:
         """Write the convolution of ``image`` and ``weight`` plus ``bias`` into ``feature``.
 
-        The shapes are ``(N, C, *image)``, ``(K, C / groups, *kernel)``, ``(K,)`` and ``(N, K, *feature)``.
+        Shapes: ``image`` is ``(N, C, *plain.image)``, ``weight`` is ``(K, C / groups, *kernel)``, ``bias`` is
+        ``(K,)``, and ``feature`` is ``(N, K, *plain.feature)``.
         """
         raise NotImplementedError
 
@@ -174,10 +180,9 @@ def largest_chunk(
 ) -> tuple[int, tuple[int, ...], int]:
     """Return (samples, tile, bytes) of the largest chunk that needs at most ``cap`` bytes.
 
-    If even a single window needs more, return the values for a single window.
-
-    If at least one whole sample fits, return as many whole samples as fit. Otherwise return the largest tile
-    of one sample that fits. The tile is reduced in the first dimension before the other dimensions.
+    ``needed(samples, tile)`` returns the bytes of a chunk. ``most`` is the maximum number of samples, and
+    ``windows`` is the tile of a whole sample. If not even one sample fits, return a smaller tile of one
+    sample. If not even one window fits, return the values for one window.
     """
     samples = largest(most, lambda count: needed(count, windows) <= cap)
     tile = list(windows)
@@ -208,16 +213,16 @@ def largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def weight_traffic(plain: Geometry, operands: Operands, direction: str, products: int) -> int:
-    """Return the total bytes of weight that a number of matrix products (``products``) reads.
+    """Return the bytes that ``products`` matrix products read from the weight.
 
-    For bwd-weights, return how many bytes of the weight gradient these products read and write.
+    For bwd-weights, return the bytes that they read from and write to the weight gradient.
     """
     touched = 2 if direction == BWD_WEIGHTS else 1
     return touched * products * plain.filters * plain.depth * operands.wide
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the multiplications and additions of one direction: 2 * N * K * depth * windows."""
+    """Return the number of multiplications and additions of one direction."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -1,7 +1,7 @@
 """Algorithm for bwd-data (col2im): multiply weight and gradient, then add the columns into the image.
 
-Workspace: columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, gradient n * K * t * a, and for
-fp16 and bf16 the image in fp32, n * C * image * a.
+Workspace (symbols: see ``base``): columns n * C * taps * t * a, weight w * a, bias max(C, K) * a, and
+gradient n * K * t * a. For fp16 and bf16, also a copy of n samples of the image in fp32.
 """
 
 from __future__ import annotations

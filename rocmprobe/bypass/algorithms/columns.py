@@ -20,10 +20,9 @@ Box = Sequence[tuple[int, int]]
 def overlap(
     starts: Sequence[int], spans: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[slice], list[slice]]:
-    """Return the part of a box that lies inside an image of ``sizes``: (slices of the image, slices of the
-    box).
+    """Intersect a box with an image, and return (slices of the image, slices of the box).
 
-    In each dimension, the box begins at the position ``starts`` of the image and has the length ``spans``.
+    The box starts at the image positions ``starts`` and has the sizes ``spans``. The image has ``sizes``.
     """
     image, span = [], []
     for start, length, size in zip(starts, spans, sizes):
@@ -34,9 +33,7 @@ def overlap(
 
 
 class Covered:
-    """Reader for the part of an image that some windows cover. Positions outside of the image are zero.
-
-    All parts use the same buffer.
+    """Reader for the region of an image that some windows cover. Positions outside of the image are zero.
 
     Args:
         image: ``(N, C, *image)`` of any strides.
@@ -53,9 +50,10 @@ class Covered:
             self._padded = image.new_empty((samples, plain.channels, *plain.span(tile)))
 
     def part(self, first: int, last: int, box: Box) -> torch.Tensor:
-        """Return the part of the samples ``first:last`` that the windows in ``box`` cover, ``(n, C, *span)``.
+        """Return the region of the samples ``first:last`` that the windows in ``box`` cover.
 
-        The part is a view of the image, or lies in a buffer that the next call overwrites.
+        The result ``(n, C, *region)`` is a view of the image, or lies in a buffer that the next call
+        overwrites.
         """
         plain = self._plain
         counts = [end - begin for begin, end in box]
@@ -119,8 +117,7 @@ class Windows:
 def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: Box) -> None:
     """Add the columns ``(groups, depth, n * windows)`` of the windows in ``box`` to ``image``, in place.
 
-    For each tap, there is one addition of strided views. Taps outside of the image ``(n, C, *image)`` are
-    skipped.
+    Values for positions outside of the image are dropped.
     """
     counts = [end - begin for begin, end in box]
     taps = columns.view(plain.channels, *plain.kernel, image.shape[0], *counts)
@@ -142,6 +139,5 @@ def add_back(image: torch.Tensor, columns: torch.Tensor, plain: Geometry, box: B
 
 
 def index(*parts: int | slice) -> tuple[int | slice, ...]:
-    """Return ``parts`` as an index for several dimensions. Python 3.9 allows no star inside of brackets, so
-    ``tensor[first, *rest]`` is an error."""
+    """Return ``parts`` as a tuple index, because Python 3.9 rejects ``tensor[first, *rest]``."""
     return parts

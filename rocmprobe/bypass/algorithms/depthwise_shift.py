@@ -1,19 +1,18 @@
 """Convolution with one input channel per group, as multiplications and additions of shifted views of long
 rows.
 
-As in "shift", the padded samples of a channel form one row, and each tap is a view of this row that begins
-some elements later. So the processor works on one long row instead of many short image rows. Sums for
-positions that are not in the result are dropped at the end.
+All padded samples of a channel form one long row, and each tap is a shifted view of this row (see
+``long_rows``). Sums for positions that are not in the result are dropped at the end.
 
-Workspace, where "positions" is the number of elements of a padded sample in one row:
+Workspace (symbols: see ``base``), where "positions" is the number of elements of a padded sample in one row:
 
 - long rows of the source: n * positions * a for each channel and each phase of the source
 - sums of the result: n * positions * a for each channel of the result
 - copy of the weight: K * taps * a
 - copy of the bias: K * a
 
-In bwd-weights, rows of the gradient take the place of the sums. ``LongRows.lines`` also copies the rows of
-one phase, once for each tap along the last dimension.
+bwd-weights needs rows for the gradient instead of the sums. It also copies the rows of one phase for each tap
+along the last dimension.
 """
 
 from __future__ import annotations

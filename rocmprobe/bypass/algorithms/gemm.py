@@ -13,8 +13,8 @@ def is_ready(matrices: torch.Tensor) -> bool:
     """Return True if BLAS accepts these ``(batch, rows, columns)`` matrices without a copy.
 
     Row-major matrices need column stride 1 and row stride >= ``columns``. Column-major matrices need row
-    stride 1 and column stride >= ``rows``. A dimension of size 1 can have any stride. Otherwise PyTorch
-    copies the matrices into a contiguous tensor.
+    stride 1 and column stride >= ``rows``. A dimension of size 1 can have any stride. PyTorch copies
+    other matrices into a contiguous tensor.
     """
     rows, columns = matrices.shape[-2:]
     row_stride, column_stride = matrices.stride()[-2:]

@@ -4,9 +4,14 @@ window.
 This is im2col: Chellapilla, Puri and Simard, "High performance convolutional neural networks for document
 processing", 2006.
 
-Workspace, forward: columns n * C * taps * t * a, padded window n * C * span(t) * b, weight w * a, bias max(C,
-K) * a, and the product n * K * t * a unless the product is computed directly in the result. bwd-weights needs
-the same, with n * K * t * a for the gradient instead of the product.
+Workspace (symbols: see ``base``):
+
+- columns: n * C * taps * t * a
+- padded region under the windows, whose size for a tile is span(t): n * C * span(t) * b
+- weight: w * a
+- bias: max(C, K) * a
+- product: n * K * t * a, or nothing if the product is written directly into the result
+- gradient (only in bwd-weights, instead of the product): n * K * t * a
 """
 
 from __future__ import annotations
@@ -101,8 +106,8 @@ class Im2col(Algorithm):
 def chunk(plain: Geometry, operands: Operands) -> int:
     """Return the largest number of samples in one chunk.
 
-    On a GPU it is the whole batch, because each launch is expensive. On a CPU it is small, because the caches
-    are small.
+    On a GPU, return the whole batch to save kernel launches. On a CPU, return a small number, so that the
+    columns stay in the caches.
     """
     if operands.device_type != "cpu":
         return plain.batch
@@ -146,7 +151,7 @@ def weight_total(weight_gradient: torch.Tensor, plain: Geometry, dtype: torch.dt
 
 
 def store_total(total: torch.Tensor, weight_gradient: torch.Tensor) -> None:
-    """Copy the sum into ``weight_gradient``."""
+    """Copy ``total`` into ``weight_gradient``, unless ``total`` is a view of it."""
     if total.data_ptr() != weight_gradient.data_ptr():
         weight_gradient.copy_(total.view(weight_gradient.shape))
 

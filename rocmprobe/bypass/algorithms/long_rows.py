@@ -35,9 +35,6 @@ AddTap = Callable[[torch.Tensor, torch.Tensor, int, bool], None]
 class Tap:
     """A position in the filter.
 
-    With stride s, a phase has every s-th position of the source. In bwd-data, the only phase is the whole
-    source.
-
     Attributes:
         number: index of the tap in the flattened kernel.
         phase: index in ``Layout.sources`` of the phase that the tap reads.
@@ -56,7 +53,7 @@ class Phase:
     Attributes:
         taps: taps that add to this phase.
         positions: slices of the result that belong to this phase.
-        windows: slices of the sums that are copied to ``positions``.
+        windows: slices of the summed rows that are copied to ``positions``.
     """
 
     taps: tuple[Tap, ...]
@@ -70,9 +67,9 @@ class Layout:
 
     Attributes:
         sizes: spatial sizes of a padded sample in a row.
-        reach: number of elements after the last sample that the taps read.
-        sources: for each phase of the source, (slices of the source, slices of the padded sample to which
-            this phase is copied).
+        reach: number of elements that the taps read after the last sample.
+        sources: for each phase of the source, (slices to read from the source, slices to write in the padded
+            sample).
         results: the phases of the result. In bwd-data, the image has up to ``prod(stride)`` phases. In other
             directions, there is only one phase.
     """
@@ -88,8 +85,7 @@ class Layout:
         return prod(self.sizes)
 
     def row_elements(self, channels: int, samples: int) -> int:
-        """Return the number of elements in the rows of ``channels`` channels, in all phases of the source
-        together."""
+        """Return the number of elements in all rows, summed over channels and phases of the source."""
         return len(self.sources) * channels * (samples * self.positions + self.reach)
 
 
@@ -129,8 +125,8 @@ def layout(plain: Geometry, direction: str) -> Layout:
 class _Axis:
     """One spatial dimension: the padded size of a sample, and (phase, offset) of every tap.
 
-    The phase is the position modulo the stride. The offset counts positions of this dimension from the window
-    to the element that the tap reads.
+    The phase is the position modulo the stride. The offset is the distance from the window to the element
+    that the tap reads.
     """
 
     def __init__(self, plain: Geometry, axis: int, transposed: bool) -> None:
@@ -246,7 +242,7 @@ class Fold:
 
     Attributes:
         phase: source phase.
-        steps: distances from the first tap of a line to each of its taps.
+        steps: distance of each tap from the first tap in the line.
         lines: taps of each line.
     """
 
@@ -259,7 +255,7 @@ class Fold:
 def folds(plain: Geometry) -> tuple[Fold, ...]:
     """Return the taps of bwd-weights, grouped by source phase and line.
 
-    With one group, each tap has its own product, because this product is already large.
+    With one group, each line has only one tap.
     """
     width = plain.kernel[-1] if plain.groups > 1 else 1
     lines: dict[tuple[int, int], list[Tap]] = {}
@@ -286,7 +282,7 @@ def weight_elements(plain: Geometry, samples: int) -> int:
 def sum_weights(
     plan: Plan, plain: Geometry, image: torch.Tensor, gradient: torch.Tensor, weight_gradient: torch.Tensor
 ) -> None:
-    """Write the gradient of the weight: for each line, the product of gradient and shifted rows."""
+    """Compute bwd-weights, and write the result into ``weight_gradient``."""
     form = layout(plain, FWD)
     rows = LongRows(image, form, plan.samples)
     dtype = accumulation_dtype(image.dtype)

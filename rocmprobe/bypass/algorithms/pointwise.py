@@ -1,7 +1,7 @@
 """Algorithm for 1x1 convolutions at stride 1. The image itself is the matrix of columns, so no copy is
 needed.
 
-Workspace: none, except w * a for bwd-weights if the gradient of the weight is not contiguous.
+Workspace: none. If the gradient of the weight is not contiguous, bwd-weights needs a copy of this gradient.
 """
 
 from __future__ import annotations

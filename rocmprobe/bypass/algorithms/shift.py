@@ -1,19 +1,18 @@
 """Convolution as one matrix product for each tap, on shifted views of long rows. No columns are copied.
 
-The products also contain values for positions that are not in the result. These values are dropped when the
-result is copied. Source: Anderson, Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms
-for deep neural networks", 2017 (kn2row).
+Values for positions that are not in the result are dropped when the result is copied. Source: Anderson,
+Vasudevan, Keane and Gregg, "Low-memory GEMM-based convolution algorithms for deep neural networks", 2017
+(kn2row).
 
-Workspace, where "positions" is the number of elements of a padded sample in one row:
+Workspace (symbols: see ``base``), where "positions" is the number of elements of a padded sample in one row:
 
 - long rows of the source: n * positions * a for each channel and each phase of the source
 - sums of the result: n * positions * a for each channel of the result
 - copy of the weight: w * a
 - copy of the bias: K * a
 
-In bwd-weights, rows of the gradient take the place of the sums. With several groups, bwd-weights also copies
-the rows of one phase. A line of taps (along the last dimension) needs one copy for each tap. A single tap
-needs no copy.
+bwd-weights needs rows for the gradient instead of the sums. With several groups and several taps along the
+last dimension, it also copies the rows of one phase once for each of these taps.
 """
 
 from __future__ import annotations
@@ -128,8 +127,10 @@ def _products(
     bias: torch.Tensor | None,
     result: torch.Tensor,
 ) -> None:
-    """Sum ``factors[tap] @ rows`` over the taps. ``factors`` has the shape ``(taps, groups, rows,
-    inner)``."""
+    """Sum ``factors[tap] @ shifted rows`` over all taps, plus ``bias``, and write the sums into ``result``.
+
+    ``factors`` has the shape ``(taps, groups, outputs, inputs)``.
+    """
     groups, outputs, inputs = factors.shape[1:]
     start = None if bias is None else bias.to(factors.dtype)
     by_group = None if start is None else start.view(groups, outputs, 1)

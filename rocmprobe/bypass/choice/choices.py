@@ -1,6 +1,6 @@
 """Choice among the plans for a problem, by measurement. If nothing can be measured, the cost model decides.
 
-The first call of a problem decides for the rest of the process, because another algorithm rounds differently.
+The plan for a problem stays the same until the end of the process, because algorithms round differently.
 Measurements are stored in the plan file for later processes. Nothing is measured while a graph is captured,
 or if PyTorch must be deterministic. In deterministic mode the cost model uses fixed rates, so that the same
 problem always gets the same algorithm.
@@ -120,9 +120,8 @@ class Choice:
     def _fastest_seconds(self, plan: Plan, run: Callable[[Plan], None], best: float, ends: float) -> float:
         """Run ``plan`` at least twice, and return the seconds of the fastest run.
 
-        Skip runs 3 and 4 after ``ends`` (a value of ``time.perf_counter``), or if run 2 takes at least
-        1.5 times ``best``. The first run is not compared with ``best``, because the first run includes
-        one-time costs.
+        ``best`` is the shortest time of another plan. Runs 3 and 4 are skipped if run 2 takes at least 1.5
+        times ``best``, or after the time ``ends`` of ``time.perf_counter``.
         """
         first, *times = [seconds(self._device, lambda: run(plan)) for _ in range(2)]
         while len(times) < _REPEATS and times[0] < _HOPELESS * best and time.perf_counter() < ends:

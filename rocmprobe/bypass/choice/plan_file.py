@@ -35,7 +35,8 @@ _warned: set[Path] = set()
 def load(device: torch.device, problem: str) -> str | None:
     """Return the fastest measured algorithm for ``problem``, or None if no process has measured the problem.
 
-    Invalid lines, and records of another version, device or torch, are ignored with one warning.
+    Invalid lines, and records for another device or another version of rocmprobe or torch, are ignored with
+    one warning.
     """
     return _records(device).get(problem)
 
@@ -60,7 +61,7 @@ def store(device: torch.device, problem: str, algorithm: str) -> None:
 
 
 def forget() -> None:
-    """Forget the records that this process has read. :func:`load` and :func:`store` then read the file."""
+    """Forget the records in memory. The next :func:`load` or :func:`store` reads the file again."""
     with _lock:
         _known.clear()
         _warned.clear()

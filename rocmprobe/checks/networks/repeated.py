@@ -73,7 +73,8 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield groups of (name, number of elements) for the tensors that ``run`` joins, in the same order.
+        """Yield groups of (name, number of elements). The groups list all tensors in the result of ``run``,
+        from first to last.
 
         The values of all tensors in a group have a similar scale.
         """
@@ -104,7 +105,7 @@ class Comparison:
     def error(self, result: Tensor) -> float:
         """Return the largest error of any tensor, or infinity if a number is not finite.
 
-        The error of a tensor is the norm of its deviation from fp64, divided by its norm in fp64. The divisor
+        The error of a tensor is the norm of the difference to fp64, divided by the norm in fp64. The divisor
         is at least 0.1 of the largest norm in the tensor's group.
         """
         parts = zip(result.double().split(self._sizes), self._truth.split(self._sizes), self._scales)
@@ -121,7 +122,8 @@ class Comparison:
 
 
 def _in_one_thread(step: RepeatedStep) -> Tensor:
-    """Run a step on one thread. In such a small step, several threads would mostly wait for each other."""
+    """Run a step on one thread. The step is so small that several threads would mostly wait for each
+    other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -136,6 +138,6 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def most_frequent(results: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """Return (the result that occurs most often, bit for bit, and how often it occurs)."""
+    """Return (most frequent result, number of occurrences). Results are compared bit for bit."""
     counts = [sum(same_bits(one, other) for other in results) for one in results]
     return results[counts.index(max(counts))], max(counts)

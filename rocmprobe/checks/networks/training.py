@@ -24,9 +24,9 @@ class Trained:
     """Result of a training, with all tensors in fp64 on the CPU.
 
     ``losses`` has the loss of every step. ``gradients`` maps each parameter to its gradient in the last step.
-    ``ways`` maps each parameter to its way: its final value minus its initial value. ``scale`` is the
-    GradScaler's final scale, or None without a scaler. ``skipped`` is the number of steps that the scaler
-    skipped because a gradient overflowed.
+    ``ways`` maps each parameter to the final value minus the initial value. ``scale`` is the GradScaler's
+    final scale, or None without a scaler. ``skipped`` is the number of steps that the scaler skipped because
+    a gradient overflowed.
     """
 
     losses: tuple[float, ...]
@@ -112,10 +112,11 @@ class Deviation:
 
 
 def deviation(result: Trained, expected: Trained) -> Deviation:
-    """Return the deviation of a training. It is infinite if a number is not finite.
+    """Return the deviation of ``result`` from ``expected``. If a number is not finite, the deviation is
+    infinite.
 
-    The deviation of losses is relative to the largest expected loss. The deviations of gradients and ways
-    (see ``Trained``) are the errors of the worst parameter (see ``_worst``).
+    The deviation of losses is relative to the largest expected loss. For gradients and ways (see
+    ``Trained``), the parameter with the largest error counts.
     """
     largest = max(map(abs, expected.losses))
     losses = max(_finite(abs(a - b) / largest) for a, b in zip(result.losses, expected.losses))

@@ -1,8 +1,8 @@
 """Case: a check with a setting, problem and dtype. The id of a case is the same in every run.
 
-A case becomes one pytest item and one outcome. ``needs`` has the ids of other cases that must pass. If one of
-these failed, the case is blocked. If ``if_failed`` is not empty, the case runs only if one of these cases
-failed.
+A case becomes one pytest item and one outcome. ``needs`` has the ids of other cases that must pass. If a case
+in ``needs`` failed, the dependent case is blocked. If ``if_failed`` is not empty, the case runs only if a
+case in ``if_failed`` failed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class Case:
         """Key of the child process that runs the case.
 
         Measurements do not share a process with other cases, because the vendor library must not write its
-        log during measurements. Each start-up check has its own process with its own databases. Each memory
-        sweep has its own process, so that no other case has filled the memory. The operators of a group share
-        a process.
+        log during measurements. Each start-up check and each memory sweep has its own process. The operators
+        of a group share a process.
         """
         return trial_key(self.id)
 

@@ -132,12 +132,12 @@ def check_errors(
 
 
 def bad_elements(name: str, result: Any, reference: Any, bad: Any) -> tuple[dict[str, Any], list[str]]:
-    """Describe the worst of the elements that the mask ``bad`` marks. If the mask is empty, describe the
-    worst element of all.
+    """Describe the worst element that the mask ``bad`` marks, or the worst of all elements if the mask is
+    empty.
 
-    Return (numbers, lines). The numbers are the index and the values of the worst element. The lines are the
-    same as text. Unless the mask is empty, the numbers also have the fraction of bad elements, and an error
-    map follows the text. ``name`` is the name of the result: "output", "input", "weight" or "bias".
+    Return (numbers, lines). Numbers and lines give the index and the values of the worst element. If the mask
+    is not empty, they also give the fraction of bad elements, and an error map follows. ``name`` is "output",
+    "input", "weight" or "bias".
     """
     import torch
 

@@ -31,9 +31,8 @@ class Computation:
 
     ``draw`` returns operands for a ``dtype`` and a ``seed``. ``reference`` computes the expected results in
     fp64 on the CPU. If ``reference`` is None, ``call`` computes them. ``limits`` are keyed by the name of the
-    result ("" for every result), then by the name of the measure. ``bounds`` has, for a result's name, the
-    three numbers with which ``rounding`` computes the error bound of each element. ``layout`` changes the
-    memory format of operands on the device.
+    result ("" for every result), then by the name of the measure. ``bounds`` maps a result's name to the
+    three numbers that ``rounding`` needs. ``layout`` changes the memory format of operands on the device.
     """
 
     draw: partial[Named]
@@ -79,7 +78,7 @@ def layer(
     reference: Optional[Callable[..., Named]] = None,
     limits: Mapping[str, float] = LAYER_LIMITS,
 ) -> Computation:
-    """Return the computation of a layer or operator other than convolution, with the limit for its dtype."""
+    """Return the computation of a layer or operator other than convolution, with the limit for ``dtype``."""
     measures = (partial(max_error, least=least),)
     return Computation(draw, call, measures, {"": {"max_error": limits[dtype]}}, reference)
 
@@ -107,7 +106,7 @@ def one_thread() -> Iterator[None]:
 
 
 def seed_of(text: str) -> int:
-    """Return the seed for the text of a problem or a dtype. It is the same in every process and run."""
+    """Return the seed for the text of a problem or a dtype. The seed is the same in every process and run."""
     return zlib.crc32(text.encode())
 
 
@@ -122,7 +121,7 @@ def uniform(shapes: Shapes, dtype: Any, seed: int, least: float = -1, width: flo
 
 
 def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
-    """Draw integers from -8 to 8, the same for every ``dtype``, as fp64 on the CPU."""
+    """Draw integers from -8 to 8, as fp64 on the CPU. ``dtype`` has no effect."""
     import torch
 
     rng = torch.Generator().manual_seed(seed)
@@ -130,9 +129,9 @@ def small_integers(shapes: Shapes, dtype: Any, seed: int) -> Named:
 
 
 def integers(shapes: Shapes, dtype: Any, seed: int, largest: int, density: Mapping[str, float]) -> Named:
-    """Draw integers of magnitude 1 to ``largest``, the same for every ``dtype``, as fp64 on the CPU.
+    """Draw integers of magnitude 1 to ``largest``, as fp64 on the CPU. ``dtype`` has no effect.
 
-    ``density`` maps operands to the fraction of their elements that is nonzero, by default 1.
+    ``density`` maps an operand's name to the fraction of nonzero elements, by default 1.
     """
     import torch
 
@@ -148,8 +147,8 @@ def cancelling(
 ) -> Named:  # fmt: skip
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
-    The first dimension of the operand named ``zero_sum`` is split into (``groups``, rest). Its values then
-    add up to zero over the dimensions ``along``. This operand is multiplied with operands whose values are
+    Values of the operand ``zero_sum`` add up to zero over the dimensions ``along``. These dimensions are
+    counted after the first dimension is split into (``groups``, rest). Values of the other factor are
     ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, sums can be large.
     """
     import torch
@@ -243,8 +242,8 @@ def bound_ratio(result: Any, reference: Any, bound: Any) -> float:
 def differing(result: Any, reference: Any, nearest: bool = False) -> Any:
     """Return a mask of the elements that differ from an exact ``reference`` (CPU, fp64).
 
-    With ``nearest``, an element differs only if it rounds to another integer than the reference. An element
-    is never marked if its reference is not exact in the result's dtype.
+    With ``nearest``, an element differs only if it rounds to another integer than the reference. Elements
+    whose reference is not exact in the result's dtype are never marked.
     """
     actual = result.cpu().double()
     return ((actual.round() if nearest else actual) != reference) & (reference.to(result.dtype) == reference)

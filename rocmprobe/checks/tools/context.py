@@ -87,9 +87,9 @@ def deciles(name: str, seconds: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Soak:
-    """Parameters of the check soak. It lasts ``seconds``, measured with ``clock``.
+    """Parameters of the check soak. The check lasts ``seconds``, measured with ``clock``.
 
-    ``report`` sends progress to the controller. It returns False if the check must end.
+    ``report`` sends progress to the controller, and returns False if the check must end.
     """
 
     seconds: float = 60.0
@@ -149,9 +149,9 @@ class CheckContext:
 
     @contextmanager
     def under_setting(self) -> Iterator[None]:
-        """Apply the setting inside of a ``with`` block, and wait for the device at its end.
+        """Apply the setting inside of a ``with`` block, and wait for the device at the end of the block.
 
-        Turn exceptions into DeviceFailure, or into NotApplicable if PyTorch has no such kernel on a CPU.
+        Turn exceptions into DeviceFailure. If PyTorch lacks a kernel on a CPU, raise NotApplicable instead.
         """
         try:
             with self.apply_setting():

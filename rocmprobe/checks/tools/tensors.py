@@ -86,7 +86,7 @@ def forward(kind: str, input: Any, weight: Any, bias: Any = None, **geometry: An
 
 
 def backward(grad: Any, input: Any, weight: Any, bias: Any = None, **geometry: Any) -> Named:
-    """Compute those gradients of a convolution that ``output_mask`` selects.
+    """Compute the gradients of a convolution that ``geometry["output_mask"]`` selects.
 
     No forward pass is run, because a failure of the forward pass would hide the result of the backward pass.
     """

@@ -92,7 +92,7 @@ _found: dict[tuple[str, str], int] = {}
 
 
 def _side_at_plateau(context: CheckContext) -> int:
-    """Return the side of the smallest square matrix whose product has at least 1/1.1 of the highest
+    """Return the smallest side with which a product of square matrices reaches 1/1.1 of the highest
     throughput."""
     key = (context.device, context.dtype_name)
     if key not in _found:
@@ -167,8 +167,7 @@ def run_naive(problem: Problem, direction: str, tensors: Tensors) -> dict[str, A
     """Compute one direction of a convolution by naive im2col, as users often patch it into a model.
 
     All windows of the batch are copied at once (``unfold``) and multiplied. Results have the same names and
-    shapes as those of ``tensors.run``: "output" (N, K, OH, OW), "input" (N, C, H, W) or "weight" (K,
-    C/groups, KH, KW). The gradient of the bias is not computed.
+    shapes as the results of ``tensors.run``. The gradient of the bias is not computed.
     """
     import torch.nn.functional as F
 

@@ -246,7 +246,8 @@ def _partition_state(state: Mapping[str, Fact], node: kfd.Node, parts: int) -> d
 
     Facts that hold only for the whole card lose their value.
 
-    A missing partition mode is derived from ``node`` and ``parts``, the number of partitions.
+    If ``state`` lacks the partition mode, derive the mode from ``node`` and the number of partitions,
+    ``parts``.
     """
     own = dict(state)
     for name, sensor in amdgpu.SENSORS.items():
@@ -274,7 +275,7 @@ def _vram(node: kfd.Node, device: Optional[pci.PciDevice], whole: bool) -> Fact:
 
 
 def _card_address(address: str, devices: Mapping[str, pci.PciDevice]) -> str:
-    """Return the PCI address of the card whose KFD node or partition has ``address``."""
+    """Return the card's PCI address, given the PCI address of one of its partitions or of the card itself."""
     return address if address in devices else address.rpartition(".")[0] + ".0"
 
 
@@ -332,11 +333,11 @@ def effective_isa(
     of the runtime.
 
     HSA_OVERRIDE_GFX_VERSION sets the ISA of every GPU. HSA_OVERRIDE_GFX_VERSION_N takes precedence for node
-    number N. ROCm up to 6.2 ignores the variable with a number. If ``hip`` is None and the variable with a
-    number is used, the fact's ``source`` says so. An empty variable counts as set. A malformed value makes
-    the runtime fail, so the fact has no value. N counts the nodes of the KFD topology, including CPUs, so the
-    first GPU often has number 1. Nodes that a container cannot read are not counted. Source: ROCm thunk,
-    libhsakmt topology.c.
+    number N. ROCm up to 6.2 ignores HSA_OVERRIDE_GFX_VERSION_N. An empty or malformed value makes the runtime
+    fail, so the fact has no value.
+
+    N counts the readable nodes of the KFD topology. CPUs are nodes too, so the first GPU often has number 1.
+    Source: ROCm thunk, libhsakmt topology.c.
     """
     per_node = f"{OVERRIDE}_{node}"
     runtime = release(hip or "")

@@ -26,10 +26,10 @@ class Sensor:
 
     The value is the number in the first of ``files`` that exists below the device's folder, divided by
     ``divisor``. In a file name, "hwmon/" stands for the hwmon folder, and "*" for the number of the sensor
-    with ``label``. If sensor 1 has no label (radeon driver), it is read as "edge" (temperature) or "sclk"
-    (clock). ``levels`` is the file with the table of clock levels. In ``read_state``, its active level takes
-    precedence. If ``kept``, reading the value does not wake a suspended GPU. If ``of_the_card``, the value is
-    for the whole card and unknown for one partition.
+    with ``label``. The radeon driver gives no labels, so sensor 1 counts as "edge" (temperature) or "sclk"
+    (clock). ``levels`` is the file with the table of clock levels. In ``read_state``, the active level of
+    this table overrides the measured clock. If ``kept``, reading the value does not wake a suspended GPU. If
+    ``of_the_card``, the value is for the whole card and unknown for one partition.
     """
 
     files: tuple[str, ...]
@@ -177,7 +177,7 @@ def _clock(tree: Tree, table: str, measured: Fact) -> Fact:
 
 
 def _link(tree: Tree, folder: str) -> Fact:
-    """Return the PCIe link. If amdgpu and PCI disagree, the fact's ``source`` has amdgpu's link, too."""
+    """Return the PCIe link. If PCI and amdgpu disagree, the value is PCI's and ``source`` adds amdgpu's."""
     link = pci.read_link(tree, folder)
     in_use = _LINK_IN_USE.findall(tree.text(f"{folder}/pp_dpm_pcie") or "")
     current = "{} GT/s x{}".format(*in_use[-1]) if in_use else ""

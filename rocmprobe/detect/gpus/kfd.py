@@ -25,9 +25,9 @@ _LINK_XGMI = 11
 class Node:
     """A GPU, or one partition of a GPU, as KFD lists it.
 
-    ``runtime_index`` is the ROCm runtime's number of the node, which does not count unreadable nodes.
-    ``pcie_atomics`` is True if the GPU can use atomic operations on the CPU's memory. ``bus_bits`` is the
-    width of the memory bus, and ``max_memory_clock`` is in megahertz.
+    ``runtime_index`` is the node's number in the ROCm runtime, which skips unreadable nodes. ``pcie_atomics``
+    is True if the GPU can use atomic operations on the CPU's memory. ``bus_bits`` is the width of the memory
+    bus, and ``max_memory_clock`` is in megahertz.
     """
 
     index: int
@@ -103,12 +103,9 @@ def read_nodes(tree: Tree) -> tuple[tuple[Node, ...], tuple[str, ...]]:
 
 
 def _atomics(tree: Tree, index: int, gpu_nodes: Mapping[int, Mapping[str, int]]) -> Fact:
-    """Return the fact True if the node's link to a CPU supports PCIe atomics, or False if not.
+    """Return True as a fact if the node's link to a CPU supports PCIe atomics, else False.
 
     An XGMI link always supports atomics. Without a link, or if the driver is too old, the fact has no value.
-
-    If a port between GPU and CPU does not support atomics, the driver sets the link's flags against 32-bit
-    and 64-bit atomics.
     """
     folder = f"{NODES}/{index}/io_links"
     for name in sorted(tree.names(folder), key=lambda name: (len(name), name)):

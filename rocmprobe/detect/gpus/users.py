@@ -1,9 +1,9 @@
 """Processes that use a GPU.
 
 For an AMD GPU, the kernel lists the processes that have /dev/kfd open (drivers/gpu/drm/amd/amdkfd
-kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). If this
-user can read the file descriptors of processes in /proc, more processes are found. This module was written
-from the kernel's source code and has not been tested on hardware.
+kfd_process.c: ``/sys/class/kfd/kfd/proc/PID``, with ``vram_GPUID`` in bytes and ``queues/N/gpuid``). More
+processes are found in /proc if their file descriptors are readable. This module was written from the kernel's
+source code and has not been tested on hardware.
 """
 
 from __future__ import annotations

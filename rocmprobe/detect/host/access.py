@@ -33,8 +33,8 @@ def read_facts(tree: Tree) -> dict[str, Fact]:
     - ``access.groups_needed``: groups whose members can open a node that this user cannot open
     - ``kfd.device``: "present", "absent" or "no permission"
 
-    For a recorded tree, only the names of the nodes and ``kfd.device`` are known, because owners and
-    permissions are those of the copy.
+    For a recorded tree, only the nodes' names and ``kfd.device`` are known. The copy has other owners and
+    permissions.
     """
     render = [f"{DRI}/{name}" for name in tree.names(DRI) if _RENDER.fullmatch(name)]
     paths = [path for path in (KFD, *render, DXG) if tree.exists(path)]

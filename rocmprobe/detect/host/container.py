@@ -89,11 +89,10 @@ def read_wsl(tree: Tree, kind: object, torch: TorchBuild, environ: Mapping[str, 
 
     - ``wsl.dxg``, ``wsl.dxcore``: True if they exist
     - ``wsl.librocdxg``: the paths of all copies of librocdxg.so
-    - ``wsl.dids``: target of each PCI id in the files dids.conf next to these copies
+    - ``wsl.dids``: PCI id -> target, from the dids.conf file of each copy of librocdxg.so
     - ``wsl.takes``: the targets that librocdxg supports, including the targets in ``wsl.dids``
 
-    ``kind`` is the value of ``container.wsl``. Return no facts if this is not WSL and /dev/dxg does not
-    exist.
+    ``kind`` is the value of ``container.wsl``. Outside WSL, return no facts unless /dev/dxg exists.
     """
     if kind in (None, "no") and not tree.exists(DXG):
         return {}

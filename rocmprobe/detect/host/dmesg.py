@@ -73,10 +73,10 @@ _SKIPPED = re.compile(r"\bskipped device ([0-9a-f]{4}:[0-9a-f]{4})")
 class Log:
     """AMD GPU events and facts from a kernel log.
 
-    ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the first line of
-    such an event. The events are in the order of these lines in the log. ``gpus`` maps PCI addresses to facts
-    from amdgpu's messages at boot ("vram_bytes", "cus"). ``kfd_added`` and ``kfd_skipped`` have the PCI ids
-    (VENDOR:DEVICE) of GPUs that KFD supports or rejects.
+    ``events`` are {"kind", "address", "count", "line"}, one per kind and GPU. ``line`` is the event's first
+    line in the log. Events are sorted by the position of this line. ``gpus`` maps PCI addresses to facts from
+    amdgpu's messages at boot ("vram_bytes", "cus"). KFD accepted the GPUs of ``kfd_added`` and rejected the
+    GPUs of ``kfd_skipped`` (PCI ids, VENDOR:DEVICE).
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)

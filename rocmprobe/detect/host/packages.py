@@ -36,7 +36,7 @@ _PACMAN_NAME = re.compile(r"(.+?)-([^-]+-[^-]+)")
 def read_facts(tree: Tree) -> dict[str, Fact]:
     """Return ``packages`` (names to versions, or to None if only the name is known) and ``amdgpu.dkms``.
 
-    ``amdgpu.dkms`` has the versions of amdgpu's source code that DKMS lists, whether built or not.
+    ``amdgpu.dkms`` has the amdgpu versions that DKMS lists, built or not.
     """
     versions = [name for name in tree.names(DKMS) if name[:1].isdigit()]
     dkms = Fact(versions, DKMS) if versions else Fact(None, tree.why_not(DKMS))

@@ -126,7 +126,7 @@ def _module_version(tree: Tree, module: str) -> Fact:
 
 
 def _amdgpu_origin(tree: Tree) -> Fact:
-    """Return "dkms" if amdgpu declares a version, "kernel" if not, or no value if it is not loaded.
+    """Return "dkms" if amdgpu declares a version, "kernel" if not, or no value if amdgpu is not loaded.
 
     Only AMD's separate source driver, built by DKMS, declares a version.
     """
@@ -172,10 +172,10 @@ def read_limits(tree: Tree) -> dict[str, Fact]:
 
 
 def _folders(tree: Tree) -> list[str]:
-    """Return the folders of this process's control groups and of their parents, which also set limits.
+    """Return the folders of this process's control groups and parent groups. Parent groups also set limits.
 
-    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host. Then
-    the top folder in /sys/fs/cgroup is the container's group.
+    Format: cgroups(7), "hierarchy:controllers:path". In a container, the path can be a path of the host, so
+    the top folder is always included.
     """
     folders = []
     for line in (tree.text(_CGROUP) or "0::/").splitlines():

@@ -106,7 +106,7 @@ class _Draft:
 def parse(text: str) -> RocmInfo:
     """Parse the output of rocminfo (stdout and stderr), including colours. Never raise an exception.
 
-    If there are no GPU agents, ``failure`` of the result says why, or is None if the text is not understood.
+    If no GPU is listed, the result's ``failure`` is the reason, or None if no reason was found.
     """
     text = cleaned(text)
     header: dict[str, str] = {}

@@ -45,8 +45,8 @@ _DRIVER = re.compile(r"\bamdgpu version: ([0-9][\w.-]*)|\bDriver version:\s*([0-
 class SmiGpu:
     """A GPU as a management tool reports it. ``index`` is the tool's number for the GPU.
 
-    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction" or "memory". The key is "unnamed"
-    if a table does not say which sensor it shows.
+    Temperatures are in degrees Celsius, keyed by sensor: "edge", "junction" or "memory". If the output does
+    not name the sensor, the key is "unnamed".
     """
 
     index: int
@@ -63,7 +63,7 @@ class SmiGpu:
 
 @dataclass(frozen=True)
 class Smi:
-    """The parsed output of rocm-smi or amd-smi. ``driver`` is amdgpu's version, else the kernel's."""
+    """The parsed output of rocm-smi or amd-smi. ``driver`` is the version of amdgpu, else of the kernel."""
 
     gpus: tuple[SmiGpu, ...] = ()
     driver: Optional[str] = None
@@ -94,7 +94,8 @@ def parse_rocm_smi(text: str) -> Smi:
 def parse_amd_smi(text: str) -> Smi:
     """Parse the output of amd-smi. Never raise an exception.
 
-    The output is JSON or text from ``static``, ``metric`` or ``list``, or amd-smi's first table.
+    The output is from ``static``, ``metric`` or ``list`` (JSON or text), or is the table of plain
+    ``amd-smi``.
     """
     text = cleaned(text)
     blocks: dict[int, dict[str, Any]] = {}

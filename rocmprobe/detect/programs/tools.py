@@ -124,10 +124,7 @@ def _facts(run: ToolRun) -> dict[str, Fact]:
 
 
 def _failure_by_exit(how: str, text: str) -> Optional[Failure]:
-    """Return the failure if a tool timed out, crashed or did not start, else None.
-
-    If the tool exited by itself, only its output shows whether it failed.
-    """
+    """Return the failure if a tool timed out, crashed or did not start, else None."""
     if not how or how.startswith("exit status"):
         return None
     line = first_lines(text)

@@ -1,4 +1,4 @@
-"""Reader for the caches of compiled kernels: each kernel's chip, and the version of Triton or MIOpen.
+"""Reader for the kernel caches of Triton, Inductor and MIOpen.
 
 Triton: a folder for each kernel, with metadata as JSON and intermediate code as text
 (python/triton/compiler/compiler.py). Inductor: generated Python code and, in a subfolder, a Triton cache

@@ -45,11 +45,10 @@ _KPACK = re.compile(r".*_(gfx[0-9a-z_]+)\.kpack")
 def read_facts(
     tree: Tree, torch: TorchBuild, libraries: Libraries, environ: Mapping[str, str]
 ) -> dict[str, Fact]:
-    """Return ``torch.targets``, and ``targets`` and ``path`` of both BLAS libraries, e.g. ``rocblas.path``.
+    """Return ``torch.targets``, and ``targets`` and ``path`` of rocBLAS and hipBLASLt, e.g. ``rocblas.path``.
 
-    Code for a target with a feature, e.g. "gfx90a:xnack-", runs only with this feature setting. The facts
-    describe the BLAS libraries that torch would load. If no torch for ROCm is installed, they describe the
-    system's libraries.
+    The facts describe the BLAS libraries that torch would load. If no torch for ROCm is installed, the facts
+    describe the system's libraries.
     """
     blas = {
         **_blas(tree, torch, "rocblas", libraries, environ.get("ROCBLAS_TENSILE_LIBPATH")),
@@ -171,9 +170,9 @@ def _tensile_folder(tree: Tree, name: str, library: str) -> str:
 def tensile_targets(names: Iterable[str]) -> list[str]:
     """Return the targets that a folder of Tensile files supports, sorted.
 
-    A library with lazy loading first loads ``TensileLibrary_lazy_<target>.dat``. A library with one file per
-    target first loads ``TensileLibrary_<target>.dat``. Without this file, the library aborts the process,
-    even if there are kernels. A merged ``TensileLibrary.dat`` supports every target that has kernels.
+    A target needs its ``TensileLibrary_lazy_<target>.dat`` or ``TensileLibrary_<target>.dat``. If its file is
+    missing, the library aborts the process even if kernels exist. A merged ``TensileLibrary.dat`` supports
+    every target that has kernels.
     """
     names = list(names)
     starts = [name for name in names if _LAZY_START.fullmatch(name)]

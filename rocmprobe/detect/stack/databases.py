@@ -98,7 +98,7 @@ def _matching_file(name: str, files: Iterable[str], fact: str) -> Optional[str]:
     """Return the file that MIOpen would use for a database name, or None.
 
     Choose the file of the same chip with the nearest number of multiprocessors. A file name without a number
-    fits every number, but a file name with the exact number comes first. Compiled kernels must fit exactly.
+    fits every number, but an exact number is preferred. For compiled kernels, no other number fits.
     """
     chip, count = _chip_and_count(re.fullmatch(_NAME, name))
     distances = []

@@ -43,8 +43,8 @@ ASK_SECONDS = 5.0
 def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str, Fact]:
     """Return ``rocm.version``, ``rocm.installs`` (folder -> version) and ``hip.version``.
 
-    Installs are the folders of ROCm below /opt, and the library folders of a distribution with libamdhip64. A
-    distribution's version is MAJOR.MINOR in the file name of libamdhip64.
+    ``rocm.installs`` has the ROCm folders below /opt, and the distribution's library folders that contain
+    libamdhip64. A distribution's version is MAJOR.MINOR in the file name of libamdhip64.
     """
     installs = {**_below_opt(tree), **_of_distribution(tree)}
     rocm = _rocm_version(tree, installs)
@@ -58,7 +58,7 @@ def read_facts(tree: Tree, torch: TorchBuild, libraries: Libraries) -> dict[str,
 
 
 def _below_opt(tree: Tree) -> dict[str, str]:
-    """Return the version of each ROCm below /opt."""
+    """Return the versions of ROCm below /opt, keyed by folder."""
     found: dict[str, str] = {}
     for folder in loader.rocm_folders(tree):
         version = tree.text(f"{folder}/.info/version")

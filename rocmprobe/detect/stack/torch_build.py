@@ -41,7 +41,7 @@ class TorchBuild:
     """A torch package on disk. ``folder`` is its path in the tree, or None if no torch was found.
 
     ``bundled`` maps the ROCm libraries in torch/lib and in AMD's ROCm wheels to their paths. If ``preloads``,
-    torch loads the bundled libraries before its own libraries.
+    torch itself loads the ``bundled`` libraries, so the dynamic loader does not search for them.
     """
 
     folder: Optional[str]
@@ -64,7 +64,7 @@ class TorchBuild:
     def shown(self, path: str) -> str:
         """Return ``path`` relative to torch's site-packages, e.g. "torch/lib/libMIOpen.so".
 
-        The full path can contain the name of a user. A path outside of that folder stays unchanged.
+        The full path can contain the name of a user. A path outside of site-packages stays unchanged.
         """
         around = f"{PurePosixPath(self.folder).parent}/" if self.folder else ""
         return path[len(around) :] if around and path.startswith(around) else path

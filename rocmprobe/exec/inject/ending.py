@@ -36,11 +36,7 @@ class _Ending:
             self._call()
 
     def follow(self) -> None:
-        """Register the call in a child of multiprocessing.
-
-        Such a child runs finalizers, but no atexit functions. The finalizer with the lowest priority runs
-        last.
-        """
+        """Register the call as the last finalizer, because multiprocessing children skip atexit functions."""
         util.Finalize(None, self, exitpriority=-1000)
 
 

@@ -15,9 +15,8 @@ _libraries: list[Any] = []
 def switch_off(devices: Iterable[str]) -> None:
     """Make PyTorch compute fused convolutions as ordinary convolutions.
 
-    There are two kinds of fused convolutions. ``torch.jit.optimize_for_inference`` makes the first kind:
-    oneDNN convolutions on a CPU, and convolutions fused with bias, addition and ReLU on a GPU. The second
-    kind are convolutions of tensors in oneDNN's own format (``to_mkldnn``, ``torch.utils.mkldnn``).
+    ``torch.jit.optimize_for_inference`` no longer fuses. If ``devices`` contains "cpu", convolutions of
+    tensors in oneDNN's own format (``to_mkldnn``, ``torch.utils.mkldnn``) also become ordinary convolutions.
     """
     # Disable only the last pass of optimize_for_inference, which fuses. It still freezes and folds the
     # module.

@@ -5,9 +5,7 @@ gradients, and a closure that is called several times, are part of one step. If 
 as in a GAN, only the optimizer that steps first defines steps. If this optimizer is deleted, the next
 optimizer that steps replaces it. The start of the first step is unknown, so the first step is left out.
 
-Steps with the same convolutions form a kind, and the most frequent kind represents all steps. Other kinds are
-e.g. a smaller last batch, a step with an evaluation in it, or two steps that count as one because a
-GradScaler skipped a call.
+Steps with the same convolutions form a kind, and the most frequent kind represents all steps.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def after_each_step(call: Callable[[Any], None]) -> None:
 
 
 class _Kind:
-    """Steps with the same convolutions: seconds of each step, and seconds of its convolutions."""
+    """Steps with the same convolutions. ``latest`` has (seconds of a step, seconds in convolutions)."""
 
     def __init__(self) -> None:
         self.made = 0

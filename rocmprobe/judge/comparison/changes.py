@@ -67,9 +67,9 @@ def changes_since(baseline: Baseline, outcomes: Iterable[Outcome]) -> Changes:
 def regressions(results: Results) -> tuple[Outcome, ...]:
     """Return the outcomes that fail unexpectedly.
 
-    If there is a baseline, a failure is unexpected if the case worked in the baseline. Otherwise, a failure
-    is unexpected if the table of known failures does not have it. Memory use above the prediction and crashes
-    of the memory sweep are left out.
+    With a baseline, a failure is unexpected if the case worked in the baseline. Without a baseline, a failure
+    is unexpected unless the table of known failures lists the failure. Memory use above the prediction and
+    crashes of the memory sweep are left out.
     """
     if results.changes:
         found = {change.id for change in results.changes.of(REGRESSION)}
@@ -82,7 +82,7 @@ def regressions(results: Results) -> tuple[Outcome, ...]:
 
 
 def unexplained_losses(lost: Iterable[Change]) -> tuple[Change, ...]:
-    """Return the cases in ``lost`` (cases that have no result any more) for which a CI job should fail.
+    """Return the cases in ``lost`` (cases without a result) for which a CI job should fail.
 
     A CI job should fail for cases on which rocmprobe itself failed, and for cases that worked before and are
     now blocked by an earlier failure. Skipped and not applicable cases are left out, because they differ

@@ -111,10 +111,9 @@ def verdict(comparison: Comparison) -> str:
 
 
 def _alone(each: Measured) -> bool:
-    """Return True if ``each`` is the time of a single problem. Such a time is reported only if the overall
-    time of its setting did not change.
+    """Return True if ``each`` is the time of a single problem.
 
-    Single times are unreliable: without any change, some time differs in a third of comparisons
+    Single times are unreliable: in a third of comparisons without any change, a single time differs
     (benchmarks/results/compare.json).
     """
     return bool(each.id) and each.kind != "memory"

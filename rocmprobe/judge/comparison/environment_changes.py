@@ -58,8 +58,8 @@ def differences(old: Results, new: Results) -> tuple[Difference, ...]:
     last.
 
     These are left out: facts that always change (temperatures, clocks, memory use, the kernel log), cache
-    sizes, and hashes of redacted names. Facts and libraries that only one run measured, and settings that
-    only one run tried, are left out, too.
+    sizes, and hashes of redacted names. Also leave out facts and libraries that only one run measured, and
+    settings that only one run tried.
     """
     tried = {each.name for each in old.settings} & {each.name for each in new.settings}
     before, after = dict(_described(old, tried)), dict(_described(new, tried))

@@ -1,9 +1,8 @@
 """Comparison of times and amounts of memory between two runs. Only differences larger than the noise count.
 
 Even if nothing changed, times of two runs differ: single times scatter, and the device runs at another speed
-(e.g. other clocks). The scatter is the spread of the ratios (new / old time) of several problems. If few
-problems were timed, the 10th and 90th percentile of each time are used instead. The device's speed is known
-from two yardsticks, a matrix product and a copy, which were timed in turns with the convolutions.
+(e.g. other clocks). The scatter is the spread of the ratios (new / old time) of several problems. The
+device's speed is known from a matrix product and a copy, which were timed alternately with the convolutions.
 """
 
 from __future__ import annotations
@@ -52,14 +51,13 @@ _MOST = 2**60
 class Measured:
     """The difference of one measurement under one setting between two runs.
 
-    ``kind`` is "time", "first call", "new size" or "memory". ``what`` is the key in ``timings`` or ``memory``
-    of the outcomes, or "all" for all times of a setting together. ``ratio`` is new over old: the geometric
-    mean over ``problems`` problems. The true ratio is between ``least`` and ``most``, the range that noise
-    allows.
+    ``kind`` is "time", "first call", "new size" or "memory". ``what`` is the key in ``Outcome.timings`` or
+    ``Outcome.memory``, or "all" for all times of a setting. ``ratio`` is new over old: the geometric mean
+    over ``problems`` problems. Within the noise, the ratio is between ``least`` and ``most``.
 
     ``told`` is "more", "less", or "too noisy" (the ratio is not close to 1, but noise can explain this). If
     the measurement is about a single problem, ``id`` is the id of its outcome, else "". Memory is always
-    compared for single problems. A single time is reported if it changed far more than the other times.
+    compared for single problems.
     """
 
     device: str
@@ -80,7 +78,7 @@ class Measurements:
     """The changed measurements of two runs.
 
     ``times`` is the number of times that were compared, and ``amounts`` the number of amounts of memory.
-    ``drift`` maps each device to the factor, 1 or more, by which its speed may have changed.
+    ``drift`` maps each device to the factor, 1 or more, by which the device's speed may have changed.
     """
 
     times: int = 0
@@ -116,9 +114,8 @@ def measured(
 
     For each device, the order is: times of settings, memory, times of single problems.
 
-    Both runs must have used the same devices. If a setting does not run on the requested device,
-    ``elsewhere`` maps its name to the device on which it runs (``Setting.device``). Only outcomes that work
-    in both runs are compared.
+    Both runs must have used the same devices. ``elsewhere`` maps settings to ``Setting.device`` if they do
+    not run on the requested device. Only outcomes that work in both runs are compared.
     """
     later = {outcome.id: outcome for outcome in new}
     both = [(each, later[each.id]) for each in old if each.id in later]
@@ -171,8 +168,7 @@ def _of_new_sizes(outcome: Outcome) -> Optional[Seconds]:
 def _drift(both: Iterable[tuple[Outcome, Outcome]]) -> Optional[float]:
     """Return the factor by which the device's speed may have changed between two runs.
 
-    The factor of a setting is the geometric mean of ``drift`` over the problems. Return the largest factor,
-    because a disturbance during one setting could also slow down other settings.
+    Return the largest factor of any setting, because a disturbance can also slow down other settings.
     """
     found: dict[tuple[str, str, str], list[float]] = {}
     for old, new in both:

@@ -1,7 +1,6 @@
 """Rules about the sensors of GPUs: findings of a run, and alarms during a run.
 
-Findings about heat need several samples in a row. A healthy card gives no finding
-(tests/judge/test_telemetry_findings.py).
+Findings about heat need several samples in a row.
 """
 
 from __future__ import annotations

@@ -129,10 +129,9 @@ def _evidence(default: Assessment) -> tuple[str, ...]:
 
 
 def other_dtypes(results: Results) -> Iterator[Finding]:
-    """Yield a finding for each dtype after the first (see ``native_convolution``) that fails under
-    ``default``.
+    """Yield a finding for each dtype that fails under ``default``, if float32 works under ``default``.
 
-    Ignore settings that fail in the first dtype (float32 if tested).
+    If float32 was not tested, the first tested dtype replaces float32.
     """
     first, *others = dtypes(results) or ("float32",)
     holds = {
@@ -160,10 +159,7 @@ def other_dtypes(results: Results) -> Iterator[Finding]:
 
 
 def problem_matrix(results: Results) -> Iterator[Finding]:
-    """Yield a finding about problems of the problem matrix that fail under ``default``.
-
-    The problem matrix runs only if the convolutions that every run tests are correct.
-    """
+    """Yield a finding about problems of the problem matrix that fail under ``default``."""
     asked = [outcome for outcome in results.outcomes if in_matrix(outcome)]
     default = [outcome for outcome in asked if outcome.setting == "default"]
     broken = failed(default)

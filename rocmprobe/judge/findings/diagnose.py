@@ -72,7 +72,7 @@ def resume(results: Results) -> str:
 
 
 def _with_cure(results: Results, finding: Finding) -> Finding:
-    """Return ``finding``, with the repair before its advice if the installation is at fault."""
+    """Return ``finding``. If the installation is at fault, the repair precedes the advice."""
     if finding.cause not in OF_THE_INSTALLATION:
         return finding
     return replace(finding, advice=f"{cure(results, finding.cause)} Until then: {finding.advice}")
@@ -97,7 +97,7 @@ def _torch_unusable(results: Results) -> Iterator[Finding]:
 
 
 def _ladder(results: Results) -> Iterator[Finding]:
-    """Yield a finding about the lowest failing rung."""
+    """Yield a finding about the lowest failing rung (group of checks)."""
     float32 = _broken_rung(results, "float32")
     if float32:
         rung, outcomes = float32

@@ -13,10 +13,7 @@ Disagreement = tuple[str, Fact, Fact]
 
 
 def disagreements(machine: Machine) -> list[Disagreement]:
-    """Return each pair of facts that should agree but do not.
-
-    If ``--deep`` was not given, only facts from files are available.
-    """
+    """Return each pair of facts that should agree but do not."""
     return [
         *_library_versions(machine),
         *_device_counts(machine),

@@ -95,7 +95,7 @@ def confirmed(findings: Iterable[Finding], results: Results) -> Iterator[Finding
 def two_copies(results: Results) -> Iterator[Finding]:
     """Yield a finding if a process loaded two copies of one library.
 
-    A call can then go to one copy with handles and memory that belong to the other.
+    A call to one copy can then use handles and memory of the other copy.
     """
     copies = {
         f"{trial.driver}, {trial.setting}: {', '.join(paths)}": name

@@ -58,9 +58,10 @@ class StartUp:
 
     @property
     def cache_survives(self) -> Optional[bool]:
-        """Return True if all first calls with filled caches were faster than all with empty caches.
+        """Return True if every first call with filled caches was faster than every first call with empty
+        caches.
 
-        Return None if there were fewer than two cold or fewer than two warm starts.
+        Return None if ``cold`` or ``warm`` has fewer than two starts.
         """
         if min(self.cold.starts, self.warm.starts) < _ENOUGH_STARTS:
             return None
@@ -68,7 +69,7 @@ class StartUp:
 
 
 def start_ups(results: Results) -> list[StartUp]:
-    """Return the start-up measurement of each outcome that has one."""
+    """Return all start-up measurements of a run."""
     return [found for outcome in results.outcomes if (found := _start_up(outcome))]
 
 
@@ -194,8 +195,8 @@ def _new_sizes(outcome: Outcome) -> Optional[NewSizes]:
 def quickest(results: Results, dtype: str, than: Optional[str]) -> Optional[tuple[NewSizes, NewSizes]]:
     """Return the costs of new input sizes under the fastest setting and under the setting ``than``.
 
-    Only settings with correct forward convolutions are considered. Return None if the fastest setting is not
-    much faster than ``than``, or if ``than`` was not measured.
+    Consider only settings with correct forward convolutions. Return None if the fastest setting is not much
+    faster than ``than``, or if ``than`` was not measured.
     """
     found = {each.setting: each for each in new_sizes(results) if each.device == device_of(results)}
     right = [

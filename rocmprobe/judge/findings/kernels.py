@@ -23,8 +23,8 @@ _BACKENDS = {"attention-flash": "flash", "attention-efficient": "memory-efficien
 def kernels(results: Results) -> Iterator[Finding]:
     """Yield a finding with a fix for each check that fails under ``default`` and has a known explanation.
 
-    There is also a finding for each failing check of the rung (group of checks) "primitives", unless
-    ``findings.primitives`` reports the check.
+    Also yield a finding for each failing check in the group "primitives" that tests no layer and no kind of
+    convolution.
     """
     explained = (name for name, check in CHECKS.items() if check.explanation)
     primitives = (each.check for each in results.outcomes if each.rung == "primitives")

@@ -113,7 +113,7 @@ def _primitive(
 
 
 def not_alone(convolution: str, words: str, name: str, against: Sequence[Outcome]) -> str:
-    """Return a sentence that ``convolution`` fails with the layers ``words`` outside the library ``name``.
+    """Return a sentence that convolution fails if the layers ``words`` run outside the library ``name``.
 
     ``convolution`` is a text, e.g. "Convolution in MIOpen".
     """

@@ -39,9 +39,8 @@ def advice(results: Results, unchanged: bool) -> tuple[Mapping[str, str], ...]:
     """Return the steps that the user should take in addition to the recommended configuration, the most
     direct fixes first.
 
-    Each step has ``title``, ``text`` and ``source``. The order is: fixes of the platform from the findings,
-    releases that are known to fail on this chip, builds with code for this chip. If the installed software
-    does not need the ISA override, there is advice to remove the override instead of advice on builds.
+    Each step has ``title``, ``text`` and ``source``. The order is: platform fixes, releases that are known to
+    fail on this chip, builds with code for this chip.
     """
     found = [*_platform(results), *(_builds(results) if not unchanged else ())]
     return tuple({row["title"]: row for row in found}.values())

@@ -45,9 +45,9 @@ def confidence_level(results: Results) -> str:
 
     The level is "high" if the run has all of these qualities, and "medium" if it has two of them:
 
-    - complete: it was not interrupted, and every case has a result
-    - broad: its level is standard or above or it tests a program's own problems, without ``--only``,
-      ``--skip`` or ``--problem``
+    - complete: the run was not interrupted, and every case has a result
+    - broad: no ``--only``, ``--skip`` or ``--problem``, and either a level of standard or above, or
+      ``--shapes``
     - real: PyTorch ran on the device itself, not on a simulated one
     """
     options = results.options
@@ -84,7 +84,8 @@ def not_covered(results: Results, best: Optional[Assessment], dtype: str, purpos
 def _answered(results: Results, best: Optional[Assessment]) -> list[Outcome]:
     """Return the outcomes under the recommended setting.
 
-    For checks that did not run under this setting, include the outcomes under its representative.
+    For checks that did not run under this setting, include the outcomes under
+    ``representative(best.setting)``.
     """
     device = device_of(results)
     found = [each for each in results.outcomes if each.device == device and each.learned]

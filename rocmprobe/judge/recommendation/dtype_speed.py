@@ -24,9 +24,8 @@ class DtypeSpeed:
     """Speed of training in one dtype under its recommended setting. Dtypes other than float32 run under
     autocast.
 
-    ``per_second`` maps networks to samples per second. ``ratios`` maps networks to the time of a step divided
-    by its time in float32. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32
-    itself.
+    ``per_second`` maps networks to samples per second. ``ratios`` maps networks to step time divided by step
+    time in float32. ``verdict`` is "faster", "slower", "same" or "too noisy", and "" for float32 itself.
     """
 
     dtype: str
@@ -37,11 +36,11 @@ class DtypeSpeed:
 
     @property
     def time(self) -> float:
-        """Geometric mean over the networks of the time of a step divided by its time in float32."""
+        """Geometric mean, over the networks, of step time divided by step time in float32."""
         return self.time_over(frozenset(self.ratios))
 
     def time_over(self, networks: frozenset[str]) -> float:
-        """Return the same mean as ``time``, but only for these ``networks``."""
+        """Return the mean ``time`` over ``networks`` only."""
         values = [each.value for name, each in self.ratios.items() if name in networks]
         return geometric_mean(values) if values else 1.0
 

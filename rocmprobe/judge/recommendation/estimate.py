@@ -103,8 +103,8 @@ def own_steps(results: Results) -> Iterator[TimedStep]:
 def _samples(computed: Sequence[Recorded]) -> Optional[int]:
     """Return the samples per step: the batch size times the number of accumulated batches.
 
-    The number of accumulated batches is the greatest common divisor of the counts of the step. Return None if
-    the batch sizes differ.
+    The number of accumulated batches is the greatest common divisor of the convolution counts per step.
+    Return None if the batch sizes differ.
     """
     batches = {parse_problem(each.problem).batch for each in computed}
     counts = (count for each in computed for count in each.step_counts.values())

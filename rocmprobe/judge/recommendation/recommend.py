@@ -208,9 +208,9 @@ def _cost(
 
 
 def _rivals(results: Results, best: Assessment, found: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return (verdict, setting) for each verdict except "cpu" and the verdict of ``best``.
+    """Return the setting with the smallest value in ``found`` for each verdict, as (verdict, setting).
 
-    The setting has the smallest value in ``found``.
+    Leave out the verdict "cpu" and the verdict of ``best``.
     """
     least: dict[str, str] = {}
     for setting in results.settings:

@@ -110,10 +110,8 @@ def _drift(timed: Iterable[list[Outcome]]) -> float:
 def _seconds(
     results: Results, settings: list[Setting], dtype: str, purpose: str, quantile: str
 ) -> dict[str, float]:
-    """Return seconds by setting. Settings that run the same convolutions get the smallest of their times.
-
-    The measured times of such settings differ only by noise.
-    """
+    """Return seconds by setting. Settings that run the same convolutions all get the smallest measured
+    time."""
     seconds = times(results, [setting.name for setting in settings], dtype, purpose, quantile)
     alike = {setting.name: _alike(results, setting) for setting in settings if setting.name in seconds}
     return {
@@ -124,7 +122,7 @@ def _seconds(
 def _alike(results: Results, setting: Setting) -> str:
     """Return a key that is the same for settings that run the same convolutions.
 
-    On a simulated machine, all native settings use the CPU's library.
+    On a simulated machine, all native settings share a key.
     """
     if setting.bypass:
         return "bypass"
@@ -143,7 +141,7 @@ def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: st
     that were measured under all settings.
 
     The operands themselves are not included. For inference, the peak of the forward direction counts. A
-    setting without a measurement gets the value of its representative (see ``representative``).
+    setting without a measurement gets the peak of ``representative(setting)``.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)

@@ -1,8 +1,8 @@
 """Time of a training step of the user's program under each setting.
 
 The time is the sum of the timed convolutions, each multiplied by how often a step computes it, plus the
-recorded time of the rest of the step. The sum uses means, not medians: a sum of medians is not the median of
-the sum, and medians would hide the few convolutions that take far longer on a busy machine.
+recorded time of the rest of the step. The sum uses means, because medians would hide the few convolutions
+that take far longer on a busy machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def shapes_of(results: Results) -> Optional[Shapes]:
 def counted(results: Results, shapes: Shapes) -> Counts:
     """Return how often each direction of each problem is computed.
 
-    The counts are those of a training step, or of the whole program if no step was recorded.
+    Count one training step, or the whole program if no step was recorded.
     """
     if results.purpose == "inference":
         return {each.problem: {"fwd": each.counts.get("fwd", 0)} for each in shapes.problems}
@@ -40,7 +40,7 @@ def step_times(results: Results) -> tuple[StepTime, ...]:
     """Return the time of a training step for each device and setting that was timed.
 
     If no step was recorded, return the time of all convolutions of the program instead. For inference, return
-    the time of its forward convolutions.
+    the time of the program's forward convolutions.
     """
     shapes = shapes_of(results)
     if shapes is None:
@@ -64,7 +64,7 @@ def _step_time(
     device: str, setting: Setting, counts: Counts, timed: Mapping[str, Outcome], steps: Optional[Steps],
     missing_reason: str,
 ) -> StepTime:  # fmt: skip
-    """Return the time for one setting. ``steps`` can be None, and ``missing_reason`` then says why."""
+    """Return the time for one setting. ``missing_reason`` says why ``steps`` is None."""
     middle, low, high = (_convolving(counts, timed, quantile) for quantile in ("_mean", "_p10", "_p90"))
     missing = [problem for problem in counts if _seconds(problem, counts, timed, "_mean") is None]
     convolutions = {problem: sum(its.values()) for problem, its in counts.items()}

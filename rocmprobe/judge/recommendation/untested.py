@@ -88,8 +88,7 @@ def has_convolution_outcome(results: Results) -> bool:
 
 
 def untested_settings(results: Results, dtype: str) -> tuple[Setting, ...]:
-    """Return the settings whose convolutions of ``dtype`` did not run because of the run's options or its
-    early end.
+    """Return the settings under which a partial or restricted run tested no convolution of ``dtype``.
 
     Return () for a complete run without ``--only`` and ``--skip``.
     """
@@ -148,7 +147,7 @@ def _was(ways: list[str]) -> str:
 
 
 def lowest_failure_sentence(results: Results) -> str:
-    """Return a sentence about the failure in the lowest rung."""
+    """Return a sentence about the failure in the lowest rung (group of checks)."""
     ran = _of_the_device(results)
     failures = sorted(failed(ran), key=lambda outcome: RUNGS.index(outcome.rung))
     if failures:

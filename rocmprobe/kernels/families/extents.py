@@ -48,7 +48,7 @@ class Strides:
 
 
 def padded(plain: Geometry) -> Geometry:
-    """Return the same problem with three spatial dimensions. Added dimensions come first."""
+    """Return ``plain`` with three spatial dimensions. Added dimensions come first."""
     missing = 3 - len(plain.kernel)
     ones, zeros = (1,) * missing, (0,) * missing
     return replace(
@@ -63,8 +63,7 @@ def padded(plain: Geometry) -> Geometry:
 
 
 def span(strides: Strides, samples: int, channels: int, sizes: Sequence[int]) -> int:
-    """Return the number of elements in memory from the first to the last element of ``samples`` samples, both
-    included."""
+    """Return how many elements of memory ``samples`` samples span, including gaps between elements."""
     steps = (strides.outer, strides.inner, *strides.axes)
     return 1 + sum((size - 1) * step for size, step in zip((samples, channels, *sizes), steps))
 

@@ -20,7 +20,7 @@ class Option:
         flops: number of multiplications and additions.
         moved_bytes: estimated bytes that are read and written. The family ``gemm`` counts only packed weights
             and partial sums.
-        gemm_share: expected throughput of the sums, as a fraction of the device's throughput in GEMM.
+        gemm_share: expected arithmetic throughput, as a fraction of the throughput of a matrix product.
     """
 
     variant: str
@@ -39,8 +39,7 @@ class Family(Protocol):
     ) -> list[Option]:
         """Return the options with at most ``cap`` bytes of workspace, the fastest by the cost estimate first.
 
-        If ``every`` is True, also return options that are expected to be slow. The self-test needs these,
-        because it must test all kernels.
+        If ``every`` is True, also return options that are expected to be slow, for the self-test.
         """
         ...
 
@@ -57,7 +56,7 @@ class Family(Protocol):
         has_bias: bool,
         cap: int,
     ) -> Optional[tuple[Launch, ...]]:
-        """Return the launches of an option. ``cap`` is the workspace of the option, in bytes.
+        """Return the launches of an option. ``cap`` is the size of the workspace in bytes.
 
         Return None if the kernels cannot address a tensor, or if ``cap`` bytes are not enough.
         """

@@ -1,12 +1,11 @@
-"""Gathers: forward and bwd-data as sums of the positions that are read for each written position.
+"""Gathers: forward and bwd-data as a sum over taps for each written position.
 
 In each spatial dimension a gather writes the positions ``write_first + i * write_step`` for ``i`` below
 ``count``. For each tap ``j`` below ``taps``, it multiplies the weight at ``tap_first + j * tap_step`` by the
 element at ``i * read_step + read_first + j * read_tap_step``. It skips positions outside of the tensor.
 
-Forward is one gather. bwd-data has one gather for each phase of the stride: image positions with the same
-remainder modulo the stride use the same taps. Each value is written once, and each sum has a fixed order. One
-launch can compute several gathers.
+Forward is one gather. bwd-data has one gather for each phase. A phase is the set of image positions with
+equal remainders modulo the stride.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Axis:
 def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
     """Return the gathers of a direction, each with an axis for every spatial dimension.
 
-    Exactly one gather writes each position of the result. A gather with 0 taps only writes positions that no
-    window covers.
+    Exactly one gather writes each position of the result.
 
     Raises:
         ValueError: for bwd-weights, which is not a gather.
@@ -68,10 +66,9 @@ def gathers(direction: str, plain: Geometry) -> list[tuple[Axis, ...]]:
 
 
 def _phase(plain: Geometry, dimension: int, phase: int) -> Axis:
-    """Return one dimension of the gather for the image positions ``phase + i * stride``.
+    """Return one axis of the gather that writes the image positions with remainder ``phase``.
 
-    Window ``o`` covers this position with tap ``k`` if ``o * stride = phase + i * stride + padding - k *
-    dilation``.
+    Tap ``k`` of window ``w`` reads the image position ``w * stride - padding + k * dilation``.
     """
     stride, dilation = plain.stride[dimension], plain.dilation[dimension]
     padding, kernel = plain.padding[dimension], plain.kernel[dimension]

@@ -1,12 +1,11 @@
-"""Forward and bwd-data as matrix products whose operand is gathered: host side of ``source/gather_gemm.hip``.
+"""Forward and bwd-data as matrix products with a gathered operand: host side of ``source/gather_gemm.hip``.
 
-A row of the product is a channel of the result. A column is a position of the result in a sample. Each sum
-has one product for each channel and tap, and their number is called the depth. The first launch copies the
-weights into the workspace in the order of the product, except for direct tiles. It also writes a table with
-the offset of each channel and tap. Then one launch computes each chunk of samples. bwd-data has one product
-for each phase of the stride, and up to PHASES products share a launch. If there would be too few blocks to
-keep the GPU busy, each sum is split into parts. The parts are written to the workspace, and a last launch
-adds them in a fixed order.
+A row of the product is a channel of the result. A column is a position in a sample of the result. The depth
+is the number of terms in each sum, one for each channel and tap. bwd-data has one matrix product for each
+phase (see ``gather.py``).
+
+Unless a tile is direct, a first launch packs the weights, which means a copy in the workspace. If sums are
+split into parts, the last launch adds the parts in a fixed order.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the kernel that packs weights.
 
-    Steps of the weight are in elements. Steps of the operand that is read are in bytes. ``tap_reads`` has the
-    distances from one tap to the next in this operand, in positions.
+    Steps are in elements of the weight. ``channel_bytes`` and ``tap_bytes`` are for the tensor that the
+    product reads. ``tap_reads`` has the distance between taps in positions of this tensor.
     """
 
     _fields_ = [
@@ -149,15 +148,14 @@ class GatherTile(Tile):
     """A tile of the kernels for forward and bwd-data.
 
     Attributes:
-        direct: True if the kernel reads weights without packing. ``prepare`` uses ``packing`` instead if the
-            order of the weights in memory does not allow this.
+        direct: True if the kernel reads the weights themselves, not a packed copy.
     """
 
     direct: bool = False
 
     @property
     def packing(self) -> GatherTile:
-        """Tile of the same sizes for packed weights."""
+        """Tile of this size whose kernel reads packed weights."""
         return replace(self, name=self.name.replace("direct_", ""), direct=False)
 
     def kernel(self, quads: bool) -> str:
@@ -256,7 +254,7 @@ def workspace_bytes(
 
 
 def launch_count(found: Sequence[Product], splits: int) -> int:
-    """Return the number of launches if one launch can address all samples."""
+    """Return the number of launches, assuming that one launch can address all samples."""
     packs = sum(any(each.depth for each in batch) for batch in batches(found))
     return packs + len(batches(found)) + (splits > 1)
 
@@ -348,9 +346,10 @@ def prepare(
 
 
 def _is_in_order(plain: Geometry, weight: Strides, item: int, reading: Strides) -> bool:
-    """Return True if the weights of a filter are contiguous in memory, in the order of the product.
+    """Return True if a direct tile can read the weights.
 
-    The filters of a group must also span less than 2^31 bytes.
+    Each filter must be contiguous, and channels-last if ``reading`` is channels-last. The filters of a group
+    must span less than 2^31 bytes.
     """
     _, channels, *taps = shape = shapes(plain)["weight"]
     order = channels_last(shape) if reading.inner == 1 else contiguous(shape)

@@ -41,11 +41,11 @@ _SUM_LAUNCH = 64
 
 @dataclass(frozen=True)
 class _RankedOption:
-    """An option, and the values by which it is sorted.
+    """An option and its sort keys.
 
     Attributes:
-        share: ``gemm_share``, including the time of the launch that adds split sums.
-        loads: number of values that the blocks load or that pass through the workspace.
+        share: ``option.gemm_share``, reduced by the time to add the parts of split sums.
+        loads: estimated number of values that are loaded, or stored in the workspace.
     """
 
     option: Option
@@ -57,7 +57,7 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     """Return at most four options, the fastest by estimate first.
 
     Each option needs at most ``cap`` bytes of workspace. If ``every`` is True, return up to two options for
-    each tile that can compute the problem: whole sums, and sums in two parts.
+    every tile that can compute the problem.
     """
     if dtype not in ITEM_BYTES or len(plain.kernel) > 3:
         return []
@@ -148,7 +148,10 @@ def _gather_options(
 
 
 def _shared_turns(blocks: Sequence[int], depths: Sequence[float], tile: Tile, splits: int) -> float:
-    """Return the turns (see :func:`_share`) of a launch whose blocks have these depths."""
+    """Return the estimated time of one launch for several matrix products, in turns (see :func:`_share`).
+
+    ``blocks`` and ``depths`` have one value for each matrix product.
+    """
     total = splits * sum(blocks)
     if len(set(depths)) == 1:
         return _turns(total, tile.threads) * depths[0]
@@ -191,10 +194,7 @@ def _weights_options(plain: Geometry, dtype: str, cap: int, every: bool) -> list
 
 
 def _busy_blocks(tile: Tile) -> list[int]:
-    """Return two numbers of blocks that keep all compute units busy.
-
-    The second number is up to twice as large, to hide the latency of memory.
-    """
+    """Return two numbers of blocks: enough to keep all compute units busy, and enough to hide latency."""
     filling = max(1, _FULL_THREADS // tile.threads)
     return [COMPUTE_UNITS * filling, COMPUTE_UNITS * max(filling, 2 * _FULL_THREADS // tile.threads)]
 

@@ -3,8 +3,8 @@
 See ``family.py``. The kernels support all three directions, and tensors of any strides. Offsets must be below
 2^31 bytes. If a tensor is larger, the samples are divided among several launches.
 
-Workspace: splits * filters * channels / groups * taps * 4 bytes for bwd-weights if each sum is split into
-several parts. Otherwise 0.
+If bwd-weights splits sums into parts, the workspace has one float32 gradient for each part. Otherwise the
+workspace is empty.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def options(direction: str, plain: Geometry, dtype: str, cap: int, every: bool =
     all its options.
 
     The kernel "staged" reads each value of a tile once. The kernel "direct" reads each value once for each
-    tap. Costs and launches are for contiguous tensors. The workspace is enough for contiguous and for
-    channels-last tensors.
+    tap. Estimated costs assume contiguous tensors. The workspace is enough for contiguous and channels-last
+    tensors.
     """
     item = ITEM_BYTES[dtype]
     found = []

@@ -1,7 +1,6 @@
 """Launches of grouped convolution for fwd and bwd-data.
 
-If the stride is larger than 1, bwd-data uses different taps in each phase of the stride. One launch computes
-up to 8 phases that need the same kernel.
+One launch computes up to 8 phases (see ``gather.py``) that need the same kernel.
 """
 
 from __future__ import annotations

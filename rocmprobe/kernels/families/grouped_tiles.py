@@ -1,7 +1,6 @@
 """Tiles of grouped convolution: choice of the cheapest tile, and its kernel arguments.
 
-``source/grouped.hip`` describes how a block computes a tile. The cost counts the instructions and memory
-accesses of all tiles.
+``source/grouped.hip`` describes how a block computes a tile.
 """
 
 from __future__ import annotations
@@ -100,8 +99,7 @@ def cheapest_tile(
 ) -> tuple[float, GroupedTile]:
     """Return the lowest cost, and the tile that has this cost.
 
-    The cost estimates the instructions of all blocks for one plane of one channel and sample. Each cache line
-    that a block stages counts as half an instruction. ``weights`` is True for bwd-weights.
+    The cost is an estimate of the instructions for one plane. ``weights`` is True for bwd-weights.
     """
     _, y, x = axes
     taps = max(y.taps * x.taps, 1)
@@ -183,7 +181,10 @@ def tile_fields(
 
 
 def _count_inside(axis: Axis, size: int, positions: int) -> int:
-    """Return how many positions all tiles read, without padding. Each tile writes ``positions`` positions."""
+    """Count the positions that all tiles read along ``axis``, except padding.
+
+    ``positions`` is the number of positions that each tile writes.
+    """
     span = _staged_positions(axis, positions)
     total = 0
     for first in range(0, axis.count, positions):

@@ -37,7 +37,8 @@ _CHUNKS = {(True, 1): (3, 9, 25), (True, 4): (9,), (False, 1): (9,), (False, 4):
 class GroupedWeightsArguments(ctypes.Structure):
     """Arguments of a launch. ``source`` is the image.
 
-    ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``. Its steps are in bytes.
+    ``target`` is the gradient, or float32 ``[splits][values]`` if ``is_partial``. Steps of ``target`` are in
+    bytes.
     """
 
     _fields_ = [
@@ -64,8 +65,8 @@ def launch_weights(
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some of the samples.
 
-    Each sum has at most ``most`` parts. The workspace already has ``before`` parts of earlier launches. If
-    ``alone`` is True (the launch has all samples) and each sum has one part, it writes the gradient directly.
+    Each sum has at most ``most`` parts. Earlier launches write ``before`` parts to the workspace. ``alone``
+    is True if this launch has all samples. Only then can this launch write the gradient directly.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups

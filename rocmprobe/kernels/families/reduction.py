@@ -1,4 +1,4 @@
-"""Launch that adds the partial results of several blocks, always in the same order."""
+"""Launch that adds the partial results of several blocks in a fixed order."""
 
 from __future__ import annotations
 
@@ -58,10 +58,9 @@ def launch(
 ) -> Launch:
     """Return the launch that adds ``splits`` partial results and writes the sum to ``target``.
 
-    The partial results, float32 ``[splits][values]``, begin at byte ``workspace_offset`` of the workspace,
-    each in contiguous order. The target has ``shape``, ``strides`` (in elements) and the dtype of the module.
-    It has at most 5 dimensions and 2^31 - 1 values. A bias has one value for each index of the second
-    dimension.
+    The partial results are contiguous float32 ``[splits][values]`` at byte ``workspace_offset`` of the
+    workspace. The target has ``shape``, ``strides`` (in elements) and the dtype of the module. The target has
+    at most 5 dimensions and 2^31 - 1 values. A bias has one value for each index of the second dimension.
     """
     values = prod(shape)
     merged = _merged(shape, strides)
@@ -92,7 +91,7 @@ def launch(
 def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
     """Return (size, stride) of each dimension larger than 1.
 
-    Merge a dimension with the next if its stride is the next's size times stride.
+    Merge neighbouring dimensions that one stride can describe.
     """
     merged: list[tuple[int, int]] = []
     for size, stride in zip(shape, strides):

@@ -16,7 +16,7 @@ class Tile:
         name: name of the tile, which is part of the name of a variant.
         rows, columns: size of the tile in the result.
         depth: number of products that each step adds to a sum.
-        share: approximate fraction of multiply-adds among the vector instructions of a step
+        share: approximate fraction of vector instructions that are multiply-adds
             (benchmarks/results/kernel_tiles.md).
         wide: True if the tile also supports more than 31 taps, summed over the dimensions.
     """

@@ -1,10 +1,10 @@
 """bwd-weights as a matrix product: host side of ``source/weights_gemm.hip``.
 
 A row of the product is a filter of a group. A column is a channel of the group together with a tap. Each sum
-goes over the output pixels (windows of the image) of all samples. Pixels have the same positions in every
-sample, so the first launch writes a table for only a few samples. The pixels in the table are called a
-period. Then one launch computes each chunk of samples. If a sum is not split, its block writes the gradient
-directly. Otherwise the blocks write partial sums, which the last launch adds in a fixed order.
+has one term for every pixel (position of the feature) in every sample.
+
+The first launch writes a table of pixels. The table covers a few samples (a period), and is reused for later
+samples. If sums are split, the last launch adds the parts in a fixed order.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class WeightsTableArguments(ctypes.Structure):
 
     ``pixels`` is the address of the table, ``period`` the number of its entries. An entry has the offset of
     the pixel in the feature, the offset of its first tap in the image, and a bit for each tap inside of the
-    image. Wide tiles do not use the bits. For them, ``corners`` is the address of the image positions of the
-    first taps. ``corners`` is null for other tiles.
+    image. Wide tiles need a second table at ``corners``, with the image position of each first tap. For other
+    tiles, ``corners`` is null.
     """
 
     _fields_ = [
@@ -143,8 +143,8 @@ WEIGHTS_TILES = (
 class Sizes:
     """Sizes of the matrix product of one group.
 
-    ``period`` is the number of pixels in the table. ``period_samples`` is the smallest number of samples with
-    at least ``_STAGED_PIXELS`` pixels, which a block copies at once.
+    ``windows`` is the number of pixels in a sample. ``period`` is the number of pixels in the table, which
+    covers ``period_samples`` samples.
     """
 
     rows: int
@@ -180,7 +180,7 @@ def fits(tile: WeightsTile, plain: Geometry) -> bool:
 def splits_for(plain: Geometry, tile: WeightsTile, busy_blocks: int, cap: int) -> int:
     """Return the number of parts of each sum, at least 1. Split sums use at most ``busy_blocks`` blocks.
 
-    A workspace of ``cap`` bytes and the number of pixels also limit the number of parts.
+    Split sums need at most ``cap`` bytes of workspace.
     """
     sizes = Sizes.of(plain)
     blocks, pixels = sizes.blocks(tile) * plain.groups, plain.batch * sizes.windows

@@ -19,10 +19,7 @@ _CLEAN, _AS_FOUND = "clean-db", "as-found"
 
 
 def answers(results: Results, failure: Failure) -> str:
-    """Return the questions that maintainers ask, each with an answer from the run.
-
-    There are seven questions for MIOpen, and one question for any other library.
-    """
+    """Return the questions that maintainers ask, each with an answer from the run."""
     others = same_case_outcomes(results, failure.outcome)
     if backend(results, failure.outcome, failure.setting) != "miopen":
         return f"**Does it work with the vendor library off?** {_library_off(results, others)}"

@@ -144,7 +144,7 @@ def _crossed(sizes: Sequence[int]) -> str:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Return the largest error and its limit, both relative to the largest value."""
+    """Return the largest error and the limit, both relative to the largest expected value."""
     error, limit = (text.numeric(outcome.numerics.get(name)) for name in ("max_ratio", "max_ratio_limit"))
     if error is None or limit is None or error <= limit:
         return ""

@@ -52,9 +52,9 @@ class Failure:
 def gravest(results: Results, tracker: str) -> Optional[Failure]:
     """Return the failure that matters most to ``tracker``, or None if no failure concerns the tracker.
 
-    The criteria, in order: the driver (torch first), the setting (settings that use the vendor library first,
-    then the order in the run), the worst state, the existence of a script, the rung (simple checks first),
-    and the dtype (float32 first). For Ultralytics, layers of YOLO precede otherwise equal failures.
+    Failures of the driver torch come first, then failures under settings that use the vendor library. The
+    remaining criteria are, in this order, the setting's position in the run, state, script, rung (group of
+    checks) and dtype.
 
     No tracker gets failures of the bypass, or of settings that use the CPU instead of the GPU. MIOpen's
     tracker gets only failures under settings that use MIOpen.
@@ -153,7 +153,7 @@ def _question(outcome: Outcome) -> tuple[object, ...]:
 
 
 def trials_of(results: Results, outcome: Outcome) -> Iterator[Trial]:
-    """Yield the trials of ``outcome``, the trial of the last attempt first."""
+    """Yield the child processes (trials) that ran the case, the process of the last attempt first."""
     tried = dict.fromkeys([outcome.trial, *(attempt.trial for attempt in reversed(outcome.attempts))])
     by_id = {trial.id: trial for trial in results.trials}
     yield from (by_id[name] for name in tried if name in by_id)

@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Log:
-    """Output and mapped libraries, shown once for all ``trials`` in which both are equal."""
+    """Output and mapped libraries, shown once for all child processes (``trials``) with equal values."""
 
     anchor: str
     trials: tuple[str, ...]
@@ -292,7 +292,8 @@ def _attempts(outcome: Outcome) -> Iterable[tuple[str, str]]:
 
 
 def logs(results: Results, fit: Fit) -> tuple[Log, ...]:
-    """Return the output of the trials, once for all trials with the same output and libraries."""
+    """Return the output of the child processes. Processes with the same output and libraries share an
+    entry."""
     found = []
     for number, ((log, mapped), same) in enumerate(_alike(results.trials).items()):
         tail = log.splitlines()

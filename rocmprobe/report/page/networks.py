@@ -83,7 +83,6 @@ def _spread(timings: Any, name: str) -> str:
 
 
 def _training(asked: Estimate) -> str:
-    """Return a description of the planned training."""
     own = [each.batch for each in asked.times if each.own]
     batch = own[0] if own else asked.batch
     batches = f" in batches of {batch}" if batch else ""

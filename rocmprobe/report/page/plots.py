@@ -196,7 +196,7 @@ def lines(rows: Sequence[Line], label: str, unit: str, name: str, within: Sequen
 
 
 def curves(rows: Sequence[Line], label: str, unit: str, name: str) -> Markup:
-    """Draw ``rows`` over an axis of doubling amounts, such as batch sizes.
+    """Draw ``rows`` over a logarithmic axis of amounts, such as batch sizes.
 
     Each point is (amount, value), and the y axis begins at 0.
     """

@@ -40,7 +40,7 @@ def program(results: Results) -> Optional[Program]:
 
 
 def recommended(results: Results) -> Optional[StepTime]:
-    """Return the step time under the recommended setting on the first device, or None if it was not timed."""
+    """Return the step time under the recommended setting on the first device, or None if not timed."""
     return next((each for each in results.step_times if each.setting == results.recommended), None)
 
 

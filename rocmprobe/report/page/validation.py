@@ -42,8 +42,8 @@ class ValidationRow:
 class Validation:
     """Errors of the bypass, divided by their limits.
 
-    ``maps`` has at most ``_SHOWN_MAPS`` error maps. ``wrong`` is the number of outcomes with a map, under any
-    setting.
+    ``maps`` has at most ``_SHOWN_MAPS`` text maps of wrong elements. ``wrong`` is the number of outcomes with
+    a map, also under other settings than the bypass.
     """
 
     measures: tuple[str, ...]

@@ -59,7 +59,8 @@ def _kept_from_miopen(problem: Problem, direction: str, torch: tuple[int, int]) 
 
 
 def _forward_size(problem: Problem) -> tuple[int, ...]:
-    """Return the spatial size to which a plain convolution reduces the transposed convolution's output."""
+    """Return the spatial size of an ordinary convolution's output, given the transposed convolution's
+    output."""
     sizes = zip(problem.output_size, problem.kernel, problem.stride, problem.padding, problem.dilation)
     return tuple((o + 2 * p - d * (k - 1) - 1) // s + 1 for o, k, s, p, d in sizes)
 

@@ -186,8 +186,8 @@ def flags_of(setting: Setting) -> tuple[list[str], list[str]]:
 def child_variables(results: Results, outcome: Outcome, setting: Setting) -> list[tuple[str, str]]:
     """Return name and value of the environment variables that the child process had.
 
-    They come from the setting and from the user's environment. Redacted values are left out, because they are
-    unknown. Variables of the dynamic loader are left out, because a script would set them too late.
+    Redacted values are left out, because they are unknown. Variables of the dynamic loader are left out,
+    because a script would set them too late.
     """
     found = _inherited(results, outcome, setting)
     found = {name: value for name, value in found.items() if not _redacted(value) and not _early(name)}

@@ -1,7 +1,7 @@
 """Scripts of about eight lines for a failure, which compare an operator on the device with fp64 on the CPU.
 
-A maintainer can check such a script by reading it. It draws other random numbers than the run, but from the
-same distribution. The module ``script`` repeats a run exactly, with scripts several times as long.
+A maintainer can check such a script by reading it. The script draws other random numbers than the run, but
+from the same distribution. The module ``script`` repeats a run exactly, with scripts several times as long.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _moved(dtype: str) -> str:
 
 
 def _printed(limits: Mapping[str, Mapping[str, float]], measure: str) -> str:
-    """Return the line that prints the limit and the largest error, relative to the largest value."""
+    """Return the line that prints the limit and the largest error, relative to the largest expected value."""
     limit = next(iter(limits.values())).get(measure, 0)
     error = "((result.cpu() - expected).abs().max() / expected.abs().max()).item()"
     return f'print("error:", {error}, "limit:", {limit!r})'

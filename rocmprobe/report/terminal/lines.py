@@ -22,8 +22,7 @@ class Line:
 
     If the summary is too long, the lines of the highest rank are left out first. On a terminal, a line is
     wrapped and cut after ``most`` rows, where 0 means no limit. If ``copied``, users copy the line, so it is
-    neither wrapped nor cut. ``counted`` is a noun for the line, e.g. "finding". The summary gives the number
-    of left-out lines for each ``counted``.
+    neither wrapped nor cut. ``counted`` is the noun for counting left-out lines, e.g. "finding".
     """
 
     text: Text

@@ -2,8 +2,8 @@
 
 Python imports this file because its folder comes first in PYTHONPATH. The code installs a finder for torch,
 removes the folder from ``sys.path`` and imports the user's sitecustomize. Any version of Python can run this
-file, even without the packages that rocmprobe requires. So the code must work in all versions, and it imports
-nothing else before torch is imported.
+file, even without the packages that rocmprobe requires. So the code must work in all versions. It imports
+rocmprobe only after torch.
 """
 
 import os
