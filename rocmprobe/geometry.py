@@ -76,7 +76,7 @@ class Geometry:
     def flipped(self) -> Geometry:
         """Return the convolution that maps the feature's gradient to the image's gradient. Requires stride 1.
 
-        For this convolution, reverse the weight's taps and swap channels and filters in each group.
+        The caller must flip the weight: reverse its taps, and swap channels and filters in each group.
         """
         reach = [(k - 1) * d for k, d in zip(self.kernel, self.dilation)]
         return replace(

@@ -31,7 +31,11 @@ def count_pytorch(kind: str) -> None:
 
 
 def counted() -> dict[str, dict[str, int]]:
-    """Return the counts since the last :func:`reset_status`."""
+    """Return all counts since the last :func:`reset_status`.
+
+    "calls" counts directions by algorithm. "native" counts operator calls left to PyTorch by reason.
+    "pytorch" counts calls of PyTorch's own kernels by layer.
+    """
     with _lock:
         return {"calls": dict(_calls), "native": dict(_native), "pytorch": dict(_pytorch)}
 

@@ -236,8 +236,8 @@ def dropout(ones: Any) -> Named:
     """Apply dropout with probability 0.3 twice.
 
     Return the fraction of elements that the first call drops, and the fraction that both calls drop or both
-    keep. Also return the fraction of gradients that differ from the output, and the largest and smallest
-    value that is kept.
+    keep. Also return the fraction of elements whose gradient differs from the first call's output. Also
+    return the largest and the smallest kept value.
     """
     import torch
     import torch.nn.functional as F

@@ -34,8 +34,8 @@ def throughput(context: CheckContext) -> CheckResult:
     The result has the median and the 10th and 90th percentile. Yardsticks take turns with convolution: a
     matrix product, a copy and, on request, naive im2col.
 
-    The times of convolution are sent to the controller before the first yardstick runs. So if a yardstick
-    crashes or hangs, only the times of the yardsticks are lost.
+    Before that, convolution is measured alone, and these times are sent to the controller. The controller
+    uses these times if a yardstick crashes or hangs.
     """
     operands = operands_on_device(context)
     own = _calls(context, run, operands)

@@ -74,9 +74,10 @@ def same_override(before: Mapping[str, str], environ: Mapping[str, str], where: 
 
 
 def derived_setting(expected: Optional[Results]) -> Optional[Setting]:
-    """Return the recommended setting from ``expected``, or None if the setting is the same in every run.
+    """Return the recommended setting from ``expected`` if it differs from run to run, else None.
 
-    Raise BadInput if the setting has variables or layers that no run chooses, e.g. in a manipulated file.
+    For example, each run chooses the layers of "by-layer" itself. Raise BadInput if the setting has variables
+    or layers that rocmprobe never chooses, e.g. in a manipulated file.
     """
     found = expected.setting(expected.recommended) if expected else None
     if found is None or not found.derived:

@@ -129,9 +129,11 @@ def _take(
     changes: list[tuple[Any, ...]],
     places: dict[tuple[int, int, int, int], tuple[int, int]],
 ) -> None:
-    """Add ``rows`` to ``cells``, ``changes`` and ``places``.
+    """Add ``rows`` to the data of the table: ``cells``, ``changes`` and ``places``.
 
-    All rows must have the same machine, device and question, and be sorted by time.
+    All rows must have the same machine, device and question, and be sorted by time. ``changes`` gets a tuple
+    for each change of state between two runs, e.g. from "pass" to "wrong". ``places`` maps (machine, device,
+    chip, stack) to the latest run's (number in order of time, facts).
     """
     # Compare only rows about the same problems.
     befores: dict[int, StoredRow] = {}

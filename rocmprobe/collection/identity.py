@@ -150,7 +150,7 @@ _PLACES = {part: {name: place for place, name in enumerate(names)} for part, nam
 
 
 def word_order(part: str, name: str) -> tuple[int, str]:
-    """Return the sort key of the value ``name`` of a question's ``part``, e.g. of "float16" for "dtype"."""
+    """Return the sort key of ``name`` (e.g. "float16"), a value of the question's ``part`` ("dtype")."""
     places = _PLACES[part]
     return places.get(name, len(places)), name
 

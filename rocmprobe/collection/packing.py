@@ -140,8 +140,8 @@ def _line(record: Any) -> bytes:
 def read_bundle(path: Path, partial: bool = False, accepted: bool = False) -> Bundle:
     """Return the bundle at ``path``. Raise Refused if the bundle is not accepted.
 
-    Accept a partial run only if ``partial`` is true. If ``accepted`` (a repository already has the bundle),
-    allow findings and recommendations that an older rocmprobe made differently.
+    Accept a partial run only if ``partial`` is true. ``accepted`` is True if a repository already has the
+    bundle. Then findings and recommendations of an older rocmprobe can differ from those of this version.
     """
     if path.is_symlink():
         raise Refused("a link; a bundle is a plain file")

@@ -232,7 +232,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Advised:
-    """A recommendation and the answers of the submissions that recommend it."""
+    """A recommendation, e.g. of the setting "vendor-off", and the submissions that made it."""
 
     recommended: Recommended
     backing: Backing

@@ -323,7 +323,7 @@ class BaseJournal(ABC):
         return sum(outcome.state == state and kind(outcome) == wanted for outcome in found)
 
     def derive(self, case: Case, cure: DerivedSetting) -> None:
-        """Add a record with the environment variables that the run chose for the case's setting."""
+        """Add a record with ``cure``, the environment variables that the run chose for the case's setting."""
         self.append("setting", device=case.device, driver=case.driver, setting=case.setting, cure=cure)
 
     def derived(self, case: Case) -> Optional[DerivedSetting]:

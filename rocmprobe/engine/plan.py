@@ -218,9 +218,9 @@ def _request_directions(request: Request, options: RunOptions) -> tuple[Optional
 
 
 def _problems(purpose: str, options: RunOptions, setting: Setting, few: bool = False) -> tuple[Problem, ...]:
-    """Return the problems to test: the user's problems, else the problems of the run's level.
+    """Return the user's problems if ``purpose`` allows them, else the problems of the run's level.
 
-    For the purpose "matrix", return () if the user gave problems.
+    For the purpose "matrix", return an empty tuple if the user gave problems.
     """
     if purpose == "matrix":
         requested = () if options.problems else problem_matrix(options.level)

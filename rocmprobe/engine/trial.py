@@ -131,10 +131,10 @@ class Trials:
     ) -> None:
         """Set up the trials.
 
-        ``threads`` is a program's recorded number of CPU threads, or 0 if unknown. ``sharing`` is the number
-        of processes that run tests at once. ``caches`` are environment variables with the folders of
-        databases and kernels. These folders are kept after the session. ``stop_at`` is the temperature in
-        degrees Celsius that ends a soak, or 0 for the limits of the device.
+        ``threads`` is the number of CPU threads of the user's recorded program, e.g. 8, or 0 if unknown.
+        ``sharing`` is the number of processes that run tests at once. ``caches`` are environment variables
+        with the folders of databases and kernels. These folders are kept after the session. ``stop_at`` is
+        the temperature in degrees Celsius that ends a soak, or 0 for the limits of the device.
         """
         self._caches = caches or {}
         self._spawn = spawn

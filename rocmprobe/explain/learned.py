@@ -99,8 +99,8 @@ def _probabilities(biases: Mapping[str, float], found: Iterable[tuple[float, str
 def pooled(shares: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
     """Combine the shares that rules give with the learned probabilities. The result adds up to 1.
 
-    First, redistribute most of "unknown"'s share, and a little of the other shares, in proportion to
-    ``known``. Then weight each share with its probability in ``known``.
+    First, take most of the share of "unknown" and a little of every other share. Distribute this amount over
+    all causes in proportion to ``known``. Then weight each share with its probability in ``known``.
     """
     open_share = shares.get("unknown", 0.0) * _FILL_UNKNOWN
     filled = {name: (1 - _FILL) * share for name, share in shares.items()}

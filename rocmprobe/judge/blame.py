@@ -118,8 +118,7 @@ def library_layer(results: Results, outcomes: tuple[Outcome, ...]) -> str:
 
 
 def search_layer(results: Results) -> str:
-    """Return the layer in which the vendor library chooses its kernels: "miopen-find" for MIOpen, else the
-    library itself."""
+    """Return the layer that chooses the vendor library's kernels: "miopen-find", "cudnn" or "onednn"."""
     return "miopen-find" if library(results) == "MIOpen" else library_layer(results, ())
 
 

@@ -33,12 +33,13 @@ class CheckProgress:
     """The events of a check so far.
 
     ``phase`` is the latest phase of the latest case, e.g. "start", or "" before its first phase. ``answers``
-    are the outcomes as JSON objects. Each outcome also has ``seconds``, its monotonic arrival time ``ended``,
-    and ``usual``. ``usual`` is the time of the case's first call in the results file, in seconds, or None.
+    are the outcomes as JSON objects. Three keys are added to each outcome. ``seconds`` is the duration of the
+    case. ``ended`` is the monotonic time at which the outcome arrived. ``usual`` is the duration in seconds
+    of the case's first call in an earlier run, e.g. 2.5, or None.
 
-    ``CheckProgress.ended`` is "over" (the process that runs the cases finished), "time" (the time limit
-    passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is the
-    monotonic time of a starting worker's last read from a file.
+    The field ``CheckProgress.ended`` is "over" (the process that runs the cases finished), "time" (the time
+    limit passed), "signal" or "died". ``unkillable`` is True if a process survived SIGKILL. ``last_read`` is
+    the monotonic time of a starting worker's last read from a file.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)

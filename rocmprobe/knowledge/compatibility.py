@@ -420,7 +420,7 @@ def _miopen_has_databases(combination: Combination) -> Iterator[_Found]:
 
 
 def _in_library(name: str, title: str, combination: Combination, what: str = "kernels") -> Iterator[_Found]:
-    """Yield one result, which holds if AMD's build of the library has code for the chip.
+    """Yield one result. Its ``holds`` is True if AMD's build of the library has code for the chip.
 
     Yield nothing if the ROCm release or the chip is unknown, or on Windows before ROCm 7.9 (TheRock). Before
     TheRock, the HIP SDK for Windows had other targets than ROCm for Linux.

@@ -84,7 +84,7 @@ class Option:
 
     @property
     def known_limits(self) -> tuple[str, ...]:
-        """Sentences on what does not work. Limits from relations include their sources."""
+        """Sentences on what does not work. Sentences from ``lacking`` include their source."""
         return (*(row.text for row in self.limits), *(f"{_with_source(each)}." for each in self.lacking))
 
     @property

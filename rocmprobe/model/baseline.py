@@ -25,7 +25,10 @@ class Baseline:
     states: Mapping[str, str]
 
     def expected(self, outcome: Outcome) -> Expected:
-        """Return the reason to expect the state of ``outcome``. ``states`` must contain the outcome's id."""
+        """Return an ``Expected`` that gives this baseline as the reason for the outcome's state.
+
+        ``states`` must contain the outcome's id.
+        """
         reason = f"it came to {self.states[outcome.id]} in the baseline, a run of {self.started}"
         return Expected(outcome.state, BASELINE, reason)
 

@@ -72,7 +72,7 @@ def limit(measure: str, dtype: str, terms: int, guarantee: str = SUMS, parts: in
 
 
 def _short(value: float, digits: int) -> float:
-    """Return ``value`` rounded to ``digits`` digits, so that checks and reports use the same number."""
+    """Return ``value`` rounded to ``digits`` significant digits, e.g. 0.00123 to 0.0012 for 2 digits."""
     return float(f"{value:.{digits}g}")
 
 

@@ -76,7 +76,7 @@ class Shapes:
 
     @property
     def cpu_threads(self) -> int:
-        """Number of CPU threads for a training step's convolutions, or 0 unless the CPU computed them."""
+        """Number of CPU threads in the recorded training steps, or 0 if they did not run on the CPU."""
         return self.steps.threads if self.steps and self.steps.device == "cpu" else 0
 
     def heaviest(self, most: int) -> tuple[str, ...]:

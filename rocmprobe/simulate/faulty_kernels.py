@@ -338,9 +338,10 @@ def _padded(image: torch.Tensor, edges: list[tuple[int, int]], clamped: Optional
 def _adjoint(
     call: Call, compute: Compute, edges: list[tuple[int, int]], clamped: Optional[int]
 ) -> torch.Tensor:
-    """Compute ``call`` and crop the result by ``edges``, the pixels before and after each axis.
+    """Compute ``call``, which has no padding, and remove the padding from the result.
 
-    Along the axis ``clamped``, add the cropped pixels before the first pixel to the first pixel.
+    ``edges`` has the pixels to remove before and after each axis, e.g. [(1, 1), (1, 1)]. Along the axis
+    ``clamped``, add the pixels removed before the first pixel to the first pixel.
     """
     bias = None
     if isinstance(call, ConvolutionCall):

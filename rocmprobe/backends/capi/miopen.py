@@ -217,7 +217,10 @@ class MiopenLibrary:
         self.library.call("miopenDestroyConvolutionDescriptor", descriptor.address)
 
     def derived_descriptor(self, tensor: Descriptor, batch_norm_mode: int) -> Descriptor:
-        """Return the descriptor that scale, bias, mean and variance share in batch norm of ``tensor``."""
+        """Return a tensor descriptor for batch norm's parameters: scale, bias, mean and variance.
+
+        ``tensor`` describes the input of batch norm.
+        """
         derived = self.created("miopenCreateTensorDescriptor")
         try:
             self.library.call(

@@ -222,7 +222,7 @@ def weight_traffic(plain: Geometry, operands: Operands, direction: str, products
 
 
 def gemm_flops(plain: Geometry) -> int:
-    """Return the number of multiplications and additions of one direction."""
+    """Return the number of multiplications and additions in one direction, e.g. fwd, as a matrix product."""
     return 2 * plain.batch * plain.filters * plain.depth * prod(plain.feature)
 
 

@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def positions(self) -> int:
-        """Number of elements of a sample in one row."""
+        """Number of elements that one padded sample has in a row, e.g. 1024 for ``sizes`` (32, 32)."""
         return prod(self.sizes)
 
     def row_elements(self, channels: int, samples: int) -> int:

@@ -73,10 +73,9 @@ class RepeatedStep:
         return torch.cat([each.detach().reshape(-1) for each in parts]).cpu()
 
     def groups(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield groups of (name, number of elements). The groups list all tensors in the result of ``run``,
-        from first to last.
+        """Yield the tensors in the result of ``run``, in order, as groups of (name, number of elements).
 
-        The values of all tensors in a group have a similar scale.
+        All tensors in a group have values of a similar scale. The first group is [("the loss", 1)].
         """
         sizes = [(name, each.numel()) for name, each in self._network.named_parameters()]
         yield [("the loss", 1)]

@@ -147,9 +147,10 @@ def cancelling(
 ) -> Named:  # fmt: skip
     """Draw integers whose products are large and whose sums are small, as fp64 on the CPU.
 
-    Values of the operand ``zero_sum`` add up to zero over the dimensions ``along``. These dimensions are
-    counted after the first dimension is split into (``groups``, rest). Values of the other factor are
-    ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, sums can be large.
+    The operand ``zero_sum`` (e.g. "weight") sums to zero over the dimensions ``along``. ``along`` counts
+    dimensions after the first dimension of size n is split into two of sizes ``groups`` and n / ``groups``.
+    Values of the other factor are ``base`` plus -1, 0 or 1. At the edges, where padding removes terms, sums
+    can be large.
     """
     import torch
 

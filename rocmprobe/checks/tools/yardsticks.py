@@ -49,8 +49,8 @@ _CACHE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 class Yardstick:
     """A call to repeat, and the amount of work per run.
 
-    ``unit`` is "flops" for operations, "bytes" for bytes read and written, or "" if the yardstick computes
-    the same as the convolution.
+    ``unit`` is "flops" for arithmetic operations, or "bytes" for bytes read and written. For naive im2col,
+    ``unit`` is "" and ``amount`` is not used.
     """
 
     call: Callable[[], Any]

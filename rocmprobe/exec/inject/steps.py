@@ -52,7 +52,10 @@ class _Kind:
 
 
 class Steps:
-    """The steps of this process. The class is not thread-safe, so the caller must hold a lock."""
+    """Number and duration of this process's training steps.
+
+    The class is not thread-safe, so the caller must hold a lock.
+    """
 
     def __init__(self) -> None:
         self._leader: Callable[[], Any] = lambda: None

@@ -137,11 +137,11 @@ _MOST = 2**60
 
 
 def peaks(results: Results, settings: Iterable[Setting], dtype: str, purpose: str) -> dict[str, float]:
-    """Return the peak memory in bytes, keyed by setting. A peak is the sum over the problems of ``dtype``
-    that were measured under all settings.
+    """Return the peak memory in bytes of each setting, summed over problems in ``dtype``, e.g. "float16".
 
-    The operands themselves are not included. For inference, the peak of the forward direction counts. A
-    setting without a measurement gets the peak of ``representative(setting)``.
+    A setting without measurements uses the measurements of another setting, see :func:`representative`. The
+    sum has only problems that were measured for all returned settings. The operands themselves are not
+    included. For inference, the peak of the forward direction counts.
     """
     measured: dict[str, dict[str, float]] = {}
     about = device_of(results)

@@ -80,8 +80,10 @@ _Phases = GatherPhase * PHASES
 class GatherPackArguments(ctypes.Structure):
     """Arguments of the kernel that packs weights.
 
-    Steps are in elements of the weight. ``channel_bytes`` and ``tap_bytes`` are for the tensor that the
-    product reads. ``tap_reads`` has the distance between taps in positions of this tensor.
+    Fields with "step" in their name are in elements of the weight. ``channel_bytes``, ``tap_bytes`` and
+    ``tap_reads`` are distances in the tensor that the product reads, e.g. the image. ``channel_bytes`` is the
+    distance in bytes from one channel to the next. ``tap_bytes`` and ``tap_reads`` are the distance from one
+    tap to the next, in bytes and in pixels.
     """
 
     _fields_ = [
@@ -398,7 +400,7 @@ def split_depth(depth: int, tile: GatherTile, splits: int) -> int:
 
 
 def _steps(batch: Sequence[Product]) -> tuple[Axis, Axis, Axis]:
-    """Return one axis for each dimension, with the steps that all products in ``batch`` share."""
+    """Return one ``Axis`` per spatial dimension (z, y, x), whose step fields apply to all of ``batch``."""
     z, y, x = (next((axis for axis in axes if axis.taps), axes[0]) for axes in zip(*(p.axes for p in batch)))
     return z, y, x
 

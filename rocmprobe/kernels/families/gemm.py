@@ -44,7 +44,8 @@ class _RankedOption:
     """An option and its sort keys.
 
     Attributes:
-        share: ``option.gemm_share``, reduced by the time to add the parts of split sums.
+        share: expected throughput as a fraction of a matrix product's, e.g. 0.6. The time to add partial sums
+            is included.
         loads: estimated number of values that are loaded, or stored in the workspace.
     """
 

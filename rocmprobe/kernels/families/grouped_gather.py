@@ -31,8 +31,8 @@ _PHASES = 8
 class GroupedGatherPhase(ctypes.Structure):
     """One phase of a launch.
 
-    ``size`` and ``step`` (in bytes) describe the source. The phase writes ``count`` positions, the first at
-    byte ``target_first``. The phase needs ``blocks`` blocks in x and y.
+    ``size`` is the source's size in pixels. ``step`` is the source's strides in bytes. The phase writes
+    ``count`` positions, the first at byte ``target_first``. The phase needs ``blocks`` blocks in x and y.
     """
 
     _fields_ = [

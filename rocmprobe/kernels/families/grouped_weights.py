@@ -65,8 +65,9 @@ def launch_weights(
 ) -> LaunchWithCost:
     """Return one launch of bwd-weights over some of the samples.
 
-    Each sum has at most ``most`` parts. Earlier launches write ``before`` parts to the workspace. ``alone``
-    is True if this launch has all samples. Only then can this launch write the gradient directly.
+    The launch splits each sum into at most ``most`` partial sums, e.g. 4. ``before`` is the number of partial
+    sums that earlier launches write to the workspace. ``alone`` is True if this launch has all samples. Only
+    then can this launch write the gradient directly.
     """
     (axes,) = gathers(FWD, plain)
     inputs, outputs = plain.channels // plain.groups, plain.filters // plain.groups
