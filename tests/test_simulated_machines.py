@@ -206,24 +206,33 @@ class TestVerdicts:
         assert not results.partial
         assert not [outcome.id for outcome in results.outcomes if outcome.state == "probe-error"]
 
-    def test_the_recommendation_is_verified_on_the_same_machine(
-        self, expected: Expected, runs: Made, tmp_path: Path
-    ) -> None:
-        recommendation = self.results(expected, runs).recommendation
-        assert recommendation is not None
-        program, command, *arguments = shlex.split(recommendation.verify)
-        assert (program, command) == ("rocmprobe", "run")
-        made = run(tmp_path / "verified", *arguments)
-        assert made.ended.returncode == 0, made.ended.stdout + made.ended.stderr
-        assert f"{expected.recommended} still works: " in made.ended.stdout
-        library = [outcome for outcome in made.results.outcomes if outcome.rung in ("conv", "train")]
-        native = {each.name for each in made.results.settings if each.verdict.startswith("native")}
-        if expected.recommended not in native:
-            assert {outcome.setting for outcome in library} == {expected.recommended}
-
     def test_it_changes_when_and_only_when_it_should(self, expected: Expected, runs: Made) -> None:
         results = self.results(expected, runs)
         assert sum(check(results) for check in mutations.CHECKS) > len(results.outcomes)
+
+
+#: One machine for each setting that is recommended, of those that are quick if there is one.
+BY_SETTING = {each.recommended: each for each in sorted(MACHINES, key=lambda each: each.machine in QUICK)}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [pytest.param(each, marks=tier(each.machine), id=each.recommended) for each in BY_SETTING.values()],
+)
+def test_the_recommendation_is_verified_on_the_same_machine(
+    expected: Expected, runs: Made, tmp_path: Path
+) -> None:
+    recommendation = runs(expected.machine).results.recommendation
+    assert recommendation is not None
+    program, command, *arguments = shlex.split(recommendation.verify)
+    assert (program, command) == ("rocmprobe", "run")
+    made = run(tmp_path / "verified", *arguments)
+    assert made.ended.returncode == 0, made.ended.stdout + made.ended.stderr
+    assert f"{expected.recommended} still works: " in made.ended.stdout
+    library = [outcome for outcome in made.results.outcomes if outcome.rung in ("conv", "train")]
+    native = {each.name for each in made.results.settings if each.verdict.startswith("native")}
+    if expected.recommended not in native:
+        assert {outcome.setting for outcome in library} == {expected.recommended}
 
 
 def test_a_setting_that_the_version_does_not_know_is_not_applicable(runs: Made) -> None:

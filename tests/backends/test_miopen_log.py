@@ -449,7 +449,7 @@ def test_nothing_makes_it_raise(parts):
     parse("".join(parts))
 
 
-@pytest.mark.parametrize("head", ["", *(pytest.param(head, marks=pytest.mark.thorough) for head in SAID)])
+@pytest.mark.parametrize("head", ["", pytest.param(SAID[0], marks=pytest.mark.thorough)])
 @every_row("beginning", BEGINNINGS)
 def test_a_megabyte_of_one_beginning_is_read(head, beginning):
     """What scanned it again from each beginning would take hours."""

@@ -434,17 +434,13 @@ def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> No
 HANGS: dict[str, tuple[dict[str, Any], str]] = {
     "import": ({"library": "miopen", "phase": "import"}, "import of torch"),
     "forward": ({"library": "miopen", "directions": ["fwd"]}, "convolution fwd float32"),
-    "backward": ({"library": "miopen", "directions": ["bwd-weights"]}, "convolution bwd-weights float32"),
 }
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("phase", "effect"),
-    [
-        *((phase, "hang") for phase in HANGS),
-        ("forward", "ignore-term"),
-    ],
+    [("import", "hang"), ("forward", "ignore-term")],
 )
 def test_a_hang_is_named_with_its_phase(phase: str, effect: str, tmp_path: Path) -> None:
     fault, where = HANGS[phase]

@@ -101,7 +101,7 @@ def test_every_process_tells_its_own_counts_at_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_torchrun_and_its_children(tmp_path: Path) -> None:
-    text = f"import os\n{CONVOLVES}\nprint('rank', os.environ['RANK'], flush=True)"
+    text = f"import os\n{CONVOLVES}\nos.write(1, f'rank {{os.environ[\"RANK\"]}}\\n'.encode())"
     launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
     done = executed(
         tmp_path,
