@@ -6,7 +6,9 @@ import signal
 
 import pytest
 from hypothesis import settings
-from tiers import THOROUGH, examples
+from tiers import OLD_TORCH, THOROUGH, examples
+
+from rocmprobe.checks.tools.failures import NotApplicable
 
 # A child inherits that a signal is ignored, as it is where pytest runs under nohup or in the background of a
 # script, and is not ended by it then. It does not inherit a handler; this one lets pytest go on ignoring it.
@@ -35,6 +37,14 @@ collect_ignore = [] if THOROUGH else ["bypass/test_opinfo.py"]
 
 #: Seconds after which a test has failed: several times what the longest takes on a busy machine.
 _LONGEST = 300
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call():
+    """Skip a test of a kernel that an old torch lacks."""
+    outcome = yield
+    if OLD_TORCH and outcome.excinfo and issubclass(outcome.excinfo[0], NotApplicable):
+        outcome.force_exception(pytest.skip.Exception(str(outcome.excinfo[1])))
 
 
 def pytest_collection_modifyitems(items):

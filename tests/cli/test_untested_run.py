@@ -69,11 +69,12 @@ def test_a_card_that_torch_cannot_use_ends_with_nothing_tested(untested: Run) ->
 
 def test_a_run_of_one_check_is_not_judged(partial: Run) -> None:
     assert partial.ended.returncode == 0, partial.ended.stderr
-    assert "4 of 4 passed; convolution was not tested." in partial.ended.stdout
+    passed = sum(outcome.state == "pass" for outcome in partial.outcomes.values())
+    assert f"{passed} of {passed} passed; convolution was not tested." in partial.ended.stdout
     page = (partial.folder / "report.html").read_text("utf-8")
     assert '<header class="verdict tone-unlearned">' in page
     assert "<h1>Too little was tested to recommend a configuration.</h1>" in page
-    assert "4 of 4 passed; convolution was not tested." in page
+    assert f"{passed} of {passed} passed; convolution was not tested." in page
 
 
 def test_a_check_passes_no_cpu_in_place_of_the_card(untested: Run, tmp_path: Path) -> None:

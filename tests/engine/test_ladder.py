@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from runs import PROBLEM, Run, journal, machine_file, resume, run
+from tiers import OLD_TORCH
 
 from rocmprobe.model.results_file import read_results
 from rocmprobe.report.write import judged_results
@@ -71,7 +72,7 @@ def test_what_was_blocked_is_asked_again_when_the_run_is_taken_up(wedged: Run, t
     path.write_text("\n".join([json.dumps(first), *kept]) + "\n")
     done = resume(folder, "--retry-aborted")
     assert done.ended.returncode in (0, 1), done.ended.stderr
-    assert set(done.states.values()) == {"pass"}
+    assert set(done.states.values()) - ({"n/a"} if OLD_TORCH else set()) == {"pass"}
 
 
 @pytest.mark.thorough

@@ -320,9 +320,9 @@ def test_warnings_stand_above_the_verdict(tmp_path: Path) -> None:
         (("pass", "n/a", "wrong"), "everything up to Copy works; GEMM is the first rung that breaks."),
         (
             ("pass", None, "skipped", "hang"),
-            "Copy works; im2col breaks. Not tested below it: Elementwise, GEMM.",
+            "Copy works; im2col breaks. No result below it: Elementwise, GEMM.",
         ),
-        ((None, "probe-error", "wrong"), "GEMM breaks. Not tested below it: Copy, Elementwise."),
+        ((None, "probe-error", "wrong"), "GEMM breaks. No result below it: Copy, Elementwise."),
         (("pass", "pass", "n/a"), "every rung that applies works."),
         (("pass", None), "no rung breaks, but not every rung could be tested."),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from runs import CHECKOUT, PROBLEM, Run, machine_file, run
+from tiers import OLD_TORCH
 
 from rocmprobe.checks import CHECKS
 from rocmprobe.checks.gradients import GRADIENT_LIMITS
@@ -103,7 +104,13 @@ class TestHealthy:
         with_library = {(each.problem, each.direction, each.dtype) for each in of(healthy, check)}
         without = {(each.problem, each.direction, each.dtype) for each in of(healthy, check, "vendor-off")}
         assert with_library == without
-        assert {each.state for each in of(healthy, check, "vendor-off")} <= {"pass", "n/a"}
+        # The bfloat16 convolution of torch 1.13.1 on a CPU rounds its sums.
+        states_without = {
+            each.state
+            for each in of(healthy, check, "vendor-off")
+            if not (OLD_TORCH and each.dtype == "bfloat16")
+        }
+        assert states_without <= {"pass", "n/a"}
 
     def test_kinds_of_convolution_have_each_direction_apart(self, healthy: Run) -> None:
         asked = [(each.problem or "", each.direction) for each in of(healthy, "convolution-kinds")]
@@ -134,7 +141,8 @@ class TestWrong:
         assert set(found.values()) <= {"wrong", "n/a"}
 
     def test_instance_norm_without_weights_never_enters_miopen(self, wrong: Run) -> None:
-        assert states(wrong, "instance-norm") == {"float32": "pass", "float16": "pass"}
+        float16 = "n/a" if OLD_TORCH else "pass"
+        assert states(wrong, "instance-norm") == {"float32": "pass", "float16": float16}
 
     @pytest.mark.parametrize("check", [*RECURRENT, *BATCH_NORM, "ctc-loss"])
     def test_a_layer_notices_a_wrong_library(self, wrong: Run, check: str) -> None:
