@@ -74,74 +74,58 @@ def test_without_expecttest_the_sweep_is_not_applicable(tmp_path: Path) -> None:
     assert "needs the packages expecttest and numpy" in found[0].evidence[0]
 
 
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A machine on which one operator computes wrong numbers, one raises, one crashes and one hangs."""
+@pytest.mark.thorough
+def test_each_failure_costs_one_operator_and_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
+    """On a machine on which one operator computes wrong numbers, one raises, one crashes and one hangs.
+
+    One test, because several would make this slow run once in each process.
+    """
     pytest.importorskip("torch")
     pytest.importorskip("expecttest")
-    folder = tmp_path_factory.mktemp("faulty")
     machine = machine_file(
-        folder / "machine.toml",
+        tmp_path / "machine.toml",
         {"library": "hip", "effect": "wrong", "operator": "^erf$"},
         {"library": "hip", "effect": "raise", "operator": "^erfc$", "message": "no kernel image"},
         {"library": "hip", "effect": "signal", "signal": "SIGSEGV", "operator": "^erfinv$"},
         {"library": "hip", "effect": "hang", "operator": "^exp2$"},
         first_call=5, steady=60,
     )  # fmt: skip
-    return run(folder / "out", "--simulate", machine, *SWEPT)
+    faulty = run(tmp_path / "out", "--simulate", machine, *SWEPT)
+    found = operators(faulty)
+    bad = {name: each.state for name, each in found.items() if each.state != "pass"}
+    assert bad == {"erf": "wrong", "erfc": "error", "erfinv": "crash", "exp2": "hang"}
+    assert {"eq", "expand", "eye"} <= found.keys() - bad.keys()
+    # A group shares a process until it ends.
+    passed = [each.trial for each in found.values() if each.works]
+    assert len(set(passed)) < len(passed) / 2
+    [finding] = [each for each in faulty.results.findings if each.id == "controls"]
+    assert finding.severity == "warning"
+    assert all(name in finding.title for name in bad)
 
+    page = (faulty.folder / "report.html").read_text("utf-8")
+    section = page.partition('<section aria-labelledby="h-operators">')[2].partition("</section>")[0]
+    assert "Operators that compute wrong or fail on this card" in section
+    assert len(re.findall("<code>rocmprobe repro ", section)) == 4
+    ended = rocmprobe("repro", faulty.folder / "results.json", found["erf"].id)
+    assert ended.returncode == 0, ended.stderr
+    script = tmp_path / "script.py"
+    script.write_text(ended.stdout, "utf-8")
+    again = subprocess.run(
+        [sys.executable, str(script), "cpu"], capture_output=True, text=True, env=environment(), check=False
+    )
+    # The CPU has no such fault.
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.startswith("pass output 0")
 
-@pytest.mark.thorough
-class TestFaulty:
-    def test_each_failure_costs_one_operator(self, faulty: Run) -> None:
-        found = operators(faulty)
-        bad = {name: each.state for name, each in found.items() if each.state != "pass"}
-        assert bad == {"erf": "wrong", "erfc": "error", "erfinv": "crash", "exp2": "hang"}
-        assert {"eq", "expand", "eye"} <= found.keys() - bad.keys()
-
-    def test_a_group_shares_a_process_until_it_ends(self, faulty: Run) -> None:
-        passed = [each.trial for each in operators(faulty).values() if each.works]
-        assert len(set(passed)) < len(passed) / 2
-
-    def test_there_is_one_finding_that_is_a_warning(self, faulty: Run) -> None:
-        [finding] = [each for each in faulty.results.findings if each.id == "controls"]
-        assert finding.severity == "warning"
-        assert all(name in finding.title for name in ("erf", "erfc", "erfinv", "exp2"))
-
-    def test_the_page_lists_them_with_a_command_that_gives_a_script(
-        self, faulty: Run, tmp_path: Path
-    ) -> None:
-        page = (faulty.folder / "report.html").read_text("utf-8")
-        section = page.partition('<section aria-labelledby="h-operators">')[2].partition("</section>")[0]
-        assert "Operators that compute wrong or fail on this card" in section
-        assert len(re.findall("<code>rocmprobe repro ", section)) == 4
-        ended = rocmprobe("repro", faulty.folder / "results.json", operators(faulty)["erf"].id)
-        assert ended.returncode == 0, ended.stderr
-        script = tmp_path / "script.py"
-        script.write_text(ended.stdout, "utf-8")
-        again = subprocess.run(
-            [sys.executable, str(script), "cpu"],
-            capture_output=True,
-            text=True,
-            env=environment(),
-            check=False,
-        )
-        # The CPU has no such fault.
-        assert (again.returncode, again.stderr) == (0, "")
-        assert again.stdout.startswith("pass output 0")
-
-    def test_a_run_goes_on_where_it_ended(self, faulty: Run, tmp_path: Path) -> None:
-        journal = (faulty.folder / "journal.jsonl").read_text("utf-8").splitlines(keepends=True)
-        ends = [at for at, line in enumerate(journal) if '"record": "outcome"' in line]
-        folder = tmp_path / "out"
-        folder.mkdir()
-        (folder / "journal.jsonl").write_text("".join(journal[: ends[-3] + 1]), "utf-8")
-        ended = rocmprobe("run", "--resume", folder)
-        assert ended.returncode in (0, 1), ended.stderr
-        first, again = faulty.outcomes, Run(folder, ended).outcomes
-        assert {name: each.state for name, each in again.items()} == {
-            name: each.state for name, each in first.items()
-        }
+    journal = (faulty.folder / "journal.jsonl").read_text("utf-8").splitlines(keepends=True)
+    ends = [at for at, line in enumerate(journal) if '"record": "outcome"' in line]
+    folder = tmp_path / "resumed"
+    folder.mkdir()
+    (folder / "journal.jsonl").write_text("".join(journal[: ends[-3] + 1]), "utf-8")
+    ended = rocmprobe("run", "--resume", folder)
+    assert ended.returncode in (0, 1), ended.stderr
+    states = {name: each.state for name, each in faulty.outcomes.items()}
+    assert {name: each.state for name, each in Run(folder, ended).outcomes.items()} == states
 
 
 @pytest.mark.thorough
