@@ -14,7 +14,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -282,19 +281,16 @@ def _parsed(line: bytes) -> Optional[dict[str, Any]]:
 
 #: Fork servers, keyed by interpreter. The value is None if the server failed to start.
 _servers: dict[str, Optional[ForkServer]] = {}
-#: Each GPU has a thread, and all threads share the servers.
-_servers_lock = threading.RLock()
 
 
 def start_fork_server(launch: Launch) -> None:
     """Start the fork server of an interpreter, but do not wait until it is ready."""
-    with _servers_lock:
-        server = _servers.get(launch.python)
-        if launch.python in _servers and not (server and server.has_ended()):
-            return
-        if server:
-            server.end()
-        _servers[launch.python] = ForkServer(launch)
+    server = _servers.get(launch.python)
+    if launch.python in _servers and not (server and server.has_ended()):
+        return
+    if server:
+        server.end()
+    _servers[launch.python] = ForkServer(launch)
 
 
 def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
@@ -303,13 +299,12 @@ def fork_server(launch: Launch, seconds: float) -> Optional[ForkServer]:
     A server that needs more than ``seconds`` to import torch, or that opens a device, is killed and never
     started again.
     """
-    with _servers_lock:
-        start_fork_server(launch)
-        server = _servers[launch.python]
-        if server and not server.is_clean(seconds):
-            server.end()
-            server = _servers[launch.python] = None
-        return server
+    start_fork_server(launch)
+    server = _servers[launch.python]
+    if server and not server.is_clean(seconds):
+        server.end()
+        server = _servers[launch.python] = None
+    return server
 
 
 class ForkServer:
@@ -329,34 +324,30 @@ class ForkServer:
         self._children: dict[int, ForkedProcess] = {}
         self._clean: Optional[bool] = None
         self._gone = False
-        # A thread that waits for a message must not lose it to another thread that reads.
-        self._lock = threading.RLock()
 
     def is_clean(self, seconds: float) -> bool:
         """Return True if the server has imported torch without opening a device."""
-        with self._lock:
-            if self._clean is None:
-                self._clean = self._message("clean", seconds) is True
-            return self._clean
+        if self._clean is None:
+            self._clean = self._message("clean", seconds) is True
+        return self._clean
 
     def fork(self, commands: int, events: int, output: int, workdir: Path) -> Optional[ForkedProcess]:
         """Return a new child that uses these pipe descriptors and the working directory ``workdir``.
 
         Return None if the server has ended.
         """
-        with self._lock:
-            request = json.dumps({"workdir": str(workdir)}).encode()
-            try:
-                socket.send_fds(self._channel, [request], [commands, events, output])
-            except OSError:
-                self._gone = True
-                return None
-            pid = self._message("pid", _FORK_SECONDS)
-            if not isinstance(pid, int):
-                self.end()
-                return None
-            child = self._children[pid] = ForkedProcess(self, pid)
-            return child
+        request = json.dumps({"workdir": str(workdir)}).encode()
+        try:
+            socket.send_fds(self._channel, [request], [commands, events, output])
+        except OSError:
+            self._gone = True
+            return None
+        pid = self._message("pid", _FORK_SECONDS)
+        if not isinstance(pid, int):
+            self.end()
+            return None
+        child = self._children[pid] = ForkedProcess(self, pid)
+        return child
 
     def _message(self, key: str, seconds: float) -> Any:
         ends = time.monotonic() + seconds
@@ -374,10 +365,9 @@ class ForkServer:
         First read the server's messages about children that have ended, so that their exit codes are not
         lost.
         """
-        with self._lock:
-            while self._clean is not None and self._receive(0.0) is not None:
-                pass
-            return self._gone or self._process.poll() is not None
+        while self._clean is not None and self._receive(0.0) is not None:
+            pass
+        return self._gone or self._process.poll() is not None
 
     def end(self) -> None:
         """Kill the server, which also ends its children."""

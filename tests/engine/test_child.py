@@ -179,24 +179,6 @@ def test_a_fork_server_is_started_once_and_replaced_if_it_died(tmp_path: Path) -
     assert not done.stderr
 
 
-def test_two_threads_share_a_fork_server(tmp_path: Path) -> None:
-    done = in_a_process(
-        tmp_path,
-        "import sys\nfrom concurrent.futures import ThreadPoolExecutor\nfrom pathlib import Path\n"
-        "from rocmprobe.engine.child import Child\n"
-        "def several(_):\n"
-        "    found = []\n"
-        "    for _ in range(40):\n"
-        "        child = Child({}, Path(sys.argv[1]), spawn=False)\n"
-        "        found.append(child.start_method)\n"
-        "        child.kill()\n"
-        "    return found\n"
-        "with ThreadPoolExecutor(2) as threads:\n"
-        "    print(sorted({method for found in threads.map(several, range(2)) for method in found}))\n",
-    )
-    assert done.stdout == "['fork']\n", done.stderr
-
-
 def test_a_grandchild_in_a_session_of_its_own_ends_with_the_child(start: Start) -> None:
     child = start(
         "helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
