@@ -118,14 +118,10 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
         yield Inference(f"{whose}{error}", points, "user-code", elsewhere=True, remedy=remedy)
 
 
-#: The path at the end of Python's ImportError, if it is not in a folder of packages or of Python itself.
-_OWN_FILE = (
-    r" '[\w.]+' \((?![^)]{0,300}(?:(?:site|dist)-packages|[\\/]lib[\\/]python|[\\/]Lib[\\/]))"
-    r"[^)]{0,300}\.py\)"
-)
-
+#: Python's ImportError about a file that is not in a folder of packages or of Python itself.
 _OF_OWN_FILE = re.compile(
-    rf"cannot import name '(?P<name>\w+)' from(?: partially initialized module)?{_OWN_FILE}"
+    r"cannot import name '(?P<name>\w+)' from(?: partially initialized module)? '[\w.]+' "
+    r"\((?![^)]{0,300}(?:(?:site|dist)-packages|[\\/]lib[\\/]python|[\\/]Lib[\\/]))[^)]{0,300}\.py\)"
 )
 
 #: What to do about an error of Python, by its type and message. ``{name}`` is what the message names.
@@ -600,9 +596,7 @@ _EXTENSIONS = re.compile(
 #: Cython's check of compiled modules, and an import of a name that another version has.
 _NUMPY = re.compile(r"compiled using NumPy 1")
 _NUMPY_REMEDY = "`pip install 'numpy<2'`, or install a newer release of the package, built for NumPy 2."
-_UNFIT = re.compile(
-    rf"cannot import name '(?!\w+' from(?: partially initialized module)?{_OWN_FILE})|numpy\.\w+ size changed"
-)
+_UNFIT = re.compile(r"cannot import name '|numpy\.\w+ size changed")
 
 
 #: pip and uv build a package in an environment without torch.
@@ -623,7 +617,8 @@ def missing_module(context: LogContext) -> Iterator[Inference]:
     """
     error = context.structure.error
     absent = error is not None and error.kind == "ModuleNotFoundError"
-    renamed = next((line for line in context.lines if _UNFIT.search(line.text)), None)
+    unfit = (line for line in context.lines if _UNFIT.search(line.text))
+    renamed = next((line for line in unfit if not _OF_OWN_FILE.search(line.text)), None)
     numpy = next((line for line in context.lines if _NUMPY.search(line.text)), None)
     if context.fatal_besides("cuda-only-extension", "python-package-conflict", "outside"):
         return

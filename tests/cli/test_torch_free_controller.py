@@ -34,8 +34,10 @@ def test_a_run_does_not_import_torch_in_the_controller(tmp_path: Path, env: dict
     assert done.ended.returncode == 0, done.ended.stderr
     assert imported_torch(tmp_path) == [False]
 
-    assert rocmprobe("compare", tmp_path / "out", tmp_path / "out", env=env).returncode == 0
-    assert imported_torch(tmp_path) == [False] * 2
+    made = tmp_path / "out"
+    for arguments in (("report", made), ("env", made / "results.json"), ("compare", made, made)):
+        assert rocmprobe(*arguments, env=env).returncode == 0
+    assert imported_torch(tmp_path) == [False] * 4
 
 
 @pytest.mark.thorough

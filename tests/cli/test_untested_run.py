@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from runs import Run, cli, rocmprobe, run
+from tiers import OLD_TORCH
 
 from rocmprobe.model.results_file import read_results
 
@@ -69,12 +70,13 @@ def test_a_card_that_torch_cannot_use_ends_with_nothing_tested(untested: Run) ->
 
 def test_a_run_of_one_check_is_not_judged(partial: Run) -> None:
     assert partial.ended.returncode == 0, partial.ended.stderr
-    passed = sum(outcome.state == "pass" for outcome in partial.outcomes.values())
-    assert f"{passed} of {passed} passed; convolution was not tested." in partial.ended.stdout
+    # An old torch has no float16 on a CPU.
+    passed = f"{'3 of 3' if OLD_TORCH else '4 of 4'} passed; convolution was not tested."
+    assert passed in partial.ended.stdout
     page = (partial.folder / "report.html").read_text("utf-8")
     assert '<header class="verdict tone-unlearned">' in page
     assert "<h1>Too little was tested to recommend a configuration.</h1>" in page
-    assert f"{passed} of {passed} passed; convolution was not tested." in page
+    assert passed in page
 
 
 def test_a_check_passes_no_cpu_in_place_of_the_card(untested: Run, tmp_path: Path) -> None:

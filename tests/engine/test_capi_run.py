@@ -54,7 +54,7 @@ def of(found, check, setting="default", direction=None):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("settings", ["all"])
+@pytest.mark.parametrize("settings", ["as-found,find-2.0,immediate,gemm-only", "all"])
 def test_the_whole_ladder_without_torch(asked, libraries, settings):
     done = asked("--device", "cuda:0", "--settings", settings)
     assert done.ended.returncode == 0, done.ended.stderr

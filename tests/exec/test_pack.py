@@ -183,7 +183,9 @@ DISHONEST: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an absolute path": (lambda path: write(path, {"/etc/gfx1030_18.ukdb": b"x"}), "contains a file called"),
     "another file": (lambda path: write(path, {"db/run.sh": b"x"}), "contains a file called 'db/run.sh'"),
-    "kernels among records": (lambda path: write(path, {"db/gfx1030_18.ukdb": b"x"}), "contains a file"),
+    "kernels among records": (
+        lambda path: write(path, {"db/gfx1030_18.ukdb": b"x"}), "contains a file called"
+    ),
     "a link": (linked, "is a link or another special file"),
     "two files of one name": (twice, "more than once"),
     "a bomb": (bomb, "is larger than"),

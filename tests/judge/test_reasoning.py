@@ -322,8 +322,9 @@ class TestScope:
 
     def test_an_unavailable_gpu_is_a_failure_though_only_remarks_precede_it(self):
         text = "amdgpu: SMU driver if version not matched\ntorch.cuda.is_available: False"
-        assert answer(text, Facts(gpu="Radeon RX 7600")).causes[:1] != ("benign-warning",)
-        assert "no line says that something failed" not in answer(text).summary
+        for found in (answer(text), answer(text, Facts(gpu="Radeon RX 7600"))):
+            assert "benign-warning" not in [cause.cause for cause in found.causes[:1]]
+            assert "no line says that something failed" not in found.summary
 
     def test_a_page_fault_of_no_process_is_the_driver_s(self):
         fault = "amdgpu 0000:33:00.0: [gfxhub] page fault (src_id:0 vmid:{} pasid:0, for process {})"
