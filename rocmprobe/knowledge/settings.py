@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge import variables
@@ -184,6 +185,7 @@ def within(version: str, since: str, until: str) -> bool:
     return version_numbers(since) <= found and (not until or found[: len(last)] <= last)
 
 
+@cache
 def version_numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version, without a local part such as +rocm5.2."""
     return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

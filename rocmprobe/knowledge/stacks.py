@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Optional
 
 from rocmprobe.knowledge import gpus
@@ -137,21 +138,25 @@ class Installed:
     kernel: Optional[str] = None
 
 
+@cache
 def stacks() -> tuple[Stack, ...]:
     """Return every stack that users can install, in the order of data/stacks.toml."""
     return tuple(Stack(**_fields(row)) for row in table("stacks")["stack"])
 
 
+@cache
 def reports() -> tuple[Report, ...]:
     """Return every user report about a stack on a chip."""
     return tuple(Report(**_fields(row)) for row in table("stacks")["report"])
 
 
+@cache
 def code_loans() -> tuple[CodeLoan, ...]:
     """Return every group of chips that can run the code of another chip with an override."""
     return tuple(CodeLoan(**_fields(row)) for row in table("stacks")["lent"])
 
 
+@cache
 def limits() -> tuple[Limit, ...]:
     """Return every known limit of a chip, e.g. of Triton's kernels, with variables that avoid the limit."""
     return tuple(Limit(**_fields(row)) for row in table("stacks")["limit"])
@@ -166,6 +171,7 @@ def new_caches(env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in rows for name in row.caches))
 
 
+@cache
 def broken() -> tuple[Broken, ...]:
     """Return every range of releases that is known not to work on some chip."""
     return tuple(Broken(**_fields(row)) for row in table("stacks")["broken"])

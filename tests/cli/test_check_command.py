@@ -429,26 +429,15 @@ def test_metrics_that_a_killed_check_left_half_are_removed(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["now.prom"]
 
 
-# Every phase, and every machine.
-
-HANGS: dict[str, tuple[dict[str, Any], str]] = {
-    "import": ({"library": "miopen", "phase": "import"}, "import of torch"),
-    "forward": ({"library": "miopen", "directions": ["fwd"]}, "convolution fwd float32"),
-}
+# Every machine.
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("phase", "effect"),
-    [("import", "hang"), ("forward", "ignore-term")],
-)
-def test_a_hang_is_named_with_its_phase(phase: str, effect: str, tmp_path: Path) -> None:
-    fault, where = HANGS[phase]
-    answer = check(
-        "--simulate", machine(tmp_path, {**fault, "effect": effect}), "--budget", "30", cwd=CHECKOUT
-    )
+def test_a_hang_is_named_with_its_phase(tmp_path: Path) -> None:
+    fault = {"library": "miopen", "directions": ["fwd"], "effect": "ignore-term"}
+    answer = check("--simulate", machine(tmp_path, fault), "--budget", "30", cwd=CHECKOUT)
     assert answer["state"] == "problem"
-    assert f" in {where}, default" in answer["verdict"]
+    assert " in convolution fwd float32, default" in answer["verdict"]
     assert answer["seconds"] <= answer["budget"] + OVER
 
 
@@ -456,8 +445,7 @@ def test_a_hang_is_named_with_its_phase(phase: str, effect: str, tmp_path: Path)
 @pytest.mark.parametrize(
     "name",
     [
-        "healthy-gfx1100", "rdna1-rocm52-conv-dead", "compile-abort", "wheel-without-arch",
-        "search-for-minutes", "stale-cache", "winograd-wrong",
+        "healthy-gfx1100", "rdna1-rocm52-conv-dead", "compile-abort", "search-for-minutes", "winograd-wrong",
     ],
 )  # fmt: skip
 def test_each_kind_of_simulated_machine_has_a_verdict_within_the_budget(name: str) -> None:

@@ -142,7 +142,7 @@ class TestVerdicts:
             # Only the small test for an answer has a ReLU.
             {"library": "hip", "effect": "hang", "operator": "^relu$", "settings": ["default"]},
         )
-        ended = soak(tmp_path, machine(tmp_path, *gone, first_call=8, steady=3, start=60))
+        ended = soak(tmp_path, machine(tmp_path, *gone, first_call=5, steady=3, start=60))
         assert ended.returncode == WEDGED
         assert verdict(ended).endswith("; the device no longer responds.")
 

@@ -67,7 +67,6 @@ def short_folder() -> Iterator[Path]:
         ("in a hang", 1),
         *(pytest.param(moment, 1, marks=pytest.mark.thorough) for moment in MOMENTS if moment != "in a hang"),
         pytest.param("between answers", 2, marks=pytest.mark.thorough),
-        pytest.param("in a hang", 2, marks=pytest.mark.thorough),
     ],
 )
 def test_a_killed_run_is_taken_up_again(tmp_path: Path, short_folder: Path, moment: str, gpus: int) -> None:

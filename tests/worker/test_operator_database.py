@@ -88,7 +88,7 @@ def test_each_failure_costs_one_operator_and_a_run_goes_on_where_it_ended(tmp_pa
         {"library": "hip", "effect": "raise", "operator": "^erfc$", "message": "no kernel image"},
         {"library": "hip", "effect": "signal", "signal": "SIGSEGV", "operator": "^erfinv$"},
         {"library": "hip", "effect": "hang", "operator": "^exp2$"},
-        first_call=5, steady=60,
+        first_call=3, steady=60,
     )  # fmt: skip
     faulty = run(tmp_path / "out", "--simulate", machine, *SWEPT)
     found = operators(faulty)
@@ -126,15 +126,6 @@ def test_each_failure_costs_one_operator_and_a_run_goes_on_where_it_ended(tmp_pa
     assert ended.returncode in (0, 1), ended.stderr
     states = {name: each.state for name, each in faulty.outcomes.items()}
     assert {name: each.state for name, each in Run(folder, ended).outcomes.items()} == states
-
-
-@pytest.mark.thorough
-def test_a_healthy_cpu_passes(tmp_path: Path) -> None:
-    pytest.importorskip("expecttest")
-    made = run(tmp_path / "out", "--device", "cpu", *SWEPT)
-    assert {each.state for each in operators(made).values()} == {"pass"}
-    assert len(operators(made)) > 10
-    assert "h-operators" not in (made.folder / "report.html").read_text("utf-8")
 
 
 def test_the_benchmark_found_no_false_alarm() -> None:
