@@ -138,7 +138,8 @@ _KFD_ERRORS: tuple[tuple[re.Pattern[str], str, dict[str, float], str], ...] = (
         {"kfd-missing": 1.0},
         "Compare the first number of `ls -l /dev/kfd` with the line kfd of `cat /proc/devices` on the "
         "host: in a container of LXC or Proxmox the allowed number must be this one. Then `sudo dmesg | "
-        "grep -i kfd` on the host.",
+        "grep -i kfd` on the host. If amdxdna (the NPU's module) is loaded, `sudo modprobe -r amdxdna` as a "
+        "test: with some kernels /dev/kfd refuses while it is loaded.",
     ),
     (
         re.compile(r"/dev/kfd.{0,80}(?:Bad address|EFAULT)"),

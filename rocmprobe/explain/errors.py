@@ -25,6 +25,7 @@ class ErrorMeaning:
     step: str
     layer: str
     source: str
+    general: bool = False
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -33,12 +34,13 @@ class ErrorMeaning:
 
 @dataclass(frozen=True)
 class FoundError:
-    """Line of a log with the meaning of its error."""
+    """Line of a log with the meaning of its error. ``general`` is true if it tells only whose error it is."""
 
     line: int
     says: str
     step: str
     layer: str
+    general: bool = False
 
 
 @lru_cache(maxsize=1)
@@ -66,5 +68,7 @@ def find_error(lines: Iterable[Line], of: str) -> Optional[FoundError]:
         for line in reversed(searched):
             if match := row.regex.search(line.text):
                 quoted = short(match[0].strip(), _LONGEST)
-                return FoundError(line.number, row.says.replace("{0}", quoted), row.step, row.layer)
+                return FoundError(
+                    line.number, row.says.replace("{0}", quoted), row.step, row.layer, row.general
+                )
     return None

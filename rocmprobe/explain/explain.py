@@ -40,10 +40,10 @@ _WORTH_NAMING = 0.05
 #: From this score on, the first cause needs no question to distinguish it from the second.
 _SURE = 0.9
 _ANSWER = 0.7
-#: From this score on a cause is named as a guess. Of 24 first answers to new reports whose best cause scored
-#: less, two helped and seven misled; from here to ``_ANSWER`` it was four and none of twelve
-#: (benchmarks/results/explain_new_reports.json, sets 4 to 7).
-_GUESS = 0.6
+#: From this score on a cause is named as a guess. Of the first answers to new reports whose best cause
+#: scored from here to ``_ANSWER``, 20 of 28 were right
+#: (sets 14 and 15 of benchmarks/results/explain_new_reports.md).
+_GUESS = 0.5
 _LONGEST_QUOTE = 120
 _LONGEST_HINT = 240
 #: Known reports that share at least this much of the text are shown, up to the given number.
@@ -127,13 +127,15 @@ def explain(log: Log, facts: Facts, without: Collection[str] = ()) -> Explanatio
             layer = Level(meaning.layer, _ANSWER)
     summary, action = _answer(ranked, layer, group, weighed, structure, meaning, facts.true_gfx)
     shown = tuple(each for each in resembling if each.similarity >= _RESEMBLES)[:_MOST]
-    decide = None if weighed.elsewhere else _decide(ranked, layer)
+    by_meaning = meaning is not None and action == meaning.step
+    decide = None if weighed.elsewhere or by_meaning else _decide(ranked, layer)
     if decide and (answers(structure, decide) or decide in action):
         decide = None
     note = " ".join(f"{line[0].upper()}{line[1:]}." for line in ruled_out(weighed))
     if structure.hint and (not sure or causes.cause(ranked[0].cause).group in ANYWHERE):
         action = f"The log itself says: {short(structure.hint.text.strip(), _LONGEST_HINT)} {action}"
-    if weighed.words & _OTHER_PROGRAMS and "torch" not in weighed.words:
+    below_torch = layer is not None and layer.name in _BELOW_TORCH
+    if "torch" not in weighed.words and (weighed.words & _OTHER_PROGRAMS or below_torch):
         action = without_torch(action)
     if not weighed.elsewhere and "amd" not in weighed.words and _is_of_amd(ranked, layer):
         action = (
@@ -182,9 +184,10 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
 
     If the table has none, return the error of the program itself, or None.
     """
-    found = find_error((line for line in log.lines if not is_warning(line.text)), "amd")
+    lines = [line for line in log.lines if line.number not in structure.excused]
+    found = find_error((line for line in lines if not is_warning(line.text)), "amd")
     if found is None and "triton" not in weighed.words:
-        found = own_error(structure, (line for line in log.lines if line.number not in structure.excused))
+        found = own_error(structure, lines)
     return found
 
 
@@ -192,8 +195,12 @@ def _meaning(log: Log, structure: LogStructure, weighed: Weighed) -> Optional[Fo
 _OF_ANY_GPU = frozenset(("source-build-failure", "wrong-torch-build", "python-package-conflict"))
 #: Layers whose advice concerns AMD's software alone.
 _LAYERS_OF_AMD = frozenset(("hsa", "hip", "rocblas", "torch-build"))
+#: Layers in which programs without PyTorch fail, too.
+_BELOW_TORCH = frozenset(("hardware", "driver", "hsa", "hip"))
 #: Without one of these words in the log, MIOpen is not blamed by resemblance alone.
 _OF_MIOPEN = frozenset(("miopen", "jit", "convolution", "transposed-convolution", "batch-norm", "rnn"))
+#: Words between a check and the cure.
+_IF_SO = "Only if it is so: "
 #: Words for programs that do not run on PyTorch.
 _OTHER_PROGRAMS = frozenset(("llama", "tensorflow", "other-program"))
 _FULL_STOPS = re.compile(r"(?<=\.) +(?=[A-Z`])")
@@ -205,6 +212,8 @@ def without_torch(advice: str) -> str:
     run``.
     """
     kept = [sentence for sentence in _FULL_STOPS.split(advice) if not _ABOUT_TORCH.search(sentence)]
+    if kept and kept[0].startswith(_IF_SO):
+        kept[0] = f"If this is the reason: {kept[0][len(_IF_SO) :]}"
     return " ".join(kept) or "Run `rocmprobe run`: it tests each layer without the program."
 
 
@@ -223,9 +232,9 @@ def _shares(weighed: Weighed, known: Optional[Learned], facts: Facts) -> list[tu
 def _may_be_learned(cause: str, weighed: Weighed, facts: Facts) -> bool:
     """Return True if the learned probability of ``cause`` counts.
 
-    The probability never counts for a cause that facts exclude.
+    The probability never counts for a cause that facts or lines of the log exclude.
     """
-    if cause in weighed.settled:
+    if cause in weighed.settled or weighed.points.get(cause, 0.0) < 0:
         return False
     if cause == "override-isa-mismatch":
         return facts.effective_gfx is not None and (not weighed.elsewhere or cause in weighed.points)
@@ -328,34 +337,31 @@ def _answer(
                 first.advice,
             )
         return f"{causes.cause(first.cause).title}: no line says that something failed.", first.advice
-    if first.score >= _GUESS and first.cause in weighed.clauses:
-        return _sentence(weighed.clauses[first.cause]), first.advice
-    if first.cause == "outside" and first.score >= _GUESS and structure.error:
-        return _probably_elsewhere(structure, structure.error)
+    exact = weighed.clauses.get(first.cause)
     if first.score >= _SURE:
-        return f"{causes.cause(first.cause).title}.", first.advice
-    if first.score >= _ANSWER:
-        return f"Probably: {causes.cause(first.cause).title}.", _check_first(first)
+        return (_sentence(exact) if exact else f"{causes.cause(first.cause).title}."), first.advice
+    if first.cause == "outside" and first.score >= _GUESS and structure.error and not exact:
+        return _probably_elsewhere(structure, structure.error)
+    if first.score >= _ANSWER or (exact and first.score >= _GUESS):
+        return _guess(first, weighed)
     left = [each for each in named if each.score >= _RIVAL * first.score]
     if group and group.score >= _ANSWER:
         row = causes.group(group.name)
         among = [each for each in left if causes.cause(each.cause).group == group.name]
-        if exact := next((each for each in among if each.cause in weighed.clauses), None):
-            return _sentence(weighed.clauses[exact.cause]), exact.advice
-        if group.name in _COSTLY:
-            return f"{row.title}{_which(len(among))}", _check_first(among[0])
-        return f"{row.title}{_which(len(among))}", causes.first_applicable(row.advice, weighed.words, silicon)
+        if best := next((each for each in among if each.cause in weighed.clauses), None):
+            return _guess(best, weighed)
+        advice = causes.first_applicable(row.advice, weighed.words, silicon)
+        summary = f"{_perhaps(group)}{row.title}{_which(len(among))}"
+        return summary, _check_first(among[0]) if group.name in _COSTLY else advice
     place = causes.layer(layer.name) if layer and layer.score >= _ANSWER else None
     named_miopen = bool(weighed.primitive) or "miopen" in weighed.words
     of_miopen = named_miopen and place is not None and "MIOpen" in (place.fails or "")
+    worth_naming = first == ranked[0] and first.score >= _GUESS and not of_miopen
     if meaning and not (of_miopen and meaning.layer.startswith(("miopen", "user-code"))):
-        return _by_meaning(meaning)
-    if first.score >= _GUESS and not of_miopen and ranked[0].cause != "unknown":
-        return (
-            f"Perhaps: {causes.cause(first.cause).title}. The evidence is thin.",
-            _check_first(first),
-        )
-    if place and place.fails:
+        return _guess(first, weighed) if worth_naming and meaning.general else _by_meaning(meaning)
+    if worth_naming:
+        return _guess(first, weighed)
+    if place and place.fails and any(each.evidence for each in left):
         inside = f" inside {WORDS[weighed.primitive]}" if weighed.primitive and of_miopen else ""
         inside_it = next((each for each in left if each.layer == place.name), None)
         advice = (
@@ -363,8 +369,19 @@ def _answer(
             if place.advice
             else _check_first(inside_it or first)
         )
-        return f"{place.fails}{inside}{_which(len(left))}", advice
+        return f"{_perhaps(layer)}{place.fails}{inside}{_which(len(left))}", advice
     return _without_cause(weighed, structure, meaning)
+
+
+def _perhaps(level: Optional[Level]) -> str:
+    return "" if level and level.score >= _SURE else "Perhaps: "
+
+
+def _guess(cause: RankedCause, weighed: Weighed) -> tuple[str, str]:
+    """Return (summary, action) for a cause that the evidence does not prove, with a check before the cure."""
+    exact = weighed.clauses.get(cause.cause)
+    says = _sentence(exact) if exact else f"{causes.cause(cause.cause).title}."
+    return f"Perhaps: {says}", cause.advice if cause.cause in weighed.remedies else _check_first(cause)
 
 
 def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str]:
@@ -380,7 +397,7 @@ def _probably_elsewhere(structure: LogStructure, error: Error) -> tuple[str, str
 
 def _check_first(cause: RankedCause) -> str:
     check = causes.deciding_check(cause.cause, "unknown")
-    return f"First check: {check} If it is so: {cause.advice}" if check else cause.advice
+    return f"First check: {check} {_IF_SO}{cause.advice}" if check else cause.advice
 
 
 _LINE = re.compile(r"line (?P<line>\d+): (?P<says>.*)", re.DOTALL)
@@ -411,10 +428,11 @@ def _without_cause(
 ) -> tuple[str, str]:
     """Return (summary, action) if no cause, group or layer is certain."""
     unknown = causes.advice_for("unknown", weighed.words)
-    if meaning and not weighed.refused:
+    stops = next((each.says for each in weighed.refused if each.stops), None)
+    if meaning and not (meaning.general and stops):
         return _by_meaning(meaning)
-    if weighed.refused:
-        return f"The log does not tell why; but by the facts {weighed.refused[0].says}.", unknown
+    if stops:
+        return f"The log does not tell why; but by the facts {stops}.", unknown
     error = structure.error
     if error is None and structure.python_owner:
         says = "the log ends inside a traceback, before the error itself"

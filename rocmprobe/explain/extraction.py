@@ -370,12 +370,17 @@ def is_warning(text: str) -> bool:
     )
 
 
-def _excused(lines: Iterable[Line]) -> frozenset[int]:
-    """Return the line numbers of tracebacks that belong to a warning, after which the program continues.
+#: A library that was loaded when the program crashed. Source: systemd, coredumpctl info.
+_MODULE = re.compile(r"\s*Module \S+ (?:from|without|with build-id)\b")
+
+
+def _excused(lines: Collection[Line]) -> frozenset[int]:
+    """Return the line numbers of tracebacks that belong to a warning, after which the program continues, and
+    of the list of modules in a core dump.
 
     Include a traceback at the end only after a colon, or with a warning in its first line.
     """
-    found: set[int] = set()
+    found = {line.number for line in lines if _MODULE.match(line.text)}
     last: set[int] = set()
     before, announced = "", False
     inside = False

@@ -34,11 +34,12 @@ _VARYING = re.compile(r"0x[0-9a-f]+|(?<![a-z])\d[\d.,:-]*|(?:[a-z]:)?[/\\](?:[\w
 class KnownReport:
     """A labelled public thread.
 
-    ``cause`` is a name in ``data/causes.toml``, or "" if the thread established no cause.
+    ``cause`` is a name in ``data/causes.toml``, or "" if the thread established no cause. ``outcome`` is how
+    the thread ended, or "" if it named no cure.
     """
 
     url: str
-    outcome: str
+    outcome: str = ""
     cause: str = ""
     gfx: str = ""
     rocm: str = ""

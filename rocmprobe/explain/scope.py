@@ -97,7 +97,7 @@ def other_vendor(context: LogContext) -> Iterator[Inference]:
             return
         if name == "NVIDIA" and line_of_ptxas(context):
             return
-        whose = "this torch is a build for CUDA" if named else f"the GPU is from {name}"
+        whose = "this torch is a build for CUDA" if named else f"the log names a GPU or software of {name}"
         points = {"outside": 6.0} if context.structure.failed else {}
         kinds = (*(("nvidia",) if name == "NVIDIA" and not named else ()), "elsewhere")
         meaning = next((each for kind in kinds if (each := find_error(context.lines, kind))), None)

@@ -99,6 +99,7 @@ def test_a_check_comes_before_advice_that_is_not_certain_and_is_not_asked_twice(
         ),
         Facts(),
     )
-    assert found.summary.startswith("Probably: ")
+    assert found.summary.startswith("Perhaps: ")
     assert found.action.startswith("First check: ")
+    assert "Only if it is so: " in found.action
     assert found.decide is None
